@@ -1,0 +1,52 @@
+# smelt: `make` prints what there is.
+PYTHON3 ?= python3
+VENV    ?= .venv
+PY      := $(VENV)/bin/python
+STAMP   := $(VENV)/.smelt-setup
+TESTS   ?= tests
+ARGS    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-full check format bench conformance clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with everything needed here
+
+# torch comes first and by itself, so that the resolver keeps the build that the installation's own index prefers.
+$(STAMP): requirements-dev.txt pyproject.toml
+	$(PYTHON3) -m venv $(VENV)
+	$(PY) -m pip install --quiet torch==2.13.0
+	$(PY) -m pip install --quiet -r requirements-dev.txt
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP) ## compile a model and time it against stock ONNX Runtime
+	$(PY) -m smelt.bench.demo $(ARGS)
+
+test: $(STAMP) ## fast tests
+	$(PY) -m pytest -q -n 2 $(ARGS) $(TESTS)
+
+test-full: $(STAMP) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
+	$(PY) -m pytest -q -n 2 -m "full or not full" $(ARGS) $(TESTS)
+
+check: $(STAMP) ## lint, format, types, layers
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright --pythonpath $(PY)
+	$(VENV)/bin/lint-imports
+
+format: $(STAMP) ## rewrite the sources in the project's format
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(STAMP) ## time models and micro-benchmarks against everything else installed
+	$(PY) -m smelt.bench $(ARGS)
+
+conformance: $(STAMP) ## run the ONNX node suite through smelt
+	$(PY) -m smelt.bench.conformance $(ARGS)
+
+clean: ## remove what was built, but not .venv
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

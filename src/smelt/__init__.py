@@ -1,0 +1,27 @@
+"""smelt: native kernels for ONNX models, run by stock ONNX Runtime.
+
+Input: an ONNX model. Output: `compile`, which gives a compiled model. Invariant: importing this package loads
+neither a model, a compiler nor torch; what is heavy is imported at first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from smelt.base.version import __version__
+
+_LAZY = {"compile": "smelt.frontends"}
+
+__all__ = ["__version__", "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'smelt' has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,1 @@
+"""Lowest layer: errors, knobs, targets, progress. Imports nothing of smelt above it."""

@@ -1,0 +1,194 @@
+"""The text of the error catalogue.
+
+Input: nothing. Output: `ENTRIES`, code -> (title, explanation, fix). Invariant: a code is never reused for
+another meaning, and its number never changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
+    "SM-CONFIG-001": (
+        "A knob has a value that cannot be read",
+        "An environment variable or option holds text that is not a number, a boolean or one of its named choices.",
+        "Unset the variable or give it one of the values named in the message.",
+    ),
+    "SM-CONFIG-002": (
+        "Unknown target or CPU level",
+        "A target is an architecture (x86-64, aarch64), or one of its CPU levels (v2, v3, v4, armv8, armv82).",
+        "Use one of the names in the message.",
+    ),
+    "SM-CONFIG-003": (
+        "Unknown error code",
+        "The code asked for is not in this catalogue.",
+        "Check the spelling; codes look like SM-LOAD-001.",
+    ),
+    "SM-CONFIG-004": (
+        "Targets of several architectures in one library",
+        "One shared library holds code for one architecture, in several CPU levels of it.",
+        "Compile once per architecture.",
+    ),
+    "SM-LOAD-001": (
+        "The model file cannot be read",
+        "The path is missing, is not a regular file, or may not be read by this user.",
+        "Check the path and its permissions.",
+    ),
+    "SM-LOAD-002": (
+        "Not an ONNX model",
+        "The bytes are not a ModelProto: the file is empty, truncated, or of another kind.",
+        "Export or download the model again; `python -m onnx.checker` reads a good one.",
+    ),
+    "SM-LOAD-003": (
+        "External data is refused",
+        "A tensor's external data must be a plain file below the model's own folder: no absolute path, no `..`, no "
+        "backslash, no link, no device.",
+        "Save the model again with its data beside it, e.g. onnx.save(model, path, save_as_external_data=True).",
+    ),
+    "SM-LOAD-004": (
+        "External data is missing or too short",
+        "A tensor names an offset and a length that its file does not hold.",
+        "Copy the data file that belongs to this model, complete, beside it.",
+    ),
+    "SM-LOAD-005": (
+        "A size limit was hit",
+        "The model asks for more memory or work than any sound model does: a length bomb, or functions that expand "
+        "exponentially.",
+        "Check where the model comes from.",
+    ),
+    "SM-LOAD-006": (
+        "Opset or IR version out of range",
+        "The model declares an opset or IR version that no supported ONNX Runtime runs.",
+        "Convert it with onnx.version_converter, or export it again.",
+    ),
+    "SM-MODEL-001": (
+        "The graph is not in single-assignment form",
+        "A value has two producers, or one value is both produced and a graph input.",
+        "Run onnx.checker on the model and export it again.",
+    ),
+    "SM-MODEL-002": (
+        "A value is used but never defined",
+        "A node reads a name that no node, input or initializer defines.",
+        "Run onnx.checker on the model and export it again.",
+    ),
+    "SM-MODEL-003": (
+        "The graph has a cycle",
+        "Nodes depend on each other in a circle, so no order runs them.",
+        "Export the model again.",
+    ),
+    "SM-MODEL-004": (
+        "A shape is not valid",
+        "A dimension is negative, the number of elements overflows, or a tensor's data does not fit its shape.",
+        "Export the model again, or mend the tensor named in the message.",
+    ),
+    "SM-MODEL-005": (
+        "Two shapes do not fit",
+        "The operands of a node cannot be broadcast or do not agree in the dimensions that must match.",
+        "Compare the shapes in the message with the operator's definition.",
+    ),
+    "SM-MODEL-006": (
+        "An attribute or constant input is out of range",
+        "An axis, index, permutation or split does not fit the rank or size of its tensor.",
+        "Compare the value in the message with the operator's definition.",
+    ),
+    "SM-CODEGEN-001": (
+        "A region has no kernel",
+        "A code generator claimed a node that it cannot express.",
+        "Exclude the node with --exclude, and report the model.",
+    ),
+    "SM-TOOL-001": (
+        "No C compiler",
+        "Neither SMELT_CC, CC, cc, gcc, clang nor the ziglang package was found. The model runs on stock ONNX Runtime.",
+        "Install one: `pip install ziglang` needs no root; or set SMELT_CC.",
+    ),
+    "SM-TOOL-002": (
+        "The compiler that was named cannot be used",
+        "SMELT_CC or CC names a program that is missing, does not start, or is not gcc, clang or zig.",
+        "Correct or unset the variable.",
+    ),
+    "SM-TOOL-003": (
+        "No compiler for this target",
+        "The compiler at hand makes code for this machine only.",
+        "Cross-compile with zig: `pip install ziglang`, or SMELT_CC=zig.",
+    ),
+    "SM-TOOL-004": (
+        "The compiler failed",
+        "It ended with an error on generated code. Its own words are in the message.",
+        "Try another compiler with SMELT_CC; report the message if SMELT_CFLAGS is unset.",
+    ),
+    "SM-TOOL-005": (
+        "The compiler took too long",
+        "It was stopped at the time limit.",
+        "Raise SMELT_COMPILE_TIMEOUT (seconds), or try another compiler with SMELT_CC.",
+    ),
+    "SM-TOOL-006": (
+        "The library has no exported entry",
+        "The linked library does not export the function that ONNX Runtime looks up.",
+        "Remove flags from SMELT_CFLAGS that change visibility.",
+    ),
+    "SM-CACHE-001": (
+        "The cache folder belongs to another user",
+        "Libraries are loaded from the cache, so its folder must belong to the user who runs smelt.",
+        "Set SMELT_CACHE_DIR to a folder of your own.",
+    ),
+    "SM-CACHE-002": (
+        "The cache folder can be written by others",
+        "Who can write the cache can make this process run any code.",
+        "Run the chmod in the message.",
+    ),
+    "SM-CACHE-003": (
+        "The cache folder cannot be used",
+        "It cannot be created or written: no permission, no space, a read-only file system, or a file is in its place.",
+        "Set SMELT_CACHE_DIR to a folder that can be written.",
+    ),
+    "SM-CACHE-004": (
+        "Waiting for another process took too long",
+        "Another process holds the lock of the same library and did not finish.",
+        "Look for a hung compiler; the lock is released when its process ends.",
+    ),
+    "SM-CACHE-005": (
+        "No such cache entry",
+        "No entry, or more than one, has a key that starts as given.",
+        "`smelt cache ls` lists the keys.",
+    ),
+    "SM-ARTIFACT-001": (
+        "The artifact is incomplete",
+        "A folder with model.onnx, manifest.json and the library that the manifest names is expected.",
+        "Compile the model again, or copy the whole folder.",
+    ),
+    "SM-ARTIFACT-002": (
+        "The artifact was altered",
+        "The library's digest is not the one in the manifest, so it is not loaded.",
+        "Copy the folder again from its source, or compile again.",
+    ),
+    "SM-ARTIFACT-003": (
+        "The artifact's folder is not safe",
+        "Others can write the folder, so the library in it is not loaded.",
+        "chmod go-w the folder and its files.",
+    ),
+    "SM-INPUT-001": (
+        "Inputs are missing or unknown",
+        "A call must give every input of the model by its name, and nothing else.",
+        "Compare with the names in the message.",
+    ),
+    "SM-INPUT-002": (
+        "An input has the wrong type",
+        "The array's dtype is not the one that the model declares; nothing is converted silently.",
+        "Convert it: array.astype(...).",
+    ),
+    "SM-INPUT-003": (
+        "An input has the wrong shape",
+        "The rank or a fixed dimension differs from the model's.",
+        "Compare with the shape in the message.",
+    ),
+    "SM-VERIFY-001": (
+        "A result breaks the numerics contract",
+        "A region or the model differs from the reference by more than the tolerance; the region is rejected.",
+        "Nothing to do for a rejected region. For a whole model: report it with `smelt compile --dump`.",
+    ),
+    "SM-VERIFY-002": (
+        "Verification did not finish",
+        "The subprocess that runs the model was stopped by its time or memory limit, or died.",
+        "Give smaller inputs with --shapes, or raise the limit.",
+    ),
+}
