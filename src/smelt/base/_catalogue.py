@@ -96,6 +96,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A code generator claimed a node that it cannot express.",
         "Exclude the node with --exclude, and report the model.",
     ),
+    "SM-CODEGEN-002": (
+        "A unit has a bad name",
+        "A unit becomes a file of that name, so only letters, digits and underscores are taken.",
+        "This is a fault of a code generator: report it.",
+    ),
     "SM-TOOL-001": (
         "No C compiler",
         "Neither SMELT_CC, CC, cc, gcc, clang nor the ziglang package was found. The model runs on stock ONNX Runtime.",

@@ -122,5 +122,7 @@ def explain(code: str) -> Explanation:
     """The catalogue's entry for `code`, which may be written in lower case."""
     entry = CATALOGUE.get(code.upper())
     if entry is None:
-        raise ConfigError("SM-CONFIG-003", f"there is no error code {code!r}", hint="`smelt doctor --errors` lists all.")
+        raise ConfigError(
+            "SM-CONFIG-003", f"there is no error code {code!r}", hint="`smelt doctor --errors` lists all."
+        )
     return entry

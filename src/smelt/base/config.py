@@ -1,0 +1,166 @@
+"""Every knob in one place.
+
+Input: the process environment, read here and nowhere else. Output: a frozen `Config`. Invariant: a `Config` is
+complete and valid; a value that cannot be read is an error that names the variable, never a silent default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import platformdirs
+
+from smelt.base.errors import ConfigError
+
+_TRUE: Final = {"1", "true", "yes", "on"}
+_FALSE: Final = {"0", "false", "no", "off"}
+LOG_LEVELS: Final = ("quiet", "info", "debug")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The knobs. Each field names the variable that sets it in `KNOBS`."""
+
+    cache_dir: Path
+    cc: str | None = None
+    cc_from: str = ""
+    cflags: str = ""
+    levels: tuple[str, ...] = ()
+    jobs: int = 0
+    compile_timeout_s: float = 300.0
+    threads: int = 0
+    force: bool = False
+    verify: bool = True
+    tune: bool = False
+    check_ir: bool = False
+    verify_timeout_s: float = 300.0
+    verify_memory_bytes: int = 0
+    log: str = "info"
+    color: bool = True
+    search_path: str = ""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
+        return _read(os.environ if env is None else env)
+
+    def with_(self, **changes: Any) -> Config:
+        """The same configuration with some knobs turned; a change to None keeps the knob as it is."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    @property
+    def quiet(self) -> bool:
+        return self.log == "quiet"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One environment variable, for `doctor` and the docs."""
+
+    variable: str
+    field: str
+    meaning: str
+
+
+KNOBS: Final[tuple[Knob, ...]] = (
+    Knob("SMELT_CACHE_DIR", "cache_dir", "folder of compiled libraries"),
+    Knob("SMELT_CC", "cc", "C compiler, with arguments if need be; before CC"),
+    Knob("SMELT_CFLAGS", "cflags", "flags added to every compilation"),
+    Knob("SMELT_LEVELS", "levels", "CPU levels to build, e.g. v2,v3; default: all of the architecture"),
+    Knob("SMELT_JOBS", "jobs", "compilers run at once; 0: one per CPU"),
+    Knob("SMELT_COMPILE_TIMEOUT", "compile_timeout_s", "seconds after which a compiler is stopped"),
+    Knob("SMELT_THREADS", "threads", "threads of a session; 0: as ONNX Runtime chooses"),
+    Knob("SMELT_FORCE", "force", "take every node that has a kernel, paying or not"),
+    Knob("SMELT_VERIFY", "verify", "verify each region and the whole model"),
+    Knob("SMELT_TUNE", "tune", "time each region against the nodes it replaces"),
+    Knob("SMELT_CHECK_IR", "check_ir", "run the IR verifier at every stage boundary"),
+    Knob("SMELT_VERIFY_TIMEOUT", "verify_timeout_s", "seconds that verification may take"),
+    Knob(
+        "SMELT_VERIFY_MEMORY",
+        "verify_memory_bytes",
+        "bytes of memory that verification may use; 0: no limit of its own",
+    ),
+    Knob("SMELT_LOG", "log", "quiet, info or debug"),
+    Knob("NO_COLOR", "color", "set to anything: no colour"),
+)
+
+
+def _read(env: Mapping[str, str]) -> Config:
+    variable = "SMELT_CC" if env.get("SMELT_CC", "").strip() else "CC"
+    compiler = env.get(variable, "").strip() or None
+    return Config(
+        cache_dir=_cache_dir(env),
+        cc=compiler,
+        cc_from=variable if compiler else "",
+        cflags=env.get("SMELT_CFLAGS", "").strip(),
+        levels=tuple(name.strip() for name in env.get("SMELT_LEVELS", "").split(",") if name.strip()),
+        jobs=_integer(env, "SMELT_JOBS", 0),
+        compile_timeout_s=_seconds(env, "SMELT_COMPILE_TIMEOUT", 300.0),
+        threads=_integer(env, "SMELT_THREADS", 0),
+        force=_boolean(env, "SMELT_FORCE", False),
+        verify=_boolean(env, "SMELT_VERIFY", True),
+        tune=_boolean(env, "SMELT_TUNE", False),
+        check_ir=_boolean(env, "SMELT_CHECK_IR", False),
+        verify_timeout_s=_seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),
+        verify_memory_bytes=_integer(env, "SMELT_VERIFY_MEMORY", 0),
+        log=_choice(env, "SMELT_LOG", "info", LOG_LEVELS),
+        color=not env.get("NO_COLOR"),
+        search_path=env.get("PATH", os.defpath),
+    )
+
+
+def _cache_dir(env: Mapping[str, str]) -> Path:
+    named = env.get("SMELT_CACHE_DIR", "").strip()
+    if named:
+        return Path(named).expanduser().absolute()
+    return platformdirs.user_cache_path("smelt", appauthor=False)
+
+
+def _boolean(env: Mapping[str, str], variable: str, default: bool) -> bool:
+    text = env.get(variable, "").strip().lower()
+    if not text:
+        return default
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is neither 1 nor 0")
+
+
+def _integer(env: Mapping[str, str], variable: str, default: int) -> int:
+    text = env.get(variable, "").strip()
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit():
+        raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is not a whole number")
+    return int(text)
+
+
+def _seconds(env: Mapping[str, str], variable: str, default: float) -> float:
+    text = env.get(variable, "").strip()
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is not a positive number of seconds")
+    return value
+
+
+def _choice(env: Mapping[str, str], variable: str, default: str, choices: tuple[str, ...]) -> str:
+    text = env.get(variable, "").strip().lower()
+    if not text:
+        return default
+    if text not in choices:
+        raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is not one of {', '.join(choices)}")
+    return text
+
+
+def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a subprocess: this process's own with `changes`."""
+    return {**os.environ, **changes}
