@@ -1,0 +1,124 @@
+"""Replace regions by custom-op nodes: Model + Plan -> Model, in place.
+
+Input: the model that the plan was made for (unchanged since). Output: the same model, where each region is one node
+of `domain`. Invariant: graph inputs and outputs keep names, types and order; every replaced value keeps its name, type
+and shape; every graph is in topological order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from smelt.base.errors import SmeltError
+from smelt.ir.records import Plan, Region
+from smelt.ir.walk import model_graphs, model_nodes, scopes
+
+DOMAIN_VERSION = 1
+
+
+def rewrite(model: ir.Model, plan: Plan, domain: str, names: Mapping[int, str] | Sequence[str]) -> None:
+    """Put one `domain::names[region.index]` node in place of each region of the plan."""
+    if not plan.regions:
+        return
+    taken = {node.name for node in model_nodes(model) if node.name}
+    gone = {node: region for region in plan.regions for node in region.nodes}
+    by_graph: dict[ir.Graph, list[Region]] = {}
+    for region in plan.regions:
+        by_graph.setdefault(_graph_of(region), []).append(region)
+    positions = {graph: {node: i for i, node in enumerate(graph)} for graph in by_graph}
+    renewed: dict[ir.Value, ir.Value] = {}
+    replacements: dict[ir.Graph, dict[ir.Node, int]] = {}
+    for graph in (g for g in model_graphs(model) if g in by_graph):
+        made = replacements.setdefault(graph, {})
+        for region in by_graph[graph]:
+            node = _replacement(region, domain, names[region.index], renewed, taken)
+            made[node] = positions[graph][region.nodes[-1]]
+    for old, new in renewed.items():
+        _move_uses(old, new, gone)
+    # Inner graphs first: a value may be removed once no body uses it.
+    for graph, made in reversed(replacements.items()):
+        graph.remove([node for region in by_graph[graph] for node in region.nodes], safe=True)
+        graph.extend(made)
+    captured = scopes(model.graph).captured
+    for graph, made in replacements.items():
+        order_nodes(graph, {**positions[graph], **made}, captured)
+    model.opset_imports[domain] = DOMAIN_VERSION
+
+
+def _graph_of(region: Region) -> ir.Graph:
+    graph = region.nodes[0].graph
+    if graph is None:
+        raise SmeltError(
+            "SM-PLAN-001",
+            f"region {region.index} names a node that is in no graph",
+            node=region.nodes[0].name,
+            hint="Make a new plan: the model was changed since this one was made.",
+        )
+    return graph
+
+
+def _replacement(
+    region: Region, domain: str, op_type: str, renewed: dict[ir.Value, ir.Value], taken: set[str]
+) -> ir.Node:
+    outputs = [_twin(value) for value in region.outputs]
+    inputs = [renewed.get(value, value) for value in region.inputs]
+    renewed.update(zip(region.outputs, outputs, strict=True))
+    name = _unused(f"{op_type}_{region.index}", taken)
+    return ir.Node(domain, op_type, inputs, outputs=outputs, name=name)
+
+
+def _twin(value: ir.Value) -> ir.Value:
+    return ir.Value(name=value.name, type=value.type, shape=value.shape)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    candidate, number = name, 0
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    taken.add(candidate)
+    return candidate
+
+
+def _move_uses(old: ir.Value, new: ir.Value, gone: Mapping[ir.Node, Region]) -> None:
+    """Point users that stay, and graph outputs, to the new value; users that go are left to their removal."""
+    graph = old.graph
+    if old.is_graph_output() and graph is not None:
+        for index, output in enumerate(graph.outputs):
+            if output is old:
+                graph.outputs[index] = new
+    for user, index in old.uses():
+        if user not in gone:
+            user.replace_input_with(index, new)
+
+
+def order_nodes(
+    graph: ir.Graph, priority: Mapping[ir.Node, int], captured: Mapping[ir.Node, Iterable[ir.Value]]
+) -> None:
+    """Sort the graph's nodes topologically, keeping to the given priorities where dependencies allow."""
+    nodes = list(graph)
+    users: dict[ir.Node, list[ir.Node]] = {node: [] for node in nodes}
+    waiting: dict[ir.Node, int] = {}
+    for node in nodes:
+        sources = {v.producer() for v in (*node.inputs, *captured.get(node, ())) if v is not None}
+        inner = [source for source in sources if source is not None and source in users]
+        waiting[node] = len(inner)
+        for source in inner:
+            users[source].append(node)
+    rank = {node: (priority[node], index) for index, node in enumerate(nodes)}
+    ready = [(rank[node], index) for index, node in enumerate(nodes) if waiting[node] == 0]
+    heapq.heapify(ready)
+    order: list[ir.Node] = []
+    while ready:
+        node = nodes[heapq.heappop(ready)[1]]
+        order.append(node)
+        for user in users[node]:
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                heapq.heappush(ready, (rank[user], rank[user][1]))
+    if len(order) != len(nodes):
+        raise SmeltError("SM-PLAN-002", "the plan's regions depend on each other in a circle")
+    graph.extend(order)
