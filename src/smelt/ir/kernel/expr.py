@@ -1,0 +1,233 @@
+"""Scalar expressions: what one element of a tensor is.
+
+Input: constants, loads, index values and other expressions. Output: `Expr`, shared by construction (the same
+operation on the same operands is the same object). Invariant: an expression has no side effect; its dtype is one of
+`DTYPES`, and `b` (bool) is a truth value, not a number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
+
+from .index import Ix, Var
+
+if TYPE_CHECKING:
+    from .tensor import Buffer, Tensor
+
+FLOATS = ("f32", "f64")
+SIGNED = ("i8", "i16", "i32", "i64")
+UNSIGNED = ("u8", "u16", "u32", "u64")
+INTS = SIGNED + UNSIGNED
+DTYPES = FLOATS + INTS + ("b",)
+SIZE_BYTES = {"f32": 4, "f64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8, "b": 1}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isinf_pos", "isinf_neg")
+
+# Rough cost in simple instructions, for scheduling only.
+COST = {
+    "exp": 12, "log": 14, "erf": 18, "tanh": 18, "sigmoid": 16, "sin": 18, "cos": 18, "tan": 24, "pow": 40,
+    "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "asinh": 24, "acosh": 24, "atanh": 20,
+    "log1p": 16, "expm1": 16, "softplus": 28, "div": 4, "sqrt": 4, "mod": 8, "fmod": 10,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Const:
+    value: float | int | bool
+
+
+@dataclass(frozen=True)
+class Index:
+    """The value of an index expression as a number."""
+
+    ix: Ix
+
+
+@dataclass(frozen=True)
+class Load:
+    buffer: Buffer
+    offset: Ix
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An element of a computed tensor, resolved by the scheduler."""
+
+    tensor: Tensor
+    index: tuple[Ix, ...]
+
+
+@dataclass(frozen=True)
+class Op:
+    name: str
+    args: tuple[Expr, ...]
+
+
+Kind = Union[Const, Index, Load, Ref, Op]
+_uids = itertools.count()
+_table: dict[tuple[object, ...], Expr] = {}
+
+
+class Expr:
+    """A shared expression. Build with the functions below, never directly."""
+
+    __slots__ = ("__weakref__", "dtype", "kind", "uid")
+
+    def __init__(self, kind: Kind, dtype: str) -> None:
+        self.kind = kind
+        self.dtype = dtype
+        self.uid = next(_uids)
+
+    def __repr__(self) -> str:
+        kind = self.kind
+        if isinstance(kind, Op):
+            return f"{kind.name}({', '.join(map(repr, kind.args))})"
+        if isinstance(kind, Load):
+            return f"{kind.buffer.name}[{kind.offset!r}]"
+        if isinstance(kind, Ref):
+            return f"t{kind.tensor.uid}{list(kind.index)!r}"
+        return repr(kind.value if isinstance(kind, Const) else kind.ix)
+
+    @property
+    def args(self) -> tuple[Expr, ...]:
+        return self.kind.args if isinstance(self.kind, Op) else ()
+
+
+def _shared(key: tuple[object, ...], kind: Kind, dtype: str) -> Expr:
+    found = _table.get(key)
+    if found is None:
+        found = _table[key] = Expr(kind, dtype)
+    return found
+
+
+def reset() -> None:
+    """Forget shared expressions; called between models so that memory stays flat."""
+    _table.clear()
+
+
+def const(value: float | int | bool, dtype: str) -> Expr:
+    if dtype in FLOATS:
+        value = float(value)
+        bits: object = struct.pack("<d", value) if not math.isnan(value) else "nan"
+    elif dtype == "b":
+        value = bool(value)
+        bits = value
+    else:
+        value = bits = int(value)
+    return _shared(("c", bits, dtype), Const(value), dtype)
+
+
+def index(value: Ix, dtype: str = "i64") -> Expr:
+    if value.const is not None:
+        return const(value.const, dtype)
+    return _shared(("i", value.key, dtype), Index(value), dtype)
+
+
+def load(buffer: Buffer, offset: Ix) -> Expr:
+    if buffer.contents is not None and offset.const is not None:
+        return const(buffer.contents[offset.const], buffer.dtype)
+    return _shared(("l", buffer.uid, offset.key), Load(buffer, offset), buffer.dtype)
+
+
+def ref(tensor: Tensor, at: tuple[Ix, ...]) -> Expr:
+    return _shared(("r", tensor.uid, tuple(i.key for i in at)), Ref(tensor, at), tensor.dtype)
+
+
+def op(name: str, *args: Expr, dtype: str | None = None) -> Expr:
+    """An operation of the vocabulary in vec.h and math.h; the result has the first operand's dtype unless told."""
+    if dtype is None:
+        dtype = "b" if name in COMPARISONS else args[-1].dtype if name == "sel" else args[0].dtype
+    simpler = _simplify(name, args, dtype)
+    if simpler is not None:
+        return simpler
+    return _shared((name, *(a.uid for a in args), dtype), Op(name, args), dtype)
+
+
+def cast(value: Expr, dtype: str) -> Expr:
+    if value.dtype == dtype:
+        return value
+    if isinstance(value.kind, Const) and (dtype in FLOATS or value.dtype == "b"):
+        return const(value.kind.value, dtype)
+    if isinstance(value.kind, Index) and dtype in ("i32", "i64"):
+        return index(value.kind.ix, dtype)
+    return op("cvt", value, dtype=dtype)
+
+
+def select(condition: Expr, yes: Expr, no: Expr) -> Expr:
+    return op("sel", condition, yes, no)
+
+
+def _simplify(name: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    if name == "sel" and (args[1] is args[2] or isinstance(args[0].kind, Const)):
+        return args[1] if args[1] is args[2] or args[0].kind.value else args[2]  # type: ignore[union-attr]
+    values = [a.kind.value if isinstance(a.kind, Const) else None for a in args]
+    if name == "mul" and dtype in INTS + FLOATS and 1 in values:
+        return args[1] if values[0] == 1 else args[0]
+    if name == "add" and dtype in INTS and 0 in values:
+        return args[1] if values[0] == 0 else args[0]
+    if name in ("sub",) and dtype in INTS + FLOATS and values[1] == 0 and not _negative_zero(values[1]):
+        return args[0]
+    if name == "div" and values[1] == 1:
+        return args[0]
+    return None
+
+
+def _negative_zero(value: object) -> bool:
+    return isinstance(value, float) and math.copysign(1.0, value) < 0
+
+
+def walk(*roots: Expr) -> list[Expr]:
+    """All expressions below the roots, operands first. Iterative: chains may be very long."""
+    order: list[Expr] = []
+    done: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+            continue
+        if node.uid in done:
+            continue
+        done.add(node.uid)
+        stack.append((node, True))
+        stack.extend((child, False) for child in reversed(children(node)) if child.uid not in done)
+    return order
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """Operands, and expressions inside indices (data-dependent reads)."""
+    kind = node.kind
+    if isinstance(kind, Op):
+        return kind.args
+    if isinstance(kind, Load):
+        return index_expressions(kind.offset)
+    if isinstance(kind, Index):
+        return index_expressions(kind.ix)
+    if isinstance(kind, Ref):
+        return tuple(e for i in kind.index for e in index_expressions(i))
+    return ()
+
+
+def index_expressions(value: Ix) -> tuple[Expr, ...]:
+    from .index import Val
+
+    return tuple(a.expr for a in sorted(value.atoms, key=lambda a: a.key) if isinstance(a, Val))
+
+
+def cost(node: Expr) -> int:
+    return COST.get(node.kind.name, 1) if isinstance(node.kind, Op) else 0
+
+
+def own_vars(node: Expr) -> frozenset[Var]:
+    """Loop variables that appear in this node's own indices."""
+    kind = node.kind
+    if isinstance(kind, Load):
+        return kind.offset.vars
+    if isinstance(kind, Index):
+        return kind.ix.vars
+    if isinstance(kind, Ref):
+        return frozenset(v for i in kind.index for v in i.vars)
+    return frozenset()

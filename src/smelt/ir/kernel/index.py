@@ -1,0 +1,480 @@
+"""Integer expressions for sizes and indices, in a normal form that makes equality a comparison.
+
+Input: Python ints, `Sym` (a size known at run time) and `Var` (a loop variable). Output: `Ix`, a polynomial with
+integer coefficients over atoms. Invariant: two `Ix` built from equal polynomials compare equal and hash equal;
+division and remainder are simplified only when that is provably exact for non-negative loop variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    from .expr import Expr
+
+
+@dataclass(frozen=True, eq=True)
+class Sym:
+    """A size or small integer that a region learns from its inputs. `nonneg` is true for dimensions."""
+
+    name: str
+    nonneg: bool = True
+
+    @cached_property
+    def key(self) -> str:
+        return f"s:{self.name}"
+
+
+@dataclass(frozen=True, eq=True)
+class Var:
+    """A loop variable in [0, extent)."""
+
+    name: str
+    extent: Ix
+
+    @cached_property
+    def key(self) -> str:
+        return f"v:{self.name}"
+
+
+@dataclass(frozen=True, eq=True)
+class Fn:
+    """An opaque integer function: floordiv, mod, min, max, ne1 (a size other than 1), eq, sel."""
+
+    op: str
+    args: tuple[Ix, ...]
+
+    @cached_property
+    def key(self) -> str:
+        return f"f:{self.op}({','.join(a.key for a in self.args)})"
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.op, self.args))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@dataclass(frozen=True, eq=True)
+class Val:
+    """An index read from data: `expr` wrapped into [0, extent) when negative, and checked at run time."""
+
+    expr: Expr
+    extent: Ix
+
+    @cached_property
+    def key(self) -> str:
+        return f"d:{self.expr.uid}<{self.extent.key}"
+
+
+Atom = Union[Sym, Var, Fn, Val]
+Monomial = tuple[Atom, ...]
+IxLike = Union["Ix", int]
+
+
+def _monomial_key(monomial: Monomial) -> tuple[str, ...]:
+    return tuple(a.key for a in monomial)
+
+
+class Ix:
+    """A polynomial: sorted (monomial, coefficient) pairs; the empty monomial is the constant."""
+
+    __slots__ = ("__dict__", "terms")
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __init__(self, terms: Iterable[tuple[Monomial, int]]) -> None:
+        kept = [(m, c) for m, c in terms if c]
+        kept.sort(key=lambda t: (len(t[0]), _monomial_key(t[0])))
+        self.terms = tuple(kept)
+
+    @cached_property
+    def key(self) -> str:
+        return "+".join(f"{c}*{'*'.join(a.key for a in m)}" for m, c in self.terms) or "0"
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.const == other
+        return isinstance(other, Ix) and (self is other or self.key == other.key)
+
+    def __repr__(self) -> str:
+        return show(self)
+
+    @cached_property
+    def const(self) -> int | None:
+        """The value when this is a plain number, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and not self.terms[0][0]:
+            return self.terms[0][1]
+        return None
+
+    @cached_property
+    def atoms(self) -> frozenset[Atom]:
+        """Every atom, those inside functions included (data reads keep their own)."""
+        found: set[Atom] = set()
+        stack = [a for m, _ in self.terms for a in m]
+        while stack:
+            atom = stack.pop()
+            if atom in found:
+                continue
+            found.add(atom)
+            if isinstance(atom, Fn):
+                stack.extend(a for arg in atom.args for m, _ in arg.terms for a in m)
+        return frozenset(found)
+
+    @property
+    def vars(self) -> frozenset[Var]:
+        return frozenset(a for a in self.atoms if isinstance(a, Var))
+
+    @property
+    def syms(self) -> frozenset[Sym]:
+        return frozenset(a for a in self.atoms if isinstance(a, Sym))
+
+    def __add__(self, other: IxLike) -> Ix:
+        right = ix(other)
+        if not right.terms:
+            return self
+        if not self.terms:
+            return right
+        total = dict(self.terms)
+        for m, c in right.terms:
+            total[m] = total.get(m, 0) + c
+        return _rejoin(Ix(total.items()))
+
+    def __mul__(self, other: IxLike) -> Ix:
+        right = ix(other)
+        if right.const == 1:
+            return self
+        if self.const == 1:
+            return right
+        total: dict[Monomial, int] = {}
+        for m1, c1 in self.terms:
+            for m2, c2 in right.terms:
+                m = tuple(sorted(m1 + m2, key=lambda a: a.key)) if m1 and m2 else m1 or m2
+                total[m] = total.get(m, 0) + c1 * c2
+        return Ix(total.items())
+
+    def __neg__(self) -> Ix:
+        return self * -1
+
+    def __sub__(self, other: IxLike) -> Ix:
+        return self + ix(other) * -1
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: IxLike) -> Ix:
+        return ix(other) - self
+
+    def __floordiv__(self, other: IxLike) -> Ix:
+        return _divmod(self, ix(other))[0]
+
+    def __mod__(self, other: IxLike) -> Ix:
+        return _divmod(self, ix(other))[1]
+
+
+def ix(value: IxLike) -> Ix:
+    return value if isinstance(value, Ix) else _number(int(value))
+
+
+@lru_cache(maxsize=4096)
+def _number(value: int) -> Ix:
+    return Ix([((), value)])
+
+
+def of(atom: Atom) -> Ix:
+    return Ix([((atom,), 1)])
+
+
+def sym(name: str, *, nonneg: bool = True) -> Ix:
+    return of(Sym(name, nonneg))
+
+
+def fn(op: str, *args: IxLike) -> Ix:
+    """A function of integers, folded when its arguments are numbers."""
+    operands = tuple(ix(a) for a in args)
+    values = [a.const for a in operands]
+    if all(v is not None for v in values):
+        return ix(_FOLD[op](*values))
+    if op == "sel" and values[0] is not None:
+        return operands[1] if values[0] else operands[2]
+    if op in ("min", "max", "sel") and operands[-1] == operands[-2]:
+        return operands[-1]
+    if op == "max" and values[1] == 0 and _nonneg(operands[0]):
+        return operands[0]
+    return of(Fn(op, operands))
+
+
+_FOLD: dict[str, Callable[..., int]] = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "truncdiv": lambda a, b: int(abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+    "min": min,
+    "max": max,
+    "ne1": lambda a: int(a != 1),
+    "eq": lambda a, b: int(a == b),
+    "lt": lambda a, b: int(a < b),
+    "sel": lambda c, a, b: a if c else b,
+}
+
+
+def _nonneg(value: Ix) -> bool:
+    return all(c >= 0 and all(_atom_nonneg(a) for a in m) for m, c in value.terms)
+
+
+def _atom_nonneg(atom: Atom) -> bool:
+    if isinstance(atom, Sym):
+        return atom.nonneg
+    if isinstance(atom, Fn):
+        if atom.op in ("ne1", "eq", "lt"):
+            return True
+        if atom.op == "max":
+            return any(_nonneg(a) for a in atom.args)
+        rest = atom.args[1:] if atom.op == "sel" else atom.args
+        return all(_nonneg(a) for a in rest)
+    return True
+
+
+def nonneg(value: IxLike) -> bool:
+    """True when the value is provably >= 0."""
+    return _nonneg(ix(value))
+
+
+def at_least(value: Ix, other: IxLike) -> bool:
+    """True when value >= other is provable with every loop variable in range and every dimension at least 1.
+
+    A loop body runs only when all extents are positive, so `s >= 1` is sound there."""
+    gap = value - ix(other)
+    gap = _maximize_negative(gap)
+    shifted: dict[Monomial, int] = {}
+    for m, c in gap.terms:
+        if any(isinstance(a, Sym) and not a.nonneg or isinstance(a, Fn) for a in m):
+            if c < 0 or not all(_atom_nonneg(a) for a in m):
+                return False
+            continue
+        for sub, sub_c in _shift(m):
+            shifted[sub] = shifted.get(sub, 0) + c * sub_c
+    return all(c >= 0 for c in shifted.values())
+
+
+def _shift(monomial: Monomial) -> list[tuple[Monomial, int]]:
+    """Each dimension s as 1 + s', so that positive coefficients mean a positive value."""
+    out: list[tuple[Monomial, int]] = [((), 1)]
+    for atom in monomial:
+        plain = [(m + (atom,), c) for m, c in out]
+        out = plain + out if isinstance(atom, Sym) else plain
+    merged: dict[Monomial, int] = {}
+    for m, c in out:
+        merged[m] = merged.get(m, 0) + c
+    return list(merged.items())
+
+
+def _maximize_negative(gap: Ix) -> Ix:
+    """A lower bound without loop variables: negative terms take v = extent - 1, positive ones v = 0."""
+    for _ in range(8):
+        loops = [a for m, _ in gap.terms for a in m if isinstance(a, (Var, Val))]
+        if not loops:
+            return gap
+        var = loops[0]
+        bound = var.extent - 1
+        total = ix(0)
+        for m, c in gap.terms:
+            if var not in m:
+                total = total + Ix([(m, c)])
+            elif c < 0:
+                rest = list(m)
+                rest.remove(var)
+                total = total + Ix([(tuple(rest), c)]) * bound
+        gap = total
+    return gap
+
+
+def _rejoin(value: Ix) -> Ix:
+    """(x floordiv c) * c + (x mod c) is x."""
+    mods = [(m, c) for m, c in value.terms if any(isinstance(a, Fn) and a.op == "mod" for a in m)]
+    for m, c in mods:
+        atom = next(a for a in m if isinstance(a, Fn) and a.op == "mod")
+        rest = list(m)
+        rest.remove(atom)
+        x, size = atom.args
+        scale = Ix([(tuple(rest), c)])
+        quotient = of(Fn("floordiv", (x, size))) * size * scale
+        table = dict(value.terms)
+        if all(table.get(qm) == qc for qm, qc in quotient.terms):
+            plain = Ix((k, v) for k, v in value.terms if k != m and k not in dict(quotient.terms))
+            return plain + x * scale
+    return value
+
+
+def _divmod(value: Ix, by: Ix) -> tuple[Ix, Ix]:
+    if by.const == 1:
+        return value, ix(0)
+    if value.const is not None and by.const is not None:
+        return (ix(value.const // by.const), ix(value.const % by.const)) if by.const else (ix(0), ix(0))
+    if len(by.terms) != 1 or by.const == 0:
+        if value == by:
+            return ix(1), ix(0)
+        return fn("floordiv", value, by), fn("mod", value, by)
+    whole, rest = [], []
+    for m, c in value.terms:
+        quotient = _term_div(m, c, by.terms[0])
+        (rest.append((m, c)) if quotient is None else whole.append(quotient))
+    quotient, remainder = Ix(whole), Ix(rest)
+    if not remainder.terms:
+        return quotient, ix(0)
+    if _in_range(remainder, by):
+        return quotient, remainder
+    if not quotient.terms and remainder.const is None:
+        nested = _nested(remainder, by)
+        if nested is not None:
+            return nested
+    return quotient + fn("floordiv", remainder, by), fn("mod", remainder, by)
+
+
+def _in_range(value: Ix, by: Ix) -> bool:
+    return _nonneg(value) and at_least(by - 1 - value, 0)
+
+
+def _nested(value: Ix, by: Ix) -> tuple[Ix, Ix] | None:
+    """(x mod (a*by)) mod by = x mod by;  (x floordiv a) floordiv b = x floordiv (a*b)."""
+    if len(value.terms) != 1 or value.terms[0][1] != 1 or len(value.terms[0][0]) != 1:
+        return None
+    atom = value.terms[0][0][0]
+    if isinstance(atom, Fn) and atom.op == "floordiv" and _nonneg(atom.args[0]):
+        x, size = atom.args
+        return fn("floordiv", x, size * by), fn("mod", value, by)
+    return None
+
+
+def _term_div(m: Monomial, c: int, by: tuple[Monomial, int]) -> tuple[Monomial, int] | None:
+    factors, scale = by
+    if c % scale:
+        return None
+    rest = list(m)
+    for atom in factors:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest), c // scale
+
+
+def exact_div(value: Ix, by: Ix) -> Ix | None:
+    """value / by when it divides without remainder for every value of the symbols, else None."""
+    if by.const == 0:
+        return None
+    if value == by:
+        return ix(1)
+    if len(by.terms) == 1:
+        terms = [_term_div(m, c, by.terms[0]) for m, c in value.terms]
+        return Ix(t for t in terms if t) if all(t is not None for t in terms) else None
+    return _poly_div(value, by)
+
+
+def _poly_div(value: Ix, by: Ix) -> Ix | None:
+    """Long division by the leading term; gives up after as many steps as there are terms."""
+    quotient, rest = ix(0), value
+    for _ in range(len(value.terms) + 2):
+        if not rest.terms:
+            return quotient
+        step = _term_div(rest.terms[-1][0], rest.terms[-1][1], by.terms[-1])
+        if step is None:
+            return None
+        quotient, rest = quotient + Ix([step]), rest - Ix([step]) * by
+    return None
+
+
+def product(values: Iterable[IxLike]) -> Ix:
+    total = ix(1)
+    for value in values:
+        total = total * ix(value)
+    return total
+
+
+def substitute(value: Ix, table: Mapping[Atom, Ix]) -> Ix:
+    """Replace atoms, inside functions too. Data reads are replaced as a whole only."""
+    if not table or not (value.atoms & table.keys()):
+        return value
+    total = ix(0)
+    for m, c in value.terms:
+        part = ix(c)
+        for atom in m:
+            part = part * _substitute_atom(atom, table)
+        total = total + part
+    return total
+
+
+def _substitute_atom(atom: Atom, table: Mapping[Atom, Ix]) -> Ix:
+    if atom in table:
+        return table[atom]
+    if not isinstance(atom, Fn):
+        return of(atom)
+    args = [substitute(a, table) for a in atom.args]
+    if atom.op == "floordiv":
+        return args[0] // args[1]
+    if atom.op == "mod":
+        return args[0] % args[1]
+    return fn(atom.op, *args)
+
+
+def coefficient(value: Ix, var: Var) -> tuple[Ix, Ix] | None:
+    """(a, b) with value = a * var + b and var in neither, or None when it is not affine in var."""
+    slope: list[tuple[Monomial, int]] = []
+    rest: list[tuple[Monomial, int]] = []
+    for m, c in value.terms:
+        if var in m:
+            left = list(m)
+            left.remove(var)
+            slope.append((tuple(left), c))
+        else:
+            rest.append((m, c))
+    a, b = Ix(slope), Ix(rest)
+    return None if var in a.atoms or var in b.atoms else (a, b)
+
+
+def evaluate(value: Ix, env: Mapping[str, int]) -> int:
+    """The number that this is when symbols and variables have the given values."""
+    total = 0
+    for m, c in value.terms:
+        part = c
+        for atom in m:
+            part *= _evaluate_atom(atom, env)
+        total += part
+    return total
+
+
+def _evaluate_atom(atom: Atom, env: Mapping[str, int]) -> int:
+    if isinstance(atom, Fn):
+        return _FOLD[atom.op](*(evaluate(a, env) for a in atom.args))
+    if isinstance(atom, Val):
+        raise KeyError("an index read from data has no value here")
+    return env[atom.name]
+
+
+def show(value: Ix) -> str:
+    """Readable text, for reports."""
+    if not value.terms:
+        return "0"
+    parts: list[str] = []
+    for m, c in reversed(value.terms):
+        factors = [_show_atom(a) for a in m]
+        if c != 1 or not factors:
+            factors.insert(0, str(c))
+        parts.append("*".join(factors))
+    return " + ".join(parts)
+
+
+def _show_atom(atom: Any) -> str:
+    if isinstance(atom, Fn):
+        return f"{atom.op}({', '.join(show(a) for a in atom.args)})"
+    return "data" if isinstance(atom, Val) else atom.name

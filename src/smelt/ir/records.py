@@ -1,0 +1,131 @@
+"""The stage records: what one stage hands to the next.
+
+Input: nothing. Output: frozen dataclasses; `Model` is `onnx_ir.Model` itself and is the only record that
+passes change in place. Invariant: a record holds no live handle (session, process, open file), so each can be
+dumped and a pipeline can be resumed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A code generator's answer for a node or a region: yes, or no with the reason that `explain` prints."""
+
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes of one graph that become one custom op, in topological order, with the values that cross its border."""
+
+    index: int
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+
+
+@dataclass(frozen=True)
+class Left:
+    """A node that ONNX Runtime keeps, and why."""
+
+    node: ir.Node
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every node of the model is in exactly one region or in `left`."""
+
+    regions: tuple[Region, ...]
+    left: tuple[Left, ...]
+
+
+class Backend(Protocol):
+    """What partitioning asks of a code generator."""
+
+    name: str
+
+    def claims(self, node: ir.Node) -> Claim: ...
+
+    def worth(self, region: Region) -> Claim: ...
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One C file. A per-level unit is compiled once for each CPU level, others once for the baseline."""
+
+    name: str
+    text: str
+    per_level: bool = True
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One loop nest of a region, for reports: what it computes, from which nodes, and how much it moves."""
+
+    name: str
+    kind: str
+    nodes: tuple[str, ...]
+    summary: str
+    flops: str = ""
+    bytes: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One custom op of the library. Regions with the same source share an entry."""
+
+    name: str
+    in_types: tuple[int, ...]
+    out_types: tuple[int, ...]
+    kernels: tuple[KernelInfo, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Kernel source text with its entry points."""
+
+    units: tuple[Unit, ...]
+    entries: tuple[Entry, ...]
+    include_dirs: tuple[Path, ...] = ()
+    include_hash: str = ""
+    domain: str = ""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A compiled shared object in the cache."""
+
+    path: Path
+    sha256: str
+    key: str
+    targets: tuple[str, ...]
+    compiler: str
+    seconds: float = 0.0
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A folder with model.onnx, the library and manifest.json: all that a deployment needs."""
+
+    directory: Path
+    manifest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def model_path(self) -> Path:
+        return self.directory / "model.onnx"
+
+    @property
+    def library_path(self) -> Path | None:
+        name = self.manifest.get("library")
+        return self.directory / str(name["file"]) if name else None

@@ -1,0 +1,151 @@
+"""One declaration per ONNX op: name, versions, types, meaning, and optionally a numpy reference.
+
+Input: functions decorated with `@op`. Output: `lookup(domain, name, opset)`. Invariant: one declaration answers for a
+range of since-versions; no model is converted to another opset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from smelt.ir.kernel import Builder, Ix, Refusal, Tensor
+
+SHORT: dict[ir.DataType, str] = {
+    ir.DataType.FLOAT: "f32", ir.DataType.DOUBLE: "f64", ir.DataType.BOOL: "b",
+    ir.DataType.INT8: "i8", ir.DataType.INT16: "i16", ir.DataType.INT32: "i32", ir.DataType.INT64: "i64",
+    ir.DataType.UINT8: "u8", ir.DataType.UINT16: "u16", ir.DataType.UINT32: "u32", ir.DataType.UINT64: "u64",
+}  # fmt: skip
+LONG = {short: long for long, short in SHORT.items()}
+
+
+@dataclass
+class Call:
+    """One node being given its meaning: operands as tensors, attributes, and the builder that makes new tensors."""
+
+    k: Builder
+    op: str
+    opset: int
+    inputs: Sequence[Tensor | None]
+    attributes: Mapping[str, ir.Attr]
+    n_outputs: int
+    out_dtypes: Sequence[str | None] = ()
+
+    def x(self, position: int = 0) -> Tensor:
+        """A required operand."""
+        found = self.maybe(position)
+        if found is None:
+            raise Refusal(f"input {position} is missing")
+        return found
+
+    def maybe(self, position: int) -> Tensor | None:
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def has(self, name: str) -> bool:
+        return name in self.attributes
+
+    def int(self, name: str, default: int | None = None) -> int:
+        return int(self._attribute(name, default))
+
+    def float(self, name: str, default: float | None = None) -> float:
+        return float(self._attribute(name, default))
+
+    def str(self, name: str, default: str | None = None) -> str:
+        return str(self._attribute(name, default))
+
+    def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        return tuple(int(v) for v in self._attribute(name, default))
+
+    def _attribute(self, name: str, default: Any) -> Any:
+        if name in self.attributes:
+            attribute = self.attributes[name]
+            if attribute.is_ref():
+                raise Refusal(f"attribute {name} refers to a function's attribute")
+            return attribute.value
+        if default is None:
+            raise Refusal(f"attribute {name} is missing")
+        return default
+
+    def values(self, position: int) -> tuple[Ix, ...] | None:
+        """The elements of a small integer operand as size expressions; None when the operand is absent."""
+        operand = self.maybe(position)
+        if operand is None:
+            return None
+        found = self.k.values(operand)
+        if found is None:
+            raise Refusal(f"the contents of input {position} cannot be told from the inputs' shapes")
+        return found
+
+    def numbers(self, position: int) -> tuple[int, ...] | None:
+        """Like `values`, when plain numbers are needed at compile time."""
+        found = self.values(position)
+        if found is None:
+            return None
+        plain = [v.const for v in found]
+        if any(p is None for p in plain):
+            raise Refusal(f"input {position} is not a constant")
+        return tuple(p for p in plain if p is not None)
+
+
+Meaning = Callable[[Call], "Tensor | Sequence[Tensor | None]"]
+Reference = Callable[..., "np.ndarray[Any, Any] | tuple[np.ndarray[Any, Any], ...]"]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """`since` is the first opset version this meaning holds for, `before` the first one it does not (0: none)."""
+
+    domain: str
+    name: str
+    since: int
+    before: int
+    kind: str
+    meaning: Meaning
+    reference: Reference | None = None
+
+    def lower(self, call: Call) -> tuple[Tensor | None, ...]:
+        made = self.meaning(call)
+        return (made,) if isinstance(made, Tensor) else tuple(made)
+
+
+KINDS = ("elementwise", "reduction", "normalization", "movement", "shape", "product")
+
+
+@dataclass
+class _Registry:
+    by_name: dict[tuple[str, str], list[Declaration]] = field(default_factory=dict[tuple[str, str], list[Declaration]])
+
+
+_registry = _Registry()
+
+
+def op(
+    *names: str, since: int = 1, before: int = 0, kind: str, domain: str = "", reference: Reference | None = None
+) -> Callable[[Meaning], Meaning]:
+    """Declare the meaning of one or more ops of a domain for opsets in [since, before)."""
+    assert kind in KINDS, kind
+
+    def register(meaning: Meaning) -> Meaning:
+        for name in names:
+            declaration = Declaration(domain, name, since, before, kind, meaning, reference)
+            _registry.by_name.setdefault((domain, name), []).append(declaration)
+        return meaning
+
+    return register
+
+
+def lookup(domain: str, name: str, opset: int) -> Declaration | None:
+    """The declaration that holds for an opset version, or None."""
+    for declaration in _registry.by_name.get(("" if domain == "ai.onnx" else domain, name), ()):
+        if declaration.since <= opset and (not declaration.before or opset < declaration.before):
+            return declaration
+    return None
+
+
+def declarations() -> list[Declaration]:
+    """All declarations, in the order of their names: coverage docs and tests derive from it."""
+    return [d for key in sorted(_registry.by_name) for d in _registry.by_name[key]]
