@@ -1,0 +1,208 @@
+/* f32 matrix product C = A * B over packed B.
+ *
+ * Input: A (m x K) row-major or strided; B packed in panels of 16 columns, Bp[(p * K + k) * 16 + j], columns beyond N zero.
+ * Output: the columns of panels p0..p1-1, written to C; nothing is written outside m rows and the valid columns.
+ * Invariant: an element's bits depend on its row of A, its column of B and K alone: k is cut into blocks whose size
+ * depends on K alone, each block is one chain in rising k, and block sums are added in rising order. Row blocking, panel
+ * ranges, threads and the packing of A change nothing.
+ */
+#ifndef SMELT_GEMM_H
+#define SMELT_GEMM_H
+
+#include "gemm_micro.h"
+#include "gemm_pack.h"
+
+/* Largest depth of one block: a block of B panels stays in L1 while the rows of A pass by. */
+#define SMELT_GEMM_KC 256
+/* Rows that share one pass over B: their block of A stays in L2. */
+#define SMELT_GEMM_MC 144
+/* Leading dimension of A's copy: off a power of two, so that rows do not share a cache set. */
+#define SMELT_GEMM_LD (SMELT_GEMM_KC + 16)
+/* Floats of workspace that smelt_gemm_f32 may use for m rows; 64-byte alignment helps and is not required. */
+#define SMELT_GEMM_WORKSPACE(m) ((int64_t)((m) < SMELT_GEMM_MC ? (m) : SMELT_GEMM_MC) * SMELT_GEMM_LD)
+
+SMELT_GEMM_INLINE int64_t smelt_gemm_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+SMELT_GEMM_INLINE int64_t smelt_gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Depth of a block: K cut evenly, a multiple of 4. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_depth(int64_t K) {
+  const int64_t blocks = smelt_gemm_ceil_div(K, SMELT_GEMM_KC);
+  return blocks <= 1 ? K : (smelt_gemm_ceil_div(K, blocks) + 3) & ~(int64_t)3;
+}
+
+/* What a pass over some panels needs to know; panel strides and column counts are in floats. */
+typedef struct {
+  const float *a;
+  int64_t lda;
+  const float *b; /* first panel, first k of the block */
+  int64_t panel_stride;
+  int64_t kc;
+  float *c;
+  int64_t ldc, m;
+  int64_t cols; /* valid columns, from the first panel on */
+  int add;
+} smelt_gemm_slab;
+
+/* `rows` rows of one panel of which only `cols` columns exist in C. */
+static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, const float *a, const float *b, float *c,
+                                                      int64_t rows, int64_t cols);
+
+/* One tile of `rows` x `panels` panels (at most SMELT_GEMM_NP), all columns valid. */
+SMELT_GEMM_INLINE void smelt_gemm_block(const smelt_gemm_slab *s, const float *a, const float *b, float *c, int64_t ldc,
+                                        int64_t rows, int64_t panels, int add) {
+#if SMELT_VL == 64
+  (panels == 2 ? smelt_gemm_main : smelt_gemm_narrow)[rows](a, s->lda, b, s->panel_stride, s->kc, c, ldc, add);
+#else
+  (void)panels;
+  for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES)
+    smelt_gemm_main[rows](a, s->lda, b + j, s->panel_stride, s->kc, c + j, ldc, add);
+#endif
+}
+
+static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, const float *a, const float *b, float *c,
+                                                      int64_t rows, int64_t cols) {
+  float tile[SMELT_GEMM_MR * SMELT_GEMM_PANEL];
+  smelt_gemm_block(s, a, b, tile, SMELT_GEMM_PANEL, rows, 1, 0);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j) {
+      float *to = c + i * s->ldc + j;
+      *to = s->add ? *to + tile[i * SMELT_GEMM_PANEL + j] : tile[i * SMELT_GEMM_PANEL + j];
+    }
+}
+
+/* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Rows are cut evenly:
+ * no tile is left with a row or two, where latency would show. */
+static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols) {
+  const int64_t tiles = smelt_gemm_ceil_div(s->m, SMELT_GEMM_MR), base = s->m / tiles, extra = s->m % tiles;
+  const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
+  float *c = s->c + col;
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t rows = base + (t < extra);
+    if (cols < panels * SMELT_GEMM_PANEL)
+      smelt_gemm_ragged(s, a, b, c, rows, cols);
+    else
+      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add);
+    a += rows * s->lda;
+    c += rows * s->ldc;
+  }
+}
+
+/* All columns of the slab from `col` on, by main tiles. */
+static __attribute__((unused)) void smelt_gemm_columns(const smelt_gemm_slab *s, int64_t col) {
+  const int64_t whole = s->cols & ~(int64_t)(SMELT_GEMM_PANEL - 1);
+  for (; whole - col >= SMELT_GEMM_NP * SMELT_GEMM_PANEL; col += SMELT_GEMM_NP * SMELT_GEMM_PANEL)
+    smelt_gemm_rows(s, col, SMELT_GEMM_NP, SMELT_GEMM_NP * SMELT_GEMM_PANEL);
+  for (; col < whole; col += SMELT_GEMM_PANEL)
+    smelt_gemm_rows(s, col, 1, SMELT_GEMM_PANEL);
+  if (col < s->cols)
+    smelt_gemm_rows(s, col, 1, s->cols - col);
+}
+
+/* A few rows: each group of panels is streamed once from its first k to its last. */
+static __attribute__((unused)) void smelt_gemm_thin_pass(smelt_gemm_slab s, int64_t K, int64_t depth) {
+  const int64_t group = smelt_gemm_thin_panels[s.m] * SMELT_GEMM_PANEL;
+  const float *a = s.a, *b = s.b;
+  int64_t col = 0;
+  for (; s.cols - col >= group; col += group)
+    for (int64_t k = 0; k < K; k += depth)
+      smelt_gemm_thin[s.m](a + k, s.lda, b + col / SMELT_GEMM_PANEL * s.panel_stride + k * SMELT_GEMM_PANEL,
+                           s.panel_stride, smelt_gemm_min(depth, K - k), s.c + col, s.ldc, k > 0);
+  for (int64_t k = 0; k < K && col < s.cols; k += depth) {
+    s.a = a + k, s.b = b + k * SMELT_GEMM_PANEL, s.kc = smelt_gemm_min(depth, K - k), s.add = k > 0;
+    smelt_gemm_columns(&s, col);
+  }
+}
+
+/* Up to SMELT_GEMM_MC rows, block by block over k. */
+static __attribute__((unused)) void smelt_gemm_pass(smelt_gemm_slab s, const float *A, int64_t row_stride,
+                                                    int64_t col_stride, int64_t K, int64_t depth, float *workspace) {
+  const float *b = s.b;
+  const int copy = col_stride != 1 || (workspace && s.m > SMELT_GEMM_MR);
+  for (int64_t k = 0; k < K; k += depth) {
+    s.kc = smelt_gemm_min(depth, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
+    s.a = A + k * col_stride, s.lda = row_stride;
+    if (copy) {
+      smelt_gemm_pack_a(s.a, row_stride, col_stride, s.m, s.kc, workspace, SMELT_GEMM_LD);
+      s.a = workspace, s.lda = SMELT_GEMM_LD;
+    }
+    smelt_gemm_columns(&s, 0);
+  }
+}
+
+/* The product with A's element (i, k) at A[i * row_stride + k * col_stride]. Unless col_stride is 1, workspace must hold
+ * SMELT_GEMM_WORKSPACE(m) floats. See smelt_gemm_f32 for the rest. */
+static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64_t row_stride, int64_t col_stride,
+                                                           const float *Bp, int64_t K, float *C, int64_t ldc, int64_t m,
+                                                           int64_t p0, int64_t p1, int64_t n_valid, float *workspace) {
+  const int64_t cols = smelt_gemm_min(n_valid, p1 * SMELT_GEMM_PANEL) - p0 * SMELT_GEMM_PANEL;
+  if (cols <= 0 || m <= 0)
+    return;
+  if (K <= 0) {
+    for (int64_t i = 0; i < m; ++i)
+      memset(C + i * ldc, 0, (size_t)cols * sizeof(float));
+    return;
+  }
+  const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, SMELT_GEMM_MC);
+  smelt_gemm_slab s = {A, row_stride, Bp + p0 * K * SMELT_GEMM_PANEL, K * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0};
+  if (m <= SMELT_GEMM_THIN_ROWS && col_stride == 1) {
+    smelt_gemm_thin_pass(s, K, depth);
+    return;
+  }
+  for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
+    s.m = m / chunks + (t < m % chunks);
+    s.c = C + i * ldc;
+    smelt_gemm_pass(s, A + i * row_stride, row_stride, col_stride, K, depth, workspace);
+  }
+}
+
+/* C[0..m-1][0..] = the columns of panels p0..p1-1 of A * B. C points at the place of row 0, column 16 * p0. n_valid is the
+ * number of columns that exist, counted from panel 0: N for a real output, 16 * p1 or more for a padded buffer. workspace is
+ * NULL (A is read in place) or SMELT_GEMM_WORKSPACE(m) floats (A is copied block by block, which pays from about 8 panels
+ * on when lda is a multiple of 1024). K = 0 gives zeros. */
+static __attribute__((unused)) void smelt_gemm_f32(const float *A, int64_t lda, const float *Bp, int64_t K, float *C,
+                                                   int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
+                                                   float *workspace) {
+  smelt_gemm_f32_strided(A, lda, 1, Bp, K, C, ldc, m, p0, p1, n_valid, workspace);
+}
+
+/* How to share a product among tasks: task t does rows (t % row_tasks) * rows.. and panels (t / row_tasks) * panels.. */
+typedef struct {
+  int64_t rows, panels;           /* of one task; the last ones may be smaller */
+  int64_t row_tasks, panel_tasks; /* tasks = row_tasks * panel_tasks */
+} smelt_gemm_tasks;
+
+/* Multiply-adds below which a task costs more to hand out than it brings. */
+#define SMELT_GEMM_GRAIN 50000
+
+/* Suggests a split of an M x N x K product. threads <= 0: unknown. whole_rows: an epilogue needs all columns of a row. */
+static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_plan(int64_t M, int64_t N, int64_t K, int64_t threads,
+                                                                int whole_rows) {
+  const int64_t panels = smelt_gemm_ceil_div(N > 0 ? N : 1, SMELT_GEMM_PANEL), rows = M > 0 ? M : 1;
+  const double work = (double)rows * (double)panels * SMELT_GEMM_PANEL * (double)(K > 0 ? K : 1);
+  const int64_t most = 6 * (threads > 0 ? threads : 8);
+  const double affordable = work / SMELT_GEMM_GRAIN;
+  int64_t tasks = affordable < 1 ? 1 : affordable > (double)most ? most : (int64_t)affordable;
+  if (threads == 1)
+    tasks = 1;
+  const int64_t row_units = smelt_gemm_ceil_div(rows, SMELT_GEMM_MR);
+  /* Row blocks first up to a full pass of SMELT_GEMM_MC rows each, then panels: B is read once per row block. */
+  int64_t row_tasks = whole_rows ? tasks : smelt_gemm_ceil_div(rows, SMELT_GEMM_MC);
+  if (!whole_rows && row_tasks > 4 * tasks)
+    row_tasks = 4 * tasks;
+  if (row_tasks > row_units)
+    row_tasks = row_units;
+  const int64_t units = smelt_gemm_ceil_div(row_units, row_tasks);
+  int64_t panel_tasks = whole_rows ? 1 : smelt_gemm_ceil_div(tasks, row_tasks);
+  const int64_t groups = smelt_gemm_ceil_div(panels, SMELT_GEMM_NP);
+  if (panel_tasks > groups)
+    panel_tasks = groups;
+  const int64_t per_task = smelt_gemm_ceil_div(groups, panel_tasks) * SMELT_GEMM_NP;
+  smelt_gemm_tasks plan;
+  plan.rows = smelt_gemm_min(rows, units * SMELT_GEMM_MR);
+  plan.panels = smelt_gemm_min(panels, per_task);
+  plan.row_tasks = smelt_gemm_ceil_div(rows, plan.rows);
+  plan.panel_tasks = smelt_gemm_ceil_div(panels, plan.panels);
+  return plan;
+}
+
+#endif

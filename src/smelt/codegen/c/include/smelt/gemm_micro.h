@@ -1,0 +1,201 @@
+/* f32 GEMM micro-kernels: R rows of A times a few 16-column panels of packed B.
+ *
+ * Input: A row-major with a leading dimension, B packed in panels (see gemm.h), the depth kc.
+ * Output: an R x (W * lanes) tile of C, stored or added to what is there.
+ * Invariant: every element is one chain of multiply-adds over k in rising order that starts from zero, whatever R and W are;
+ * so a result does not depend on how rows and panels are grouped.
+ */
+#ifndef SMELT_GEMM_MICRO_H
+#define SMELT_GEMM_MICRO_H
+
+#include <stdint.h>
+
+#ifndef SMELT_VL
+#error "SMELT_VL (vector bytes) must be defined: 16, 32 or 64"
+#endif
+
+#define SMELT_GEMM_PANEL 16
+#define SMELT_GEMM_LANES (SMELT_VL / 4)
+/* Vectors in one row of a panel. */
+#define SMELT_GEMM_VPP (SMELT_GEMM_PANEL / SMELT_GEMM_LANES)
+
+typedef float smelt_gemm_v __attribute__((vector_size(SMELT_VL), may_alias));
+typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), may_alias));
+
+/* Distance, in steps of k, of the software prefetch into B. */
+#ifndef SMELT_GEMM_AHEAD
+#define SMELT_GEMM_AHEAD 16
+#endif
+
+/* Row lists: X(row, base pointer, offset from it in rows, argument). A base pointer serves three rows, because
+ * base, base + lda and base + 2 * lda are single addressing modes. */
+#define SMELT_ROWS_1(X, U) X(0, 0, 0, U)
+#define SMELT_ROWS_2(X, U) SMELT_ROWS_1(X, U) X(1, 0, 1, U)
+#define SMELT_ROWS_3(X, U) SMELT_ROWS_2(X, U) X(2, 0, 2, U)
+#define SMELT_ROWS_4(X, U) SMELT_ROWS_3(X, U) X(3, 1, 0, U)
+#define SMELT_ROWS_5(X, U) SMELT_ROWS_4(X, U) X(4, 1, 1, U)
+#define SMELT_ROWS_6(X, U) SMELT_ROWS_5(X, U) X(5, 1, 2, U)
+#define SMELT_ROWS_7(X, U) SMELT_ROWS_6(X, U) X(6, 2, 0, U)
+#define SMELT_ROWS_8(X, U) SMELT_ROWS_7(X, U) X(7, 2, 1, U)
+#define SMELT_ROWS_9(X, U) SMELT_ROWS_8(X, U) X(8, 2, 2, U)
+#define SMELT_ROWS_10(X, U) SMELT_ROWS_9(X, U) X(9, 3, 0, U)
+#define SMELT_ROWS_11(X, U) SMELT_ROWS_10(X, U) X(10, 3, 1, U)
+#define SMELT_ROWS_12(X, U) SMELT_ROWS_11(X, U) X(11, 3, 2, U)
+#define SMELT_ROWS_13(X, U) SMELT_ROWS_12(X, U) X(12, 4, 0, U)
+#define SMELT_ROWS_14(X, U) SMELT_ROWS_13(X, U) X(13, 4, 1, U)
+#define SMELT_BASES_1(X) X(0)
+#define SMELT_BASES_2(X) X(0)
+#define SMELT_BASES_3(X) X(0)
+#define SMELT_BASES_4(X) X(0) X(1)
+#define SMELT_BASES_5(X) X(0) X(1)
+#define SMELT_BASES_6(X) X(0) X(1)
+#define SMELT_BASES_7(X) X(0) X(1) X(2)
+#define SMELT_BASES_8(X) X(0) X(1) X(2)
+#define SMELT_BASES_9(X) X(0) X(1) X(2)
+#define SMELT_BASES_10(X) X(0) X(1) X(2) X(3)
+#define SMELT_BASES_11(X) X(0) X(1) X(2) X(3)
+#define SMELT_BASES_12(X) X(0) X(1) X(2) X(3)
+#define SMELT_BASES_13(X) X(0) X(1) X(2) X(3) X(4)
+#define SMELT_BASES_14(X) X(0) X(1) X(2) X(3) X(4)
+
+/* Column lists: F(row, vector). */
+#define SMELT_COLS_1(F, I) F(I, 0)
+#define SMELT_COLS_2(F, I) F(I, 0) F(I, 1)
+#define SMELT_COLS_4(F, I) F(I, 0) F(I, 1) F(I, 2) F(I, 3)
+#define SMELT_COLS_8(F, I) F(I, 0) F(I, 1) F(I, 2) F(I, 3) F(I, 4) F(I, 5) F(I, 6) F(I, 7)
+#define SMELT_COLS_16(F, I) F(I, 0) F(I, 1) F(I, 2) F(I, 3) F(I, 4) F(I, 5) F(I, 6) F(I, 7) F(I, 8) F(I, 9) F(I, 10) F(I, 11) F(I, 12) F(I, 13) F(I, 14) F(I, 15)
+
+#define SMELT_ZERO_1(I, J) smelt_gemm_v c##I##_##J = {0};
+#define SMELT_FMA_1(I, J) c##I##_##J += a * b##J;
+#define SMELT_PUT_1(I, J) *(smelt_gemm_vu *)(crow + SMELT_TILE_COL(J)) = c##I##_##J;
+#define SMELT_ADD_1(I, J) *(smelt_gemm_vu *)(crow + SMELT_TILE_COL(J)) += c##I##_##J;
+#define SMELT_TILE_COL(J) ((J) * SMELT_GEMM_LANES)
+
+#define SMELT_BASE_DECL(B) const char *r##B = (const char *)a_ + (B) * 3 * lda_bytes;
+/* The empty asm keeps the compiler from turning every row into an induction variable of its own, which spills. */
+#define SMELT_BASE_HIDE(B) __asm__("" : "+r"(r##B));
+#define SMELT_BASE_STEP4(B) r##B += 16;
+#define SMELT_BASE_STEP1(B) r##B += 4;
+#define SMELT_ROW_ELEMENT(BASE, OFF, U) (*(const float *)(r##BASE + (OFF) * lda_bytes + (U) * 4))
+
+#define SMELT_B_LOAD(U, J)                                                                                             \
+  const smelt_gemm_v b##J = *(const smelt_gemm_vu *)(b_ + ((J) / SMELT_GEMM_VPP) * panel_stride +                       \
+                                                     (U) * SMELT_GEMM_PANEL + ((J) % SMELT_GEMM_VPP) * SMELT_GEMM_LANES);
+#define SMELT_B_AHEAD(U, J)                                                                                            \
+  if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
+    __builtin_prefetch(b_ + ((J) / SMELT_GEMM_VPP) * panel_stride + ((U) + SMELT_GEMM_AHEAD) * SMELT_GEMM_PANEL);
+
+/* Defines smelt_gemm_micro_RxW. `rows` is R, `W` the vectors per row; a tile of W vectors covers W * lanes columns. */
+#define SMELT_GEMM_MICRO(R, W)                                                                                         \
+  static __attribute__((noinline)) void smelt_gemm_micro_##R##x##W(                                                    \
+      const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
+      int add) {                                                                                                       \
+    const int64_t lda_bytes = lda * 4;                                                                                 \
+    (void)panel_stride, (void)lda_bytes;                                                                               \
+    SMELT_BASES_##R(SMELT_BASE_DECL) SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0) for (; kc >= 4; kc -= 4) {                  \
+      SMELT_BASES_##R(SMELT_BASE_HIDE) SMELT_STEP(R, W, 0) SMELT_STEP(R, W, 1) SMELT_STEP(R, W, 2)                     \
+          SMELT_STEP(R, W, 3) SMELT_BASES_##R(SMELT_BASE_STEP4) b_ += 4 * SMELT_GEMM_PANEL;                            \
+    }                                                                                                                  \
+    for (; kc > 0; --kc) {                                                                                             \
+      SMELT_BASES_##R(SMELT_BASE_HIDE) SMELT_STEP(R, W, 0) SMELT_BASES_##R(SMELT_BASE_STEP1) b_ += SMELT_GEMM_PANEL;   \
+    }                                                                                                                  \
+    float *crow = c_;                                                                                                  \
+    if (add) {                                                                                                         \
+      SMELT_ROWS_##R(SMELT_ROW_ADD_##W, 0)                                                                             \
+    } else {                                                                                                           \
+      SMELT_ROWS_##R(SMELT_ROW_PUT_##W, 0)                                                                             \
+    }                                                                                                                  \
+  }
+
+#define SMELT_STEP(R, W, U)                                                                                            \
+  {                                                                                                                    \
+    SMELT_COLS_##W(SMELT_B_AHEAD, U) SMELT_COLS_##W(SMELT_B_LOAD, U) SMELT_ROWS_##R(SMELT_ROW_FMA_##W, U)              \
+  }
+
+#define SMELT_ROW_ZERO_1(I, B, O, U) SMELT_COLS_1(SMELT_ZERO_1, I)
+#define SMELT_ROW_FMA_1(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_1(SMELT_FMA_1, I) }
+#define SMELT_ROW_PUT_1(I, B, O, U) SMELT_COLS_1(SMELT_PUT_1, I) crow += ldc;
+#define SMELT_ROW_ADD_1(I, B, O, U) SMELT_COLS_1(SMELT_ADD_1, I) crow += ldc;
+#define SMELT_ROW_ZERO_2(I, B, O, U) SMELT_COLS_2(SMELT_ZERO_1, I)
+#define SMELT_ROW_FMA_2(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_2(SMELT_FMA_1, I) }
+#define SMELT_ROW_PUT_2(I, B, O, U) SMELT_COLS_2(SMELT_PUT_1, I) crow += ldc;
+#define SMELT_ROW_ADD_2(I, B, O, U) SMELT_COLS_2(SMELT_ADD_1, I) crow += ldc;
+#define SMELT_ROW_ZERO_4(I, B, O, U) SMELT_COLS_4(SMELT_ZERO_1, I)
+#define SMELT_ROW_FMA_4(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_4(SMELT_FMA_1, I) }
+#define SMELT_ROW_PUT_4(I, B, O, U) SMELT_COLS_4(SMELT_PUT_1, I) crow += ldc;
+#define SMELT_ROW_ADD_4(I, B, O, U) SMELT_COLS_4(SMELT_ADD_1, I) crow += ldc;
+#define SMELT_ROW_ZERO_8(I, B, O, U) SMELT_COLS_8(SMELT_ZERO_1, I)
+#define SMELT_ROW_FMA_8(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_8(SMELT_FMA_1, I) }
+#define SMELT_ROW_PUT_8(I, B, O, U) SMELT_COLS_8(SMELT_PUT_1, I) crow += ldc;
+#define SMELT_ROW_ADD_8(I, B, O, U) SMELT_COLS_8(SMELT_ADD_1, I) crow += ldc;
+#define SMELT_ROW_ZERO_16(I, B, O, U) SMELT_COLS_16(SMELT_ZERO_1, I)
+#define SMELT_ROW_FMA_16(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_16(SMELT_FMA_1, I) }
+#define SMELT_ROW_PUT_16(I, B, O, U) SMELT_COLS_16(SMELT_PUT_1, I) crow += ldc;
+#define SMELT_ROW_ADD_16(I, B, O, U) SMELT_COLS_16(SMELT_ADD_1, I) crow += ldc;
+
+typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int64_t panel_stride, int64_t kc, float *c,
+                                int64_t ldc, int add);
+
+/* Per level: SMELT_GEMM_MR rows of a full tile; the main tile covers SMELT_GEMM_NV vectors; tiles for a few rows
+ * are wider (smelt_gemm_thin), so that enough independent chains hide the latency of a multiply-add. */
+#if SMELT_VL == 64
+#define SMELT_GEMM_MR 14
+#define SMELT_GEMM_NV 2
+#elif SMELT_VL == 32
+#define SMELT_GEMM_MR 6
+#define SMELT_GEMM_NV 2
+#elif defined(__aarch64__)
+#define SMELT_GEMM_MR 6
+#define SMELT_GEMM_NV 4
+#else
+#define SMELT_GEMM_MR 4
+#define SMELT_GEMM_NV 2
+#endif
+/* Panels of a main tile, at least one; a tile narrower than a panel is run SMELT_GEMM_PARTS times. */
+#define SMELT_GEMM_NP (SMELT_GEMM_NV >= SMELT_GEMM_VPP ? SMELT_GEMM_NV / SMELT_GEMM_VPP : 1)
+
+#if SMELT_VL == 64
+SMELT_GEMM_MICRO(1, 1) SMELT_GEMM_MICRO(2, 1) SMELT_GEMM_MICRO(3, 1) SMELT_GEMM_MICRO(4, 1) SMELT_GEMM_MICRO(5, 1)
+SMELT_GEMM_MICRO(6, 1) SMELT_GEMM_MICRO(7, 1) SMELT_GEMM_MICRO(8, 1) SMELT_GEMM_MICRO(9, 1) SMELT_GEMM_MICRO(10, 1)
+SMELT_GEMM_MICRO(11, 1) SMELT_GEMM_MICRO(12, 1) SMELT_GEMM_MICRO(13, 1) SMELT_GEMM_MICRO(14, 1)
+SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(5, 2)
+SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(7, 2) SMELT_GEMM_MICRO(8, 2) SMELT_GEMM_MICRO(9, 2) SMELT_GEMM_MICRO(10, 2)
+SMELT_GEMM_MICRO(11, 2) SMELT_GEMM_MICRO(12, 2) SMELT_GEMM_MICRO(13, 2) SMELT_GEMM_MICRO(14, 2)
+SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8) SMELT_GEMM_MICRO(4, 4)
+/* [0] one panel, [1] two panels, by rows. */
+static const smelt_gemm_tile smelt_gemm_narrow[] = {
+    0, smelt_gemm_micro_1x1, smelt_gemm_micro_2x1, smelt_gemm_micro_3x1, smelt_gemm_micro_4x1, smelt_gemm_micro_5x1,
+    smelt_gemm_micro_6x1, smelt_gemm_micro_7x1, smelt_gemm_micro_8x1, smelt_gemm_micro_9x1, smelt_gemm_micro_10x1,
+    smelt_gemm_micro_11x1, smelt_gemm_micro_12x1, smelt_gemm_micro_13x1, smelt_gemm_micro_14x1};
+static const smelt_gemm_tile smelt_gemm_main[] = {
+    0, smelt_gemm_micro_1x2, smelt_gemm_micro_2x2, smelt_gemm_micro_3x2, smelt_gemm_micro_4x2, smelt_gemm_micro_5x2,
+    smelt_gemm_micro_6x2, smelt_gemm_micro_7x2, smelt_gemm_micro_8x2, smelt_gemm_micro_9x2, smelt_gemm_micro_10x2,
+    smelt_gemm_micro_11x2, smelt_gemm_micro_12x2, smelt_gemm_micro_13x2, smelt_gemm_micro_14x2};
+static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x8, smelt_gemm_micro_3x8,
+                                                  smelt_gemm_micro_4x4};
+static const int8_t smelt_gemm_thin_panels[] = {0, 8, 8, 8, 4};
+#elif SMELT_VL == 32
+SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(5, 2)
+SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(3, 4)
+static const smelt_gemm_tile smelt_gemm_main[] = {0, smelt_gemm_micro_1x2, smelt_gemm_micro_2x2, smelt_gemm_micro_3x2,
+                                                  smelt_gemm_micro_4x2, smelt_gemm_micro_5x2, smelt_gemm_micro_6x2};
+static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4};
+static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
+#elif defined(__aarch64__)
+SMELT_GEMM_MICRO(1, 4) SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(3, 4) SMELT_GEMM_MICRO(4, 4) SMELT_GEMM_MICRO(5, 4)
+SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 16) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
+static const smelt_gemm_tile smelt_gemm_main[] = {0, smelt_gemm_micro_1x4, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4,
+                                                  smelt_gemm_micro_4x4, smelt_gemm_micro_5x4, smelt_gemm_micro_6x4};
+static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x16, smelt_gemm_micro_2x8, smelt_gemm_micro_3x8};
+static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
+#else
+SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(1, 8)
+SMELT_GEMM_MICRO(2, 4)
+static const smelt_gemm_tile smelt_gemm_main[] = {0, smelt_gemm_micro_1x2, smelt_gemm_micro_2x2, smelt_gemm_micro_3x2,
+                                                  smelt_gemm_micro_4x2};
+static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4};
+static const int8_t smelt_gemm_thin_panels[] = {0, 2, 1};
+#endif
+#define SMELT_GEMM_THIN_ROWS ((int64_t)(sizeof smelt_gemm_thin_panels) - 1)
+
+#endif
