@@ -20,6 +20,7 @@
 #define SMELT_ENTRIES ((int32_t)(sizeof smelt_entries / sizeof smelt_entries[0]))
 #define SMELT_HOSTS 4        /* copies of ONNX Runtime in one process */
 #define SMELT_POOLED_DIMS 256 /* dims kept on the stack where shapes must be copied; more go to scratch */
+#define SMELT_STACK_SCRATCH 8192 /* scratch of one call that needs no allocator, which costs as much as a small node */
 
 typedef struct {
   const OrtApi *api;
@@ -47,6 +48,8 @@ typedef struct {
   OrtStatus *status; /* the first failure of ONNX Runtime itself */
   OrtAllocator *allocator;
   smelt_ort_block *blocks;
+  int64_t stack_used;
+  char stack[SMELT_STACK_SCRATCH] __attribute__((aligned(64)));
 } smelt_ort_call;
 
 static smelt_ort_host smelt_hosts[SMELT_HOSTS];
@@ -77,6 +80,11 @@ static void *smelt_ort_output(smelt_env *env, int32_t index, int32_t rank, const
 
 static void *smelt_ort_scratch(smelt_env *env, int64_t bytes) {
   smelt_ort_call *call = (smelt_ort_call *)env;
+  if (bytes >= 0 && bytes <= SMELT_STACK_SCRATCH - call->stack_used) {
+    void *block = call->stack + call->stack_used;
+    call->stack_used += (bytes + 63) & ~(int64_t)63;
+    return block;
+  }
   const uint64_t extra = sizeof(smelt_ort_block) + 63;
   void *raw = NULL;
   if (bytes < 0 || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX - extra) {
@@ -189,7 +197,7 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   call.env.code = 0, call.env.detail_input = -1;
   call.env.detail[0] = call.env.detail[1] = call.env.detail[2] = 0;
   call.api = op->host->api, call.host = op->host, call.context = context;
-  call.status = NULL, call.allocator = NULL, call.blocks = NULL;
+  call.status = NULL, call.allocator = NULL, call.blocks = NULL, call.stack_used = 0;
   int32_t code = SMELT_OK, i = 0;
   while (i < count && smelt_ort_input(&call, &store, i, in, in_dims, in_rank)) i++;
   if (i == count) code = op->run(&call.env);
