@@ -1,0 +1,23 @@
+"""Source -> Library: compiler discovery, flags, parallel compilation, the content-addressed cache."""
+
+from smelt.toolchain.build import build, count_jobs, hash_headers, library_key
+from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest
+from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
+from smelt.toolchain.elf import Symbols, read_symbols
+
+__all__ = [
+    "Cache",
+    "CacheEntry",
+    "CacheUsage",
+    "Candidate",
+    "Compiler",
+    "Symbols",
+    "build",
+    "count_jobs",
+    "file_digest",
+    "find_compiler",
+    "hash_headers",
+    "library_key",
+    "list_compilers",
+    "read_symbols",
+]
