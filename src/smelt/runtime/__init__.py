@@ -1,0 +1,28 @@
+"""Artifact -> Executable: live ONNX Runtime sessions. Needs numpy and onnxruntime alone; never compiles."""
+
+from smelt.runtime.artifact import open_artifact, read_manifest, trusted_library
+from smelt.runtime.call_file import read_call, write_call
+from smelt.runtime.executable import Executable
+from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
+from smelt.runtime.profile import NodeTime, node_times, read_profile
+from smelt.runtime.session import Session, SessionSettings, session_for
+
+__all__ = [
+    "Executable",
+    "FeedChecker",
+    "InputSpec",
+    "NodeTime",
+    "OutputSpec",
+    "Session",
+    "SessionSettings",
+    "input_specs",
+    "node_times",
+    "open_artifact",
+    "output_specs",
+    "read_call",
+    "read_manifest",
+    "read_profile",
+    "session_for",
+    "trusted_library",
+    "write_call",
+]

@@ -1,0 +1,119 @@
+"""Artifact folder -> checked paths, before any code of it is loaded.
+
+Input: a folder with model.onnx, manifest.json and the library that the manifest names. Output: an `OpenedArtifact`.
+Invariant: a returned library lies in the folder itself, is a plain file with the manifest's digest, and neither it nor
+its folder can be written by others; what fails is refused with the command that mends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from smelt.base.errors import ArtifactError
+
+MANIFEST: Final = "manifest.json"
+MODEL: Final = "model.onnx"
+_MANIFEST_LIMIT_BYTES: Final = 1 << 28
+_CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class OpenedArtifact:
+    """Paths that may be loaded."""
+
+    directory: Path
+    model: Path
+    library: Path | None
+    manifest: Mapping[str, Any]
+
+
+def open_artifact(directory: Path) -> OpenedArtifact:
+    """Check the folder and everything that a session will load from it."""
+    directory = directory.absolute()
+    if not directory.is_dir():
+        raise ArtifactError("SM-ARTIFACT-001", f"{directory} is not a folder")
+    manifest = read_manifest(directory)
+    model = directory / MODEL
+    if not model.is_file():
+        raise ArtifactError("SM-ARTIFACT-001", f"{directory} has no {MODEL}")
+    return OpenedArtifact(directory, model, _library_of(directory, manifest), manifest)
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest as a dictionary; anything else in its place is an error."""
+    path = directory / MANIFEST
+    try:
+        if path.stat().st_size > _MANIFEST_LIMIT_BYTES:
+            raise ArtifactError("SM-ARTIFACT-001", f"{path} is too large for a manifest")
+        content: object = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ArtifactError("SM-ARTIFACT-001", f"{directory} has no {MANIFEST}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtifactError("SM-ARTIFACT-001", f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ArtifactError("SM-ARTIFACT-001", f"{path} is not a JSON object")
+    return cast("dict[str, Any]", content)
+
+
+def trusted_library(path: Path, sha256: str) -> Path:
+    """`path` made absolute, if it may be loaded: plain file, right digest, safe from others."""
+    path = path.absolute()
+    _refuse_if_unsafe(path.parent)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise ArtifactError("SM-ARTIFACT-001", f"the library {path} cannot be opened: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ArtifactError("SM-ARTIFACT-001", f"the library {path} is not a plain file")
+        _refuse_if_writable(path, status)
+        digest = hashlib.sha256()
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    if digest.hexdigest() != sha256.lower():
+        raise ArtifactError(
+            "SM-ARTIFACT-002", f"{path} has digest {digest.hexdigest()[:16]}..., the manifest says {sha256[:16]}..."
+        )
+    return path
+
+
+def _library_of(directory: Path, manifest: Mapping[str, Any]) -> Path | None:
+    entry = manifest.get("library")
+    if entry is None:
+        return None
+    fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+    name, digest = fields.get("file"), fields.get("sha256")
+    if not isinstance(name, str) or not isinstance(digest, str):
+        raise ArtifactError("SM-ARTIFACT-001", f"{directory / MANIFEST} names a library without file or sha256")
+    if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
+        raise ArtifactError("SM-ARTIFACT-003", f"the library {name!r} does not lie in the artifact's own folder")
+    return trusted_library(directory / name, digest)
+
+
+def _refuse_if_unsafe(directory: Path) -> None:
+    """The folder belongs to us alone; a folder above it lets nobody swap it for another."""
+    directory = directory.resolve()
+    _refuse_if_writable(directory, directory.stat())
+    for parent in directory.parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ArtifactError(
+                "SM-ARTIFACT-003", f"anyone can replace what lies in {parent}", hint=f"chmod o-w {parent}"
+            )
+
+
+def _refuse_if_writable(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in {0, os.geteuid()}:
+        raise ArtifactError(
+            "SM-ARTIFACT-003", f"{path} belongs to another user (uid {status.st_uid})", hint="Copy the folder first."
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ArtifactError("SM-ARTIFACT-003", f"others can write {path}", hint=f"chmod go-w {path}")

@@ -1,0 +1,94 @@
+"""Model -> onnxruntime.InferenceSession, with the options that smelt sets in one place.
+
+Input: a model as a path or bytes, and the library of its custom operators if it has any. Output: a live session.
+Invariant: the library is registered by its absolute path and is not checked here; callers that load from a folder
+that others may have touched go through `artifact.open_artifact` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, cast
+
+import onnxruntime
+
+Optimization = Literal["disable", "basic", "extended", "all"]
+CPU_PROVIDERS: Final[tuple[str, ...]] = ("CPUExecutionProvider",)
+_ort: Final = cast("Any", onnxruntime)  # the names below come from its binary part, which has no types
+_EXTERNAL_DATA_KEY: Final = "session.model_external_initializers_file_folder_path"
+
+
+class Session(Protocol):
+    """What smelt uses of onnxruntime.InferenceSession."""
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]: ...
+
+    def get_inputs(self) -> Sequence[Any]: ...
+
+    def get_outputs(self) -> Sequence[Any]: ...
+
+    def get_overridable_initializers(self) -> Sequence[Any]: ...
+
+    def get_providers(self) -> Sequence[str]: ...
+
+    def end_profiling(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How a session runs. `threads` 0 leaves the number to ONNX Runtime; `log_severity` 3 prints errors only."""
+
+    threads: int = 0
+    providers: Sequence[str] = CPU_PROVIDERS
+    optimization: Optimization = "all"
+    spin: bool = True
+    log_severity: int = 3
+    profile_prefix: Path | None = None
+    optimized_path: Path | None = None
+    external_data_dir: Path | None = None
+    config: Mapping[str, str] | None = None
+
+
+def _level(name: Optimization) -> object:
+    levels = _ort.GraphOptimizationLevel
+    return {
+        "disable": levels.ORT_DISABLE_ALL,
+        "basic": levels.ORT_ENABLE_BASIC,
+        "extended": levels.ORT_ENABLE_EXTENDED,
+        "all": levels.ORT_ENABLE_ALL,
+    }[name]
+
+
+def session_options(settings: SessionSettings, library: Path | None = None) -> Any:
+    """The options of one session. They serve one session only: the external data folder belongs to a model."""
+    options = _ort.SessionOptions()
+    options.intra_op_num_threads = settings.threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = _level(settings.optimization)
+    options.log_severity_level = settings.log_severity
+    if not settings.spin:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if settings.profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(settings.profile_prefix)
+    if settings.optimized_path is not None:
+        options.optimized_model_filepath = str(settings.optimized_path)
+    if settings.external_data_dir is not None:
+        options.add_session_config_entry(_EXTERNAL_DATA_KEY, str(settings.external_data_dir.absolute()))
+    for key, value in (settings.config or {}).items():
+        options.add_session_config_entry(key, value)
+    if library is not None:
+        options.register_custom_ops_library(str(library.absolute()))
+    return options
+
+
+def session_for(
+    model: bytes | str | Path, library: Path | None = None, settings: SessionSettings | None = None
+) -> Session:
+    """A session over `model`. Bytes with external data need `settings.external_data_dir`."""
+    settings = settings or SessionSettings()
+    source = model if isinstance(model, bytes) else str(model)
+    options = session_options(settings, library)
+    return cast("Session", _ort.InferenceSession(source, options, providers=list(settings.providers)))
