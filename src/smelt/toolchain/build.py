@@ -11,9 +11,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Iterable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,9 +31,9 @@ from smelt.base import (
     __version__,
 )
 from smelt.ir.records import Library, Source, Unit
-from smelt.toolchain.cache import FORMAT, Cache, CacheEntry
+from smelt.toolchain.cache import FORMAT, Cache, CacheEntry, unusable
 from smelt.toolchain.compiler import Compiler
-from smelt.toolchain.elf import read_symbols
+from smelt.toolchain.elf import Symbols, read_symbols
 from smelt.toolchain.flags import compile_command, level_flags, library_flags, plain_flags, program_flags
 from smelt.toolchain.process import Finished, Processes
 
@@ -196,8 +197,15 @@ class _Run:
         self.config = config
         self.step = step
         self.processes = Processes()
+        self.failures: list[BaseException] = []
 
     def build(self, targets: tuple[Target, ...], started: float) -> CacheEntry:
+        try:
+            return self._build(targets, started)
+        except OSError as error:
+            raise unusable(self.cache.root, error) from error
+
+    def _build(self, targets: tuple[Target, ...], started: float) -> CacheEntry:
         with self.cache.work() as folder:
             objects = self._compile_all(folder)
             output = self._link(folder, objects)
@@ -216,49 +224,58 @@ class _Run:
     def _compile_all(self, folder: Path) -> list[Path]:
         workers = self.config.jobs or len(os.sched_getaffinity(0))
         with ThreadPoolExecutor(max(1, workers)) as pool:
-            futures = [pool.submit(self._object, job, folder) for job in self.order.jobs]
+            futures = [pool.submit(self._object_or_stop, job, folder) for job in self.order.jobs]
             try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            finally:
-                if any(not future.done() or future.exception() for future in futures):
-                    self.processes.stop()
-                    pool.shutdown(wait=True, cancel_futures=True)
-        _raise_first(futures)
+                wait(futures)
+            except BaseException:
+                self.processes.stop()
+                raise
+        # Later ones only failed because the first one stopped them.
+        if self.failures:
+            raise self.failures[0]
         return [future.result() for future in futures]
+
+    def _object_or_stop(self, job: _Job, folder: Path) -> Path:
+        try:
+            return self._object(job, folder)
+        except BaseException as error:
+            self.failures.append(error)
+            self.processes.stop()
+            raise
 
     def _object(self, job: _Job, folder: Path) -> Path:
         cached = self.cache.find_object(job.key)
-        # The linker gets a name of its own: a concurrent `cache clear` may delete the cached file at any time.
         place = folder / f"{job.stem}.o"
-        if cached is not None and _link_or_nothing(cached, place):
-            self.step(job.label)
-            return place
-        # Each compilation has its own folder, so that the file's name, which may end up in the object, is the
-        # unit's name alone.
-        own = folder / job.stem
-        own.mkdir(mode=0o700)
-        (own / f"{job.unit.name}.c").write_text(job.unit.text, encoding="utf-8")
-        names = (f"{job.unit.name}.c", "out.o")
-        self._run(compile_command(self.compiler, job.flags, *names, self.source.include_dirs), own, job.label)
-        (own / "out.o").chmod(0o600)
-        os.link(own / "out.o", place)
-        self.cache.put_object(job.key, own / "out.o")
+        if cached is None or not _take(cached, place):
+            self._compile(job, folder / job.stem, place)
         self.step(job.label)
         return place
+
+    def _compile(self, job: _Job, own: Path, place: Path) -> None:
+        # Each compilation has its own folder, so that the file's name, which may end up in the object, is the
+        # unit's name alone.
+        own.mkdir(mode=0o700)
+        source = own / f"{job.unit.name}.c"
+        source.write_text(job.unit.text, encoding="utf-8")
+        command = compile_command(self.compiler, job.flags, source.name, "out.o", self.source.include_dirs)
+        self._run(command, own, job.label, output="out.o")
+        _take(own / "out.o", place)
+        self.cache.put_object(job.key, own / "out.o")
 
     def _link(self, folder: Path, objects: list[Path]) -> Path:
         names = [path.name for path in objects]
         base = (*self.compiler.argv, *self.order.link, *names, "-o", "linked")
         helpers = self._helper_library(folder)
-        self._run((*base, *helpers), folder, "link")
+        self._run((*base, *helpers), folder, "link", output="linked")
         output = folder / "linked"
         if self.order.program:
             return output
-        symbols = read_symbols(output)
-        # zig has no archive to name, and its run-time library brings a slow memcpy: linked only when it is needed.
-        if not helpers and any(name.startswith("__") and name not in _LIBC_INTERNAL for name in symbols.needed):
-            self._run((*base, "-rtlib=compiler-rt"), folder, "link")
-            symbols = read_symbols(output)
+        symbols = _symbols(output)
+        # zig has no archive to name. Its run-time library brings a slow memcpy, so it is linked only when needed, and
+        # debug information with absolute paths, so it is stripped.
+        if self.compiler.kind == "zig" and _needs_helpers(symbols):
+            self._run((*base, "-rtlib=compiler-rt", "-s"), folder, "link", output="linked")
+            symbols = _symbols(output)
         if not symbols.exported:
             raise ToolchainError("SM-TOOL-006", "the library exports no symbol, so nothing can be called in it")
         return output
@@ -271,7 +288,7 @@ class _Run:
         archive = answer.stdout.strip()
         return (archive,) if Path(archive).is_file() else ()
 
-    def _run(self, command: tuple[str, ...], folder: Path, label: str) -> Finished:
+    def _run(self, command: tuple[str, ...], folder: Path, label: str, output: str = "") -> Finished:
         changes = {"TMPDIR": str(folder)}
         if self.compiler.kind == "zig":
             changes |= self.cache.zig_environment()
@@ -285,27 +302,35 @@ class _Run:
             message = f"{label}: stopped after {limit_s:g} s: {shlex.join(command)}"
             raise CompileError("SM-TOOL-005", message, command=command, stderr=answer.stderr)
         if answer.code != 0:
-            raise _failure(label, command, answer)
+            raise _failure(label, command, answer, f"the compiler ended with {answer.code}")
+        if not (folder / output).exists():
+            raise _failure(label, command, answer, "the compiler wrote nothing")
         return answer
 
 
-def _failure(label: str, command: tuple[str, ...], answer: Finished) -> CompileError:
+def _failure(label: str, command: tuple[str, ...], answer: Finished, what: str) -> CompileError:
     tail = "\n".join(answer.stderr.strip().splitlines()[-_STDERR_LINES:])
-    message = f"{label}: the compiler ended with {answer.code}\n{tail}\n  command: {shlex.join(command)}"
+    message = f"{label}: {what}\n{tail}\n  command: {shlex.join(command)}"
     return CompileError("SM-TOOL-004", message, command=command, stderr=answer.stderr)
 
 
-def _raise_first(futures: list[Future[Path]]) -> None:
-    """Raise what failed by itself, before what was only stopped because of it."""
-    failed = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
-    failed.sort(key=lambda error: isinstance(error, CompileError) and not error.stderr)
-    if failed:
-        raise failed[0]
-
-
-def _link_or_nothing(cached: Path, place: Path) -> bool:
+def _symbols(library: Path) -> Symbols:
     try:
-        os.link(cached, place)
-    except OSError:
+        return read_symbols(library)
+    except ValueError as error:
+        raise ToolchainError("SM-TOOL-006", f"what was linked is not a library: {error}") from error
+
+
+def _needs_helpers(symbols: Symbols) -> bool:
+    return any(name.startswith("__") and name not in _LIBC_INTERNAL for name in symbols.needed)
+
+
+def _take(source: Path, place: Path) -> bool:
+    """Give `source` a second name, or copy it; False where a concurrent `cache clear` was faster."""
+    try:
+        os.link(source, place)
+    except FileNotFoundError:
         return False
+    except OSError:
+        shutil.copyfile(source, place)
     return True

@@ -87,7 +87,7 @@ class Cache:
             if not tag.exists():
                 tag.write_text(_TAG, encoding="ascii")
         except OSError as error:
-            raise _unusable(self.root, error) from error
+            raise unusable(self.root, error) from error
 
     # Libraries
 
@@ -114,7 +114,7 @@ class Cache:
                 _write(staged / "meta.json", json.dumps(facts, indent=1, sort_keys=True).encode())
                 return self._publish(key, staged)
         except OSError as error:
-            raise _unusable(self.root, error) from error
+            raise unusable(self.root, error) from error
 
     def _publish(self, key: str, staged: Path) -> CacheEntry:
         place = self.root / "lib" / key
@@ -167,7 +167,7 @@ class Cache:
             place = folder / f"{key}.{file_digest(built)}.o"
             built.rename(place)
         except OSError as error:
-            raise _unusable(self.root, error) from error
+            raise unusable(self.root, error) from error
         return place
 
     # Building
@@ -178,7 +178,7 @@ class Cache:
         try:
             folder = Path(tempfile.mkdtemp(dir=self.root / "tmp"))
         except OSError as error:
-            raise _unusable(self.root, error) from error
+            raise unusable(self.root, error) from error
         try:
             yield folder
         finally:
@@ -194,7 +194,7 @@ class Cache:
             message = f"another process holds the lock of {key[:12]} for more than {timeout_s:.0f} s"
             raise CacheError("SM-CACHE-004", message) from error
         except OSError as error:
-            raise _unusable(self.root, error) from error
+            raise unusable(self.root, error) from error
         try:
             yield
         finally:
@@ -328,5 +328,6 @@ def _write(path: Path, data: bytes) -> None:
     path.chmod(0o600)
 
 
-def _unusable(root: Path, error: OSError) -> CacheError:
+def unusable(root: Path, error: OSError) -> CacheError:
+    """The error for a failed file operation below `root`."""
     return CacheError("SM-CACHE-003", f"the cache folder {root} cannot be used: {error.strerror or error}")
