@@ -1,0 +1,111 @@
+/* Elementary functions of f32, in f32 arithmetic.
+ *
+ * Input: v_f32. Output: exp expm1 tanh erf sigmoid log, as fn_f32(v).
+ * Invariant: at most 4 ULP over all floats, subnormals included, with or without FMA; IEEE special values; branch-free. */
+#ifndef SMELT_MATH_F32_H
+#define SMELT_MATH_F32_H
+
+#include "math_round.h"
+
+#define SMELT_LOG2E_F32 0x1.715476p0f
+/* ln 2 in two parts; the first has 15 bits, so that its product with any exponent is exact. */
+#define SMELT_LN2_HIGH_F32 0x1.62e4p-1f
+#define SMELT_LN2_LOW_F32 0x1.7f7d1cp-20f
+
+/* e^r - 1 for |r| <= 0.35, relative error below 2^-26. */
+SMELT_FN v_f32 expm1_core_f32(v_f32 r) {
+  v_f32 p = 0x1.6beb32p-10f * r + 0x1.122d00p-7f;
+  p = p * r + 0x1.555680p-5f;
+  p = p * r + 0x1.5554aap-3f;
+  p = p * r + 0x1.fffffep-2f;
+  return (r * r) * p + r;
+}
+/* e^y - 1 for -18 <= y <= 0: 2^n (e^r - 1) + (2^n - 1). Adding the large constant rounds to the whole number n and
+ * leaves n + 127 in the low bits. */
+SMELT_FN v_f32 expm1_negative_f32(v_f32 y) {
+  v_f32 shifted = y * SMELT_LOG2E_F32 + 12583039.0f;
+  v_f32 n = shifted - 12583039.0f;
+  v_f32 scale = (v_f32)((v_u32)shifted << 23);
+  v_f32 r = y - n * SMELT_LN2_HIGH_F32;
+  r = r - n * SMELT_LN2_LOW_F32;
+  return scale * expm1_core_f32(r) + (scale - 1.0f);
+}
+
+/* e^x for x in [-104, 89] or NaN. The scale 2^n is applied in two halves: both are normal numbers, so that results down
+ * to the smallest subnormal round once. */
+SMELT_FN v_f32 exp_clamped_f32(v_f32 x) {
+#if SMELT_ISA == 512
+  v_f32 n = round_f32(x * SMELT_LOG2E_F32);
+#else
+  v_f32 shifted = x * SMELT_LOG2E_F32 + 12583166.0f; /* leaves n + 254 */
+  v_f32 n = shifted - 12583166.0f;
+#endif
+  v_f32 r = x - n * SMELT_LN2_HIGH_F32;
+  r = r - n * SMELT_LN2_LOW_F32;
+  v_f32 p = 0x1.6a1a8ep-10f * r + 0x1.123fc6p-7f;
+  p = p * r + 0x1.555916p-5f;
+  p = p * r + 0x1.55548ap-3f;
+  p = p * r + 0x1.fffffcp-2f;
+  p = (r * r) * p + (r + 1.0f);
+#if SMELT_ISA == 512
+  return (v_f32)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+  v_u32 half = (v_u32)shifted >> 1;
+  return p * (v_f32)(half << 23) * (v_f32)(((v_u32)shifted - half) << 23);
+#endif
+}
+SMELT_FN v_f32 exp_f32(v_f32 x) {
+  v_f32 clamped = second_max_f32(bc_f32(-104.0f), second_min_f32(bc_f32(89.0f), x));
+  return exp_clamped_f32(clamped);
+}
+
+/* tanh a = -t / (t + 2) with t = e^(-2a) - 1; from 9.02 on it rounds to 1. */
+SMELT_FN v_f32 tanh_f32(v_f32 x) {
+  v_f32 a = second_min_f32(bc_f32(9.02f), abs_f32(x));
+  v_f32 t = expm1_negative_f32(-2.0f * a);
+  return copysign_f32(t / (t + 2.0f), x);
+}
+
+/* erf a = 1 - e^(-a q(a)), q(a) = -log(erfc a) / a, which is smooth; from 3.95 on it rounds to 1. */
+SMELT_FN v_f32 erf_f32(v_f32 x) {
+  v_f32 a = second_min_f32(bc_f32(3.95f), abs_f32(x));
+  v_f32 q = -0x1.a9ce4ep-18f * a + 0x1.82e2fep-14f;
+  q = q * a - 0x1.1e6f14p-11f;
+  q = q * a + 0x1.8e5ffap-10f;
+  q = q * a - 0x1.c53dcep-16f;
+  q = q * a - 0x1.3ad516p-6f;
+  q = q * a + 0x1.a508e6p-4f;
+  q = q * a + 0x1.45f2d4p-1f;
+  q = q * a + 0x1.20dd76p0f;
+  return copysign_f32(expm1_negative_f32(-a * q), x);
+}
+
+/* 1 / (1 + e^-|x|), or e^-|x| times that: nothing cancels and the tail stays accurate down to subnormals. */
+SMELT_FN v_f32 sigmoid_f32(v_f32 x) {
+  v_f32 e = exp_clamped_f32(second_max_f32(bc_f32(-104.0f), -abs_f32(x)));
+  return sel_f32((v_i32)(x < 0.0f), e, bc_f32(1.0f)) / (1.0f + e);
+}
+
+/* log(2^e (1 + f)) = e ln2 + f - f^2/2 + f^3 p(f), 1 + f in [sqrt(1/2), sqrt(2)). */
+SMELT_FN v_f32 log_f32(v_f32 x) {
+  v_i32 subnormal = (v_i32)(x < 0x1p-126f);
+  v_i32 bits = (v_i32)sel_f32(subnormal, x * 0x1p23f, x);
+  v_i32 exponent = (bits - 0x3f3504f3) >> 23;
+  v_f32 f = (v_f32)(bits - (v_i32)((v_u32)exponent << 23)) - 1.0f;
+  v_f32 e = cvt_i32_f32(exponent - (subnormal & 23));
+  v_f32 p = -0x1.38b6fap-4f * f + 0x1.055bb6p-3f;
+  p = p * f - 0x1.0d8518p-3f;
+  p = p * f + 0x1.22da0ep-3f;
+  p = p * f - 0x1.547248p-3f;
+  p = p * f + 0x1.99a00ap-3f;
+  p = p * f - 0x1.000226p-2f;
+  p = p * f + 0x1.555554p-2f;
+  v_f32 square = f * f;
+  v_f32 tail = (square * f) * p + (e * SMELT_LN2_LOW_F32 - 0.5f * square);
+  v_f32 result = e * SMELT_LN2_HIGH_F32 + (f + tail);
+  v_f32 special = sel_f32((v_i32)(x == 0.0f), bc_f32(-__builtin_inff()), x);
+  special = sel_f32((v_i32)(x < 0.0f), bc_f32(__builtin_nanf("")), special);
+  return sel_f32((v_i32)(x > 0.0f) & (v_i32)(x < __builtin_inff()), result, special);
+}
+
+#endif
