@@ -7,12 +7,12 @@ and shape; every graph is in topological order.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
 from smelt.base.errors import SmeltError
+from smelt.ir.order import sort_graph
 from smelt.ir.records import Plan, Region
 from smelt.ir.walk import model_graphs, model_nodes, scopes
 
@@ -44,7 +44,7 @@ def rewrite(model: ir.Model, plan: Plan, domain: str, names: Mapping[int, str] |
         graph.extend(made)
     captured = scopes(model.graph).captured
     for graph, made in replacements.items():
-        order_nodes(graph, {**positions[graph], **made}, captured)
+        sort_graph(graph, captured, {**positions[graph], **made})
     model.opset_imports[domain] = DOMAIN_VERSION
 
 
@@ -93,32 +93,3 @@ def _move_uses(old: ir.Value, new: ir.Value, gone: Mapping[ir.Node, Region]) -> 
     for user, index in old.uses():
         if user not in gone:
             user.replace_input_with(index, new)
-
-
-def order_nodes(
-    graph: ir.Graph, priority: Mapping[ir.Node, int], captured: Mapping[ir.Node, Iterable[ir.Value]]
-) -> None:
-    """Sort the graph's nodes topologically, keeping to the given priorities where dependencies allow."""
-    nodes = list(graph)
-    users: dict[ir.Node, list[ir.Node]] = {node: [] for node in nodes}
-    waiting: dict[ir.Node, int] = {}
-    for node in nodes:
-        sources = {v.producer() for v in (*node.inputs, *captured.get(node, ())) if v is not None}
-        inner = [source for source in sources if source is not None and source in users]
-        waiting[node] = len(inner)
-        for source in inner:
-            users[source].append(node)
-    rank = {node: (priority[node], index) for index, node in enumerate(nodes)}
-    ready = [(rank[node], index) for index, node in enumerate(nodes) if waiting[node] == 0]
-    heapq.heapify(ready)
-    order: list[ir.Node] = []
-    while ready:
-        node = nodes[heapq.heappop(ready)[1]]
-        order.append(node)
-        for user in users[node]:
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                heapq.heappush(ready, (rank[user], rank[user][1]))
-    if len(order) != len(nodes):
-        raise SmeltError("SM-PLAN-002", "the plan's regions depend on each other in a circle")
-    graph.extend(order)

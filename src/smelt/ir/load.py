@@ -1,0 +1,166 @@
+"""Safe loading: an untrusted ONNX model -> Model.
+
+Input: a path, bytes, a ModelProto or an onnx_ir Model. Output: a verified `onnx_ir.Model` in topological order whose
+external tensors are mapped, not read. Invariant: any input ends in such a model or in a SmeltError; nothing outside
+the model's folder is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import cast
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from smelt.base.errors import LoadError, ModelError, SmeltError
+from smelt.ir._external import ExternalFolder, MappedTensor, check_location, location_of
+from smelt.ir._proto_check import check_proto
+from smelt.ir.order import is_sorted, sort_graph
+from smelt.ir.verifier import verify_model
+from smelt.ir.walk import model_graphs, nested_graphs, scopes
+
+MAX_PROTO_BYTES = (1 << 31) - 1
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+
+def load_model(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> ir.Model:
+    """Load and verify a model. `base_dir` is where external data lie when the model is not given by path."""
+    if isinstance(source, ir.Model):
+        return _finish(source, ExternalFolder(Path(base_dir)) if base_dir is not None else None)
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        folder: ExternalFolder | None = ExternalFolder(path.parent if base_dir is None else Path(base_dir))
+        proto = _parse(_read(path))
+    else:
+        folder = ExternalFolder(Path(base_dir)) if base_dir is not None else None
+        proto = _parse(source) if isinstance(source, bytes) else source
+    return _finish(_convert(proto, folder), folder)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise LoadError("SM-LOAD-001", f"cannot open {str(path)[:200]!r}: {error}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise LoadError("SM-LOAD-001", f"{str(path)[:200]!r} is not a plain file")
+    with os.fdopen(descriptor, "rb") as file:
+        if status.st_size > MAX_PROTO_BYTES:
+            raise LoadError(
+                "SM-LOAD-005",
+                f"{str(path)[:200]!r} is larger than a protobuf can be (2 GiB)",
+                hint="Save the model with its tensors as external data.",
+            )
+        return file.read()
+
+
+def _parse(data: bytes) -> onnx.ModelProto:
+    if not data:
+        raise LoadError("SM-LOAD-002", "the model is empty")
+    if len(data) > MAX_PROTO_BYTES:
+        raise LoadError("SM-LOAD-005", "the model is larger than a protobuf can be (2 GiB)")
+    try:
+        return onnx.ModelProto.FromString(data)
+    except (DecodeError, ValueError, MemoryError) as error:
+        raise LoadError(
+            "SM-LOAD-002", f"the model cannot be parsed (damaged, or nested too deeply): {str(error)[:200]}"
+        ) from None
+
+
+def _convert(proto: onnx.ModelProto, folder: ExternalFolder | None) -> ir.Model:
+    """ModelProto -> Model. onnx_ir meets untrusted input here, so whatever it raises is the model's fault."""
+    try:
+        check_proto(proto, folder)
+        return ir.from_proto(proto)
+    except SmeltError:
+        raise
+    except UnicodeDecodeError as error:
+        raise LoadError("SM-LOAD-002", f"a text field of the model is not UTF-8: {error.reason}") from None
+    except Exception as error:
+        raise ModelError(
+            "SM-MODEL-007",
+            f"the model cannot be read: {_root_message(error)}",
+            hint="Run onnx.checker on the model and export it again.",
+        ) from error
+
+
+def _root_message(error: BaseException) -> str:
+    seen: set[int] = set()
+    while error.__cause__ is not None and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:
+    _map_external(model, folder)
+    _settle_dims(model)
+    _sort(model)
+    verify_model(model)
+    return model
+
+
+def _sort(model: ir.Model) -> None:
+    roots = [model.graph, *(function.graph for function in model.functions.values())]
+    for root in roots:
+        captured = scopes(root).captured
+        for graph in nested_graphs(root):
+            if not is_sorted(graph, captured):
+                sort_graph(graph, captured)
+
+
+def _map_external(model: ir.Model, folder: ExternalFolder | None) -> None:
+    for graph in model_graphs(model, functions=True):
+        for value in graph.initializers.values():
+            if _is_unmapped(value.const_value):
+                value.const_value = _mapped(value.const_value, folder)
+        for node in graph:
+            for name, attribute in list(node.attributes.items()):
+                if attribute.is_ref():
+                    continue
+                if attribute.type == ir.AttributeType.TENSOR and _is_unmapped(attribute.value):
+                    node.attributes[name] = ir.AttrTensor(name, _mapped(attribute.value, folder))
+                elif attribute.type == ir.AttributeType.TENSORS:
+                    tensors = [_mapped(t, folder) if _is_unmapped(t) else t for t in attribute.as_tensors()]
+                    node.attributes[name] = ir.AttrTensors(name, tensors)
+
+
+def _is_unmapped(tensor: object) -> bool:
+    return isinstance(tensor, ir.ExternalTensor) and not isinstance(tensor, MappedTensor)
+
+
+def _mapped(tensor: object, folder: ExternalFolder | None) -> MappedTensor:
+    assert isinstance(tensor, ir.ExternalTensor)
+    base_dir = os.fspath(cast("str | os.PathLike[str]", tensor.base_dir))
+    home = ExternalFolder(Path(base_dir)) if folder is None and base_dir else folder
+    if home is None:
+        raise LoadError(
+            "SM-LOAD-003",
+            f"tensor {tensor.name[:80]!r} has external data, and the model's folder is not known",
+            hint="Give the model's path, or base_dir.",
+        )
+    check_location(location_of(tensor), tensor.name)
+    _, size = home.mapping(location_of(tensor), tensor.name)
+    if (tensor.offset or 0) < 0 or (tensor.offset or 0) + tensor.nbytes > size:
+        raise LoadError("SM-LOAD-004", f"tensor {tensor.name[:80]!r} ends after its file of {size} bytes")
+    return home.tensor(tensor)
+
+
+def _settle_dims(model: ir.Model) -> None:
+    """A declared dimension of -1 means unknown, as ONNX Runtime reads it; less is an error."""
+    for graph in model_graphs(model, functions=True):
+        for value in (*graph.inputs, *graph.outputs, *(output for node in graph for output in node.outputs)):
+            shape = value.shape
+            if shape is None or all(not isinstance(dim, int) or dim >= 0 for dim in shape):
+                continue
+            if any(isinstance(dim, int) and dim < -1 for dim in shape):
+                raise ModelError("SM-MODEL-004", f"value {(value.name or '')[:80]!r} has a negative dimension")
+            value.shape = ir.Shape([None if isinstance(dim, int) and dim < 0 else dim for dim in shape])
