@@ -61,6 +61,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "The model declares an opset or IR version that no supported ONNX Runtime runs.",
         "Convert it with onnx.version_converter, or export it again.",
     ),
+    "SM-LOAD-007": (
+        "Sparse tensors are not supported",
+        "The model holds a sparse initializer or a sparse attribute, which no stage reads.",
+        "Store the tensor dense.",
+    ),
     "SM-MODEL-001": (
         "The graph is not in single-assignment form",
         "A value has two producers, or one value is both produced and a graph input.",
@@ -90,6 +95,16 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "An attribute or constant input is out of range",
         "An axis, index, permutation or split does not fit the rank or size of its tensor.",
         "Compare the value in the message with the operator's definition.",
+    ),
+    "SM-MODEL-007": (
+        "The model's structure cannot be read",
+        "The file is a ModelProto, but a field in it has no meaning: a bad enum, a missing name, a broken reference.",
+        "Run onnx.checker on the model and export it again.",
+    ),
+    "SM-PLAN-001": (
+        "A plan does not fit its model",
+        "A region names nodes that the model does not hold any more.",
+        "Make a new plan after the last change of the model.",
     ),
     "SM-CODEGEN-001": (
         "A region has no kernel",

@@ -64,7 +64,7 @@ def _open_bars(color: bool) -> Generator[Progress]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    console = Console(stderr=True, no_color=not color)
+    console = Console(stderr=True, force_terminal=True, no_color=not color)
     with RichProgress(*columns, console=console, transient=True) as display:
 
         class Bars:
