@@ -1,0 +1,2 @@
+#include "glue_toy_table.h"
+#include <smelt/host.h>
