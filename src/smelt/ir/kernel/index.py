@@ -211,9 +211,23 @@ def fn(op: str, *args: IxLike) -> Ix:
         return operands[1] if values[0] else operands[2]
     if op in ("min", "max", "sel") and operands[-1] == operands[-2]:
         return operands[-1]
-    if op == "max" and values[1] == 0 and _nonneg(operands[0]):
-        return operands[0]
-    return of(Fn(op, operands))
+    simpler = _ordered(op, operands) if op in ("min", "max", "eq", "lt") else None
+    return simpler if simpler is not None else of(Fn(op, operands))
+
+
+def _ordered(op: str, operands: tuple[Ix, ...]) -> Ix | None:
+    """min, max, eq and lt of two values whose order is provable."""
+    a, b = operands
+    gap = a - b
+    if op in ("min", "max"):
+        if _nonneg(gap):
+            return a if op == "max" else b
+        return (b if op == "max" else a) if _nonneg(-gap) else None
+    if op == "eq":
+        if not gap.terms:
+            return ix(1)
+        return ix(0) if _nonneg(gap - 1) or _nonneg(-gap - 1) else None
+    return ix(0) if _nonneg(gap) else ix(1) if _nonneg(-gap - 1) else None
 
 
 _FOLD: dict[str, Callable[..., int]] = {
@@ -259,7 +273,7 @@ def at_least(value: Ix, other: IxLike) -> bool:
     gap = _maximize_negative(gap)
     shifted: dict[Monomial, int] = {}
     for m, c in gap.terms:
-        if any(isinstance(a, Sym) and not a.nonneg or isinstance(a, Fn) for a in m):
+        if any((isinstance(a, Sym) and not a.nonneg) or isinstance(a, Fn) for a in m):
             if c < 0 or not all(_atom_nonneg(a) for a in m):
                 return False
             continue

@@ -234,7 +234,7 @@ class Builder:
 
     def vector_of(self, values: Sequence[IxLike], dtype: str = "i64") -> Tensor:
         """A rank-1 integer tensor whose elements are size expressions (what Shape gives)."""
-        elements = [E.index(ix(v), dtype) for v in values]
+        elements = [_size_element(ix(v), dtype) for v in values]
 
         def at(where: Index) -> Expr:
             if where[0].const is not None:
@@ -290,6 +290,10 @@ class Builder:
             known, free = (a, b) if a.const is not None else (b, a)
             self.requirements.append((fn("sel", fn("ne1", free), free, known), known, "broadcast"))
             return known
+        if _clamped(a, b) or _clamped(b, a):
+            size = a if _clamped(b, a) else b
+            self.require_equal(a, b, "broadcast")
+            return size
         size = fn("sel", fn("eq", a, 1), b, a)
         self.requirements.append((fn("sel", fn("ne1", b), b, size), size, "broadcast"))
         return size
@@ -366,6 +370,7 @@ class Builder:
     def reduce(self, kind: str, x: Tensor, axes: Sequence[int], *, dtype: str | None = None) -> Tensor:
         """Reduced axes stay as size 1; squeeze afterwards if they should go."""
         where = tuple(sorted({a % x.rank for a in axes})) if x.rank else ()
+        where = tuple(a for a in where if x.shape[a].const != 1)
         if not where:
             if kind.startswith("arg"):
                 return self.const(0, "i64", x.shape)
@@ -470,6 +475,12 @@ class Builder:
         return total
 
 
+def _size_element(value: Ix, dtype: str) -> Expr:
+    if dtype == "b" and value.const is None:
+        return E.op("ne", E.index(value), E.const(0, "i64"))
+    return E.index(value, dtype) if dtype in ("b", "i32", "i64") else E.cast(E.index(value), dtype)
+
+
 _REDUCE_OP = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 
@@ -486,7 +497,11 @@ def _combine(name: str, dtype: str, args: Sequence[Ix | None]) -> Ix | None:
     if len(known) != len(args):
         return None
     if name == "cvt":
-        return known[0] if dtype in ("i32", "i64", "b") else None
+        if dtype == "b":
+            return 1 - fn("eq", known[0], 0)
+        return known[0] if dtype in ("i32", "i64") else None
+    if name == "abs":
+        return fn("max", known[0], -known[0])
     if name == "neg":
         return -known[0]
     if name == "sel":
@@ -518,6 +533,16 @@ def _combine(name: str, dtype: str, args: Sequence[Ix | None]) -> Ix | None:
             return whole
         return a // b if _never_negative(a) and _never_negative(b) else fn("truncdiv", a, b)
     return simple[name]() if name in simple else None
+
+
+def _clamped(value: Ix, size: Ix) -> bool:
+    """value is min(size, c) with c of 2 or more: it is 1 only where size is, so the two broadcast only when equal."""
+    if len(value.terms) != 1 or value.terms[0][1] != 1 or len(value.terms[0][0]) != 1:
+        return False
+    atom = value.terms[0][0][0]
+    if not isinstance(atom, Fn) or atom.op != "min" or size not in atom.args:
+        return False
+    return all(a == size or (a.const is not None and a.const >= 2) for a in atom.args)
 
 
 def _never_negative(value: Ix) -> bool:
