@@ -22,6 +22,9 @@ from smelt.toolchain.process import Processes
 
 # The first releases that know -march=x86-64-v3.
 _OLDEST: Final = {"gcc": 11, "clang": 12}
+_ARCH_MACROS: Final = {"__x86_64__": "x86-64", "__aarch64__": "aarch64"}
+# Compilers that define gcc's macros without being it.
+_IMITATORS: Final = {"__INTEL_COMPILER", "__PGI", "__NVCOMPILER", "__TINYC__", "__CUDACC__"}
 _PROBE_TIMEOUT_S: Final = 30.0
 
 
@@ -145,22 +148,22 @@ def _probe_zig(argv: tuple[str, ...]) -> Compiler:
 
 
 def _probe(argv: tuple[str, ...]) -> Compiler:
-    banner = _ask((*argv, "--version"))
-    kind, version = _recognize(banner)
+    """Ask for the predefined macros: they say what the compiler is and what it makes code for, in one answer."""
+    macros = dict(re.findall(r"^#define (\w+) (.+)$", _ask((*argv, "-dM", "-E", "-x", "c", "-")), re.MULTILINE))
+    kind, version = _recognize(macros)
     if int(version.split(".")[0]) < _OLDEST[kind]:
         raise _UnusableError(f"{kind} {version} is older than {_OLDEST[kind]}")
-    machine = _first_line(_ask((*argv, "-dumpmachine")))
-    if "linux" not in machine:
-        raise _UnusableError(f"it makes code for {machine}, not for Linux")
-    arch = machine.split("-")[0].replace("x86_64", "x86-64")
-    return Compiler(kind, argv, version, _identity(kind, version, machine, argv), (arch,))
+    arch = next((name for macro, name in _ARCH_MACROS.items() if macro in macros), "")
+    if not arch or "__linux__" not in macros or "__ILP32__" in macros:
+        raise _UnusableError("it makes no code for 64-bit x86 or ARM Linux")
+    return Compiler(kind, argv, version, _identity(kind, version, arch, argv), (arch,))
 
 
-def _recognize(banner: str) -> tuple[str, str]:
-    if match := re.search(r"clang version (\d+[\d.]*)", banner):
-        return "clang", match[1]
-    if "Free Software Foundation" in banner and (match := re.search(r"\) (\d+\.\d[\d.]*)", banner)):
-        return "gcc", match[1]
+def _recognize(macros: dict[str, str]) -> tuple[str, str]:
+    if "__clang__" in macros:
+        return "clang", ".".join(macros[f"__clang_{part}__"] for part in ("major", "minor", "patchlevel"))
+    if "__GNUC__" in macros and not _IMITATORS & macros.keys():
+        return "gcc", ".".join(macros[name] for name in ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__"))
     raise _UnusableError("it is not gcc, clang or zig")
 
 
@@ -170,9 +173,9 @@ def _ask(command: tuple[str, ...]) -> str:
     except OSError as error:
         raise _UnusableError(f"it does not start ({error.strerror})") from error
     if answer.code is None:
-        raise _UnusableError(f"{command[-1]} did not end")
+        raise _UnusableError("it did not answer in time")
     if answer.code != 0:
-        raise _UnusableError(f"{command[-1]} ended with {answer.code}")
+        raise _UnusableError(f"it ended with {answer.code} when asked what it is")
     return answer.stdout
 
 
@@ -183,9 +186,9 @@ def _first_line(text: str) -> str:
     return lines[0].strip()
 
 
-def _identity(kind: str, version: str, machine: str, argv: tuple[str, ...]) -> str:
+def _identity(kind: str, version: str, arch: str, argv: tuple[str, ...]) -> str:
     """A readable name plus a digest of the program: its path, size and arguments."""
     program = Path(argv[0]).resolve()
     facts = [str(program), str(program.stat().st_size), *argv[1:]]
     digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:12]
-    return f"{kind} {version} {machine} {digest}"
+    return f"{kind} {version} {arch} {digest}"
