@@ -441,7 +441,7 @@ def _substitute_atom(atom: Atom, table: Mapping[Atom, Ix]) -> Ix:
     return fn(atom.op, *args)
 
 
-def coefficient(value: Ix, var: Var) -> tuple[Ix, Ix] | None:
+def coefficient(value: Ix, var: Var | Sym) -> tuple[Ix, Ix] | None:
     """(a, b) with value = a * var + b and var in neither, or None when it is not affine in var."""
     slope: list[tuple[Monomial, int]] = []
     rest: list[tuple[Monomial, int]] = []

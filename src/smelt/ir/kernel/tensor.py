@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Union, overload
 
 from . import expr as E
 from .expr import Expr
@@ -253,6 +253,22 @@ class Builder:
         return self.make(shape, dtype, View(at, None))
 
     # element-wise
+
+    @overload
+    def map(self, body: Callable[[Expr], Expr], a: Tensor, /, *, dtype: str | None = None) -> Tensor: ...
+
+    @overload
+    def map(
+        self, body: Callable[[Expr, Expr], Expr], a: Tensor, b: Tensor, /, *, dtype: str | None = None
+    ) -> Tensor: ...
+
+    @overload
+    def map(
+        self, body: Callable[[Expr, Expr, Expr], Expr], a: Tensor, b: Tensor, c: Tensor, /, *, dtype: str | None = None
+    ) -> Tensor: ...
+
+    @overload
+    def map(self, body: Callable[..., Expr], /, *args: Tensor, dtype: str | None = None) -> Tensor: ...
 
     def map(self, body: Callable[..., Expr], *args: Tensor, dtype: str | None = None) -> Tensor:
         shape = self.broadcast(*(a.shape for a in args))

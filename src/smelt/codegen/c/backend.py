@@ -1,0 +1,152 @@
+"""The C code generator as partitioning and the pipeline see it.
+
+Input: facts about a model; then the regions of a plan. Output: claims with reasons; a `Source` with one entry per
+distinct region. Invariant: regions with the same code share one entry, kernels with the same code are emitted once
+per unit, and no string of the model reaches the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from smelt.base.target import Target
+from smelt.ir.kernel import Refusal
+from smelt.ir.kernel import expr as E
+from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
+from smelt.ops import LONG, Facts
+
+from .region import Packed, RegionCode, write_region
+
+INCLUDE = Path(__file__).parent / "include"
+UNIT_LINES = 1200
+_HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/math.h>\n"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """`regions` and `entry_of` run in step; a region that could not be written is in `left` with its reason."""
+
+    source: Source
+    regions: tuple[Region, ...]
+    entry_of: tuple[str, ...]
+    codes: tuple[RegionCode, ...]
+    left: tuple[Left, ...]
+
+
+class CBackend:
+    """Claims what the op declarations can state, and writes it as C."""
+
+    name = "c"
+
+    def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = ()) -> None:
+        self.facts = facts
+        self.carriers = carriers
+
+    def claims(self, node: ir.Node) -> Claim:
+        reason = self.facts.refusals.get(node)
+        if reason is not None:
+            return Claim(False, reason)
+        for value in node.outputs:
+            if value.name and value not in self.facts.by_value:
+                return Claim(False, "an output's type has no kernel")
+        return Claim(True)
+
+    def worth(self, region: Region) -> Claim:
+        return Claim(True)
+
+    def generate(self, regions: Sequence[Region], domain: str, targets: Sequence[Target]) -> Generated:
+        codes: list[RegionCode] = []
+        kept: list[Region] = []
+        left: list[Left] = []
+        for region in regions:
+            try:
+                codes.append(write_region(region, self.facts, self.carriers))
+                kept.append(region)
+            except Refusal as refusal:
+                left += [Left(node, str(refusal)) for node in region.nodes]
+        E.reset()
+        names: dict[str, str] = {}
+        for code in codes:
+            names.setdefault(code.digest, f"r{len(names)}")
+        source = _source(codes, names, self.facts, domain, targets)
+        entry_of = tuple(names[c.digest] for c in codes)
+        return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left))
+
+
+def _source(
+    codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, domain: str, targets: Sequence[Target]
+) -> Source:
+    distinct = list({c.digest: c for c in codes}.values())
+    entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
+    units = [*_kernel_units(distinct, names), Unit("glue", _glue(entries, domain, targets), per_level=False)]
+    return Source(tuple(units), entries, (INCLUDE,), "", domain)
+
+
+def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
+    inputs = tuple(
+        int(ir.DataType.FLOAT) if isinstance(v, Packed) else int(LONG[facts.by_value[v].dtype]) for v in code.inputs
+    )
+    outputs = tuple(int(LONG[facts.by_value[v].dtype]) for v in code.outputs)
+    return Entry(name, inputs, outputs, code.info)
+
+
+def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Unit]:
+    """Kernels and region functions, cut into files of moderate size so that they compile in parallel."""
+    units: list[Unit] = []
+    parts: list[str] = []
+    seen: set[str] = set()
+    lines = 0
+
+    def close() -> None:
+        nonlocal parts, seen, lines
+        if parts:
+            units.append(Unit(f"kernels{len(units)}", _unit_text(parts)))
+        parts, seen, lines = [], set(), 0
+
+    for code in codes:
+        for kernel in code.kernels:
+            if kernel.name not in seen:
+                seen.add(kernel.name)
+                parts.append(kernel.text)
+                lines += kernel.text.count("\n")
+        parts.append(code.text.replace("@NAME@", names[code.digest]))
+        lines += code.text.count("\n")
+        if lines > UNIT_LINES:
+            close()
+    close()
+    return units
+
+
+def _unit_text(parts: Sequence[str]) -> str:
+    body = "\n".join(parts)
+    extra = "#include <smelt/loop_gemm.h>\n" if "smelt_gemm_f32(" in body else ""
+    extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
+    return f"{_HEADERS}{extra}\n{body}"
+
+
+def _glue(entries: Sequence[Entry], domain: str, targets: Sequence[Target]) -> str:
+    """The unit that announces every region to ONNX Runtime."""
+    lines = ["#include <smelt/kernel.h>", f'#define SMELT_DOMAIN "{domain}"']
+    levels = {t.index: t.name for t in targets}
+    for entry in entries:
+        lines += [f"int32_t SMELT_AT({entry.name}, {name})(smelt_env *);" for name in levels.values()]
+        lines.append(f"static const int32_t {entry.name}_in[] = {{{', '.join(map(str, entry.in_types)) or '0'}}};")
+        lines.append(f"static const int32_t {entry.name}_out[] = {{{', '.join(map(str, entry.out_types)) or '0'}}};")
+    lines.append("static const smelt_entry smelt_entries[] = {")
+    for entry in entries:
+        table = ", ".join(f"[{level}] = SMELT_AT({entry.name}, {name})" for level, name in levels.items())
+        lines.append(
+            f'  {{"{entry.name}", {len(entry.in_types)}, {len(entry.out_types)}, {entry.name}_in, {entry.name}_out, '
+            f"{{{table}}}, NULL}},"
+        )
+    lines += ["};", "#include <smelt/ort_glue.h>", ""]
+    return "\n".join(lines)
+
+
+def with_inputs(region: Region, code: RegionCode) -> Region:
+    """The region as the custom op sees it: only what the code reads."""
+    return replace(region, inputs=tuple(v for v in code.inputs if isinstance(v, ir.Value)))

@@ -1,0 +1,377 @@
+"""A region as one C function: learn the sizes, check them, allocate, run the kernels in order.
+
+Input: a region of the plan and the facts about its values. Output: `RegionCode`. Invariant: the function touches no
+memory before every size it relies on was checked against the inputs' real shapes, so a model that states wrong shapes
+gets an error and never a stray access.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, expr as E, of, show
+from smelt.ir.kernel.index import coefficient, nonneg
+from smelt.ir.records import KernelInfo, Region
+from smelt.ops import Facts, meaning
+
+from ..loops import build as build_nest
+from ..schedule import Schedule, schedule
+from .emit import Kernel, write_kernel
+from .names import Integers
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant that the library wants in another layout: panels of 16 columns."""
+
+    source: ir.Value
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class RegionCode:
+    """`text` has the placeholder @NAME@ for the function's name; `inputs` are values, or packed constants."""
+
+    text: str
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[ir.Value | Packed, ...]
+    outputs: tuple[ir.Value, ...]
+    info: tuple[KernelInfo, ...]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def write_region(region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> RegionCode:
+    """`carriers` are values that may be added as inputs only for their shapes (the model's own inputs)."""
+    return _Writer(region, facts, carriers).code()
+
+
+class _Writer:
+    def __init__(self, region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> None:
+        self.region = region
+        self.facts = facts
+        self.carriers = carriers
+        self.builder = Builder()
+        self.inside: dict[ir.Value, Tensor] = {}
+        self.by_buffer: dict[int, ir.Value | Packed] = {}
+        self.inputs: dict[ir.Value | Packed, int] = {}
+        self.symbols: dict[Sym, str] = {}
+        self.integers = Integers(self._symbol_name, lambda v: v.name)
+        self.lines: list[str] = []
+        self.names: dict[str, int] = {}
+
+    # from nodes to kernels
+
+    def code(self) -> RegionCode:
+        outputs = self._lower()
+        plan = schedule(outputs)
+        kernels = [write_kernel(build_nest(c)) for c in plan.clusters]
+        sources = [tuple(c.sources) for c in plan.clusters]
+        self._claim_inputs(kernels)
+        self._solve(self._needed_symbols(outputs, plan, kernels))
+        self._checks(kernels)
+        self._allocate(outputs, plan, kernels)
+        for kernel in kernels:
+            self._launch(kernel)
+        text = self._function()
+        info = tuple(_info(k, s) for k, s in zip(kernels, sources, strict=True))
+        return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
+
+    def _lower(self) -> list[tuple[Tensor, Buffer]]:
+        for value in self.region.inputs:
+            if value in self.facts.by_value:
+                self._operand(value)
+        for node in self.region.nodes:
+            self.builder.source = node.name or node.op_type
+            made = meaning(self.facts, self.builder, node, self.inside)
+            for value, result in zip(node.outputs, made, strict=False):
+                if result is not None:
+                    self.inside[value] = result[0]
+        out: list[tuple[Tensor, Buffer]] = []
+        for place, value in enumerate(self.region.outputs):
+            if value not in self.inside:
+                raise Refusal("an output of the op has no meaning yet")
+            tensor = self.inside[value]
+            out.append((tensor, Buffer(f"out{place}", tensor.dtype, tensor.shape)))
+        return self._distinct(out)
+
+    def _operand(self, value: ir.Value) -> None:
+        tensor = self.facts.tensor(self.builder, value)
+        self.inside[value] = tensor
+        if isinstance(tensor.definition, Stored):
+            self.by_buffer[tensor.definition.buffer.uid] = value
+
+    def _distinct(self, outputs: list[tuple[Tensor, Buffer]]) -> list[tuple[Tensor, Buffer]]:
+        """An assembled tensor is built inside its output; a second output of the same tensor copies it."""
+        seen: set[Tensor] = set()
+        out: list[tuple[Tensor, Buffer]] = []
+        for tensor, buffer in outputs:
+            twin = tensor in seen and isinstance(tensor.definition, Assemble)
+            seen.add(tensor)
+            out.append((self.builder.map(lambda e: e, tensor) if twin else tensor, buffer))
+        return out
+
+    def _claim_inputs(self, kernels: Sequence[Kernel]) -> None:
+        """Inputs that kernels read, in the order of the region's own inputs, then the rest."""
+        used = {b.uid for k in kernels for b in k.buffers if b.uid in self.by_buffer}
+        for uid, value in self.by_buffer.items():
+            if uid in used:
+                self.inputs.setdefault(value, len(self.inputs))
+        for kernel in kernels:
+            for buffer in kernel.buffers:
+                found = self.facts.packed_buffers.get(buffer.uid)
+                if found is not None:
+                    self.by_buffer[buffer.uid] = Packed(*found)
+                    self.inputs.setdefault(Packed(*found), len(self.inputs))
+
+    # sizes
+
+    def _symbol_name(self, symbol: Sym) -> str:
+        return self.symbols[symbol]
+
+    def _needed_symbols(self, outputs: Sequence[tuple[Tensor, Buffer]], plan: Schedule, kernels: Sequence[Kernel]) -> list[Sym]:
+        sizes = [s for _, b in outputs for s in b.shape]
+        sizes += [s for b in plan.temporaries.values() for s in b.shape]
+        for kernel in kernels:
+            sizes += [kernel.units, kernel.unit_cost, kernel.row_bytes, *(of(s) for s in kernel.symbols)]
+            sizes += [kernel.chunked[0]] if kernel.chunked else []
+            sizes += [*kernel.matmul.a.shape, kernel.matmul.columns] if kernel.matmul else []
+        for left, right, _ in self.builder.requirements:
+            sizes += [left, right]
+        found: dict[Sym, None] = {}
+        for size in sizes:
+            for symbol in sorted(size.syms, key=lambda s: s.name):
+                found.setdefault(symbol)
+        return list(found)
+
+    def _solve(self, needed: list[Sym]) -> None:
+        """Find each symbol in the shapes (or contents) of the inputs, adding shape carriers where none tells it."""
+        for symbol in [s for s in needed if not s.nonneg]:
+            self._solve_data(symbol)
+        sources = self._shape_sources()
+        waiting = [s for s in needed if s not in self.symbols]
+        while waiting:
+            progress = self._solve_from(waiting, sources)
+            waiting = [s for s in waiting if s not in self.symbols]
+            if waiting and not progress and not self._add_carrier(waiting, sources):
+                raise Refusal(f"the size {waiting[0].name!r} cannot be learned from the inputs")
+        for value, place in self.inputs.items():
+            if isinstance(value, ir.Value):
+                self._check_shape(value, place)
+
+    def _shape_sources(self) -> list[tuple[int, int, Ix]]:
+        return [
+            (place, axis, size)
+            for value, place in self.inputs.items()
+            if isinstance(value, ir.Value)
+            for axis, size in enumerate(self.facts.by_value[value].shape)
+        ]
+
+    def _solve_data(self, symbol: Sym) -> None:
+        name, _, rest = symbol.name.partition("[")
+        value = self._value_named(name)
+        place = self.inputs.setdefault(value, len(self.inputs))
+        kind = "int64_t" if self.facts.by_value[value].dtype == "i64" else "int32_t"
+        self._rank_check(value, place)
+        element = int(rest.rstrip("]"))
+        count = " * ".join(f"env->in_dims[{place}][{a}]" for a in range(len(self.facts.by_value[value].shape))) or "1"
+        self.lines.append(f"if ({count} <= {element}) return smelt_fail(env, SMELT_E_SHAPE, {place}, -1, {count}, {element + 1});")
+        self._define(symbol, f"((const {kind} *)env->in[{place}])[{element}]")
+
+    def _value_named(self, name: str) -> ir.Value:
+        for value, number in self.facts.ids.items():
+            if f"v{number}" == name and value not in self._made_inside():
+                return value
+        raise Refusal("a size depends on the contents of a tensor made inside the region")
+
+    def _made_inside(self) -> set[ir.Value]:
+        return {v for n in self.region.nodes for v in n.outputs}
+
+    def _define(self, symbol: Sym, text: str) -> None:
+        name = f"s{len(self.symbols)}"
+        self.symbols[symbol] = name
+        self.lines.append(f"const int64_t {name} = {text};")
+
+    def _rank_check(self, value: ir.Value, place: int) -> None:
+        rank = len(self.facts.by_value[value].shape)
+        key = f"rank{place}"
+        if key not in self.names:
+            self.names[key] = 1
+            self.lines.append(
+                f"if (env->in_rank[{place}] != {rank}) "
+                f"return smelt_fail(env, SMELT_E_RANK, {place}, env->in_rank[{place}], {rank}, 0);"
+            )
+
+    def _solve_from(self, waiting: Sequence[Sym], sources: Sequence[tuple[int, int, Ix]]) -> bool:
+        before = len(self.symbols)
+        for place, axis, size in sources:
+            unknown = [s for s in size.syms if s not in self.symbols]
+            if len(unknown) != 1 or unknown[0] not in waiting:
+                continue
+            parts = coefficient(size, unknown[0])
+            if parts is None or parts[0].const is None or parts[0].const == 0:
+                continue
+            self._rank_check_place(place)
+            rest = self.integers.text(parts[1])
+            found = f"env->in_dims[{place}][{axis}]"
+            text = found if rest == "0" else f"({found} - ({rest}))"
+            self._define(unknown[0], text if parts[0].const == 1 else f"{text} / {parts[0].const}")
+        return len(self.symbols) > before
+
+    def _rank_check_place(self, place: int) -> None:
+        value = next(v for v, p in self.inputs.items() if p == place)
+        assert isinstance(value, ir.Value)
+        self._rank_check(value, place)
+
+    def _add_carrier(self, waiting: Sequence[Sym], sources: list[tuple[int, int, Ix]]) -> bool:
+        """Another input of the region, or of the model, whose shape tells a missing size."""
+        inside = self._made_inside()
+        for value in (*self.region.inputs, *self.carriers):
+            fact = self.facts.by_value.get(value)
+            if fact is None or value in self.inputs or value in inside or value in self.facts.constants:
+                continue
+            if any(s in size.syms for size in fact.shape for s in waiting):
+                place = self.inputs.setdefault(value, len(self.inputs))
+                sources += [(place, axis, size) for axis, size in enumerate(fact.shape)]
+                return True
+        return False
+
+    def _check_shape(self, value: ir.Value, place: int) -> None:
+        self._rank_check(value, place)
+        for axis, size in enumerate(self.facts.by_value[value].shape):
+            if any(s not in self.symbols for s in size.syms):
+                continue
+            text = self.integers.text(size)
+            found = f"env->in_dims[{place}][{axis}]"
+            self.lines.append(
+                f"if ({found} != {text}) return smelt_fail(env, SMELT_E_SHAPE, {place}, {axis}, {found}, {text});"
+            )
+
+    def _checks(self, kernels: Sequence[Kernel]) -> None:
+        for left, right, _ in self.builder.requirements:
+            a, b = self.integers.text(left), self.integers.text(right)
+            self.lines.append(f"if (({a}) != ({b})) return smelt_fail(env, SMELT_E_SHAPE, -1, -1, {a}, {b});")
+
+    # memory
+
+    def _elements(self, shape: Sequence[Ix], name: str) -> None:
+        """A checked element count in `name`; sizes read from data may be negative, which is an error."""
+        self.lines.append(f"int64_t {name} = 1;")
+        for size in shape:
+            text = self.integers.text(size)
+            if not nonneg(size):
+                self.lines.append(f"if (({text}) < 0) return smelt_fail(env, SMELT_E_VALUE, -1, {text}, 0, 0);")
+            self.lines.append(f"{name} = smelt_size_mul({name}, {text}, &bad);")
+
+    def _allocate(self, outputs: Sequence[tuple[Tensor, Buffer]], plan: Schedule, kernels: Sequence[Kernel]) -> None:
+        self.lines.append("int bad = 0;")
+        for place, (_, buffer) in enumerate(outputs):
+            self._elements(buffer.shape, f"count{place}")
+        temporaries = _live_temporaries(plan, kernels)
+        for buffer, _, _ in temporaries:
+            self._elements(buffer.shape, f"n_{buffer.name}")
+            self.lines.append(f"n_{buffer.name} = smelt_size_mul(n_{buffer.name}, {E.SIZE_BYTES[buffer.dtype]}, &bad);")
+        self.lines.append("if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);")
+        self._emptiness(kernels)
+        self._arena(temporaries)
+        for place, (_, buffer) in enumerate(outputs):
+            dims = ", ".join(self.integers.text(s) for s in buffer.shape) or "0"
+            self.lines.append(f"const int64_t dims{place}[] = {{{dims}}};")
+            self.lines.append(f"void *out{place} = env->output(env, {place}, {len(buffer.shape)}, dims{place});")
+            self.lines.append(f"if (!out{place}) return smelt_fail(env, SMELT_E_MEMORY, -1, 0, 0, 0);")
+
+    def _emptiness(self, kernels: Sequence[Kernel]) -> None:
+        """An index into an axis of size 0 has nothing to read."""
+        extents = dict.fromkeys(e for k in kernels for e in k.data_extents)
+        for extent in extents:
+            if extent.const is None or extent.const == 0:
+                guard = self.integers.text(extent)
+                units = " || ".join(
+                    f"(({self.integers.text(k.units)}) > 0)" for k in kernels if extent in k.data_extents
+                )
+                self.lines.append(f"if (({guard}) <= 0 && ({units})) return smelt_fail(env, SMELT_E_INDEX, -1, 0, 0, 0);")
+
+    def _arena(self, temporaries: Sequence[tuple[Buffer, int, int]]) -> None:
+        """One block; temporaries that do not live at the same time share a slot."""
+        slots: list[tuple[list[Buffer], int]] = []
+        for buffer, first, last in temporaries:
+            for place, (held, free_after) in enumerate(slots):
+                if free_after < first and held[0].elements == buffer.elements:
+                    slots[place] = ([*held, buffer], last)
+                    break
+            else:
+                slots.append(([buffer], last))
+        if not slots:
+            return
+        for place, (held, _) in enumerate(slots):
+            size = f"n_{held[0].name}"
+            for other in held[1:]:
+                size = f"smelt_max({size}, n_{other.name})"
+            self.lines.append(f"const int64_t slot{place} = ({size} + 63) & ~(int64_t)63;")
+        total = " + ".join(f"slot{place}" for place in range(len(slots)))
+        self.lines.append(f"char *arena = env->scratch(env, {total});")
+        self.lines.append(f"if (!arena) return smelt_fail(env, SMELT_E_MEMORY, -1, {total}, 0, 0);")
+        offset = "arena"
+        for place, (held, _) in enumerate(slots):
+            self.lines += [f"void *{b.name} = {offset};" for b in held]
+            offset += f" + slot{place}"
+
+    # running
+
+    def _pointer(self, buffer: Buffer) -> str:
+        value = self.by_buffer.get(buffer.uid)
+        return buffer.name if value is None else f"(void *)env->in[{self.inputs[value]}]"
+
+    def _launch(self, kernel: Kernel) -> None:
+        pointers = ", ".join(self._pointer(b) for b in kernel.buffers) or "NULL"
+        sizes = ", ".join(self.symbols[s] for s in kernel.symbols) or "0"
+        units = self.integers.text(kernel.units)
+        cost = self.integers.text(kernel.unit_cost)
+        if kernel.chunked is not None:
+            wide, chunk = self.integers.text(kernel.chunked[0]), kernel.chunked[1]
+            units = f"({units}) * ((({wide}) + {chunk} - 1) / {chunk})"
+            cost = f"({cost}) * smelt_min({chunk}, {wide})"
+        self.lines += [
+            "{",
+            f"  void *b[] = {{{pointers}}};",
+            f"  const int64_t s[] = {{{sizes}}};",
+            "  smelt_task task = {env, b, s, 0, 0, NULL, 0};",
+            f"  if ({self._call(kernel, units, cost)}) return env->code;",
+            "}",
+        ]
+
+    def _call(self, kernel: Kernel, units: str, cost: str) -> str:
+        body = f"SMELT_NAME({kernel.name})"
+        if kernel.matmul is None:
+            return f"smelt_launch(&task, {body}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
+        depth, columns = (self.integers.text(s) for s in (kernel.matmul.a.shape[-1], kernel.matmul.columns))
+        whole = 1 if kernel.whole_rows else 0
+        return f"smelt_launch_gemm(&task, {body}, {units}, {columns}, {depth}, {whole})"
+
+    def _function(self) -> str:
+        lines = "\n".join("  " + line for line in self.lines)
+        return f"int32_t SMELT_NAME(@NAME@)(smelt_env *env) {{\n{lines}\n  return env->code;\n}}\n"
+
+
+def _live_temporaries(plan: Schedule, kernels: Sequence[Kernel]) -> list[tuple[Buffer, int, int]]:
+    """(buffer, first kernel, last kernel) of every temporary that kernels touch."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for place, kernel in enumerate(kernels):
+        for buffer in kernel.buffers:
+            first.setdefault(buffer.uid, place)
+            last[buffer.uid] = place
+    found: dict[int, Buffer] = {b.uid: b for b in plan.temporaries.values() if b.uid in first}
+    return sorted(((b, first[u], last[u]) for u, b in found.items()), key=lambda item: item[1])
+
+
+def _info(kernel: Kernel, sources: tuple[str, ...]) -> KernelInfo:
+    kind = "gemm" if kernel.matmul is not None else "loops"
+    return KernelInfo(kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes))
+

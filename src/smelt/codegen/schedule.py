@@ -1,0 +1,642 @@
+"""Which tensors are computed together: a region's tensors become clusters, each one loop nest.
+
+Input: output tensors in the tensor language, with the buffers they must be stored in. Output: clusters in execution
+order. Invariant: a cluster reads only inputs, constants, its own members, and buffers that earlier clusters stored;
+every member is computed at one index, an expression of the cluster's loop variables.
+
+A tensor joins the latest cluster among its operands' when it can be computed in that cluster's loops; since clusters
+are numbered in execution order, the result is acyclic by construction. Element-wise tensors that depend on nothing
+computed float: they are computed where they are used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from smelt.ir.kernel import (
+    Assemble, Buffer, Builder, Expr, Ix, Map, MatMul, Reduce, Refusal, Scan, Stored, Tensor, Var, expr as E, flat, ix, of,
+    product,
+)  # fmt: skip
+from smelt.ir.kernel.index import Atom, substitute
+
+Index = tuple[Ix, ...]
+MEMBER_LIMIT = 160
+FLOAT_LIMIT = 640
+RECOMPUTE_COST = 3
+
+
+@dataclass
+class Store:
+    """One tensor's element written to a buffer: in the cluster's loops, at `offset`."""
+
+    buffer: Buffer
+    offset: Ix
+    value: Expr
+
+
+@dataclass
+class Reduction:
+    """A member that is accumulated over the inner loops. `position` is the index along the axis, for arg kinds."""
+
+    tensor: Tensor
+    kind: str
+    value: Expr
+    position: Expr | None = None
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over."""
+
+    order: int
+    vars: list[Var]
+    reduced: list[Var] = field(default_factory=list[Var])
+    members: dict[Tensor, Index] = field(default_factory=dict[Tensor, Index])
+    pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(
+        default_factory=list[tuple[Tensor, Index, Buffer, Index]]
+    )
+    matmul: Tensor | None = None
+    lhs: Buffer | None = None
+    scan: Tensor | None = None
+    fill: tuple[Buffer, float | int | bool] | None = None
+    stores: list[Store] = field(default_factory=list[Store])
+    reductions: dict[Tensor, Reduction] = field(default_factory=dict[Tensor, Reduction])
+    bound: dict[Tensor, dict[Var, Ix]] = field(default_factory=dict[Tensor, dict[Var, Ix]])
+    sources: list[str] = field(default_factory=list[str])
+
+    @property
+    def space(self) -> Ix:
+        return product(v.extent for v in self.vars)
+
+
+@dataclass
+class Schedule:
+    clusters: list[Cluster]
+    temporaries: dict[Tensor, Buffer]
+
+
+def schedule(outputs: Sequence[tuple[Tensor, Buffer]]) -> Schedule:
+    """Cluster everything the outputs need, and resolve each cluster to stores and reductions over loads."""
+    planner = _Planner()
+    roots = [(planner.computed(tensor), buffer) for tensor, buffer in outputs]
+    for tensor in _order([t for t, _ in roots], planner.refs):
+        planner.place(tensor)
+    for tensor, buffer in roots:
+        planner.store_output(tensor, buffer)
+    return planner.finish()
+
+
+class _Planner:
+    def __init__(self) -> None:
+        self.clusters: list[Cluster] = []
+        self.home: dict[Tensor, Cluster] = {}
+        self.floating: set[Tensor] = set()
+        self.early: set[Tensor] = set()
+        self.prelude: list[Cluster] = []
+        self.sinks: dict[tuple[Ix, ...], Cluster] = {}
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.outputs: dict[Tensor, list[Buffer]] = {}
+        self.domains: dict[Tensor, tuple[list[Var], Expr]] = {}
+        self.float_cost: dict[Tensor, int] = {}
+        self.builder = Builder()
+        self.counter = itertools.count()
+
+    # what a tensor needs
+
+    def computed(self, tensor: Tensor) -> Tensor:
+        """Views and storage become an explicit copy, so that there is something to place."""
+        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul)):
+            return tensor
+        copy = self.builder.map(lambda e: e, tensor)
+        copy.source = tensor.source
+        return copy
+
+    def domain(self, tensor: Tensor) -> tuple[list[Var], Expr]:
+        """Fresh loop variables over what the tensor iterates, and its element in terms of operands' elements."""
+        if tensor in self.domains:
+            return self.domains[tensor]
+        definition = tensor.definition
+        over = definition.src if isinstance(definition, (Reduce, Scan)) else tensor
+        loops = [Var(f"i{next(self.counter)}", size) for size in over.shape]
+        where = tuple(ix(0) if v.extent.const == 1 else of(v) for v in loops)
+        if isinstance(definition, Map):
+            element = tensor.expand(where)
+        elif isinstance(definition, (Reduce, Scan)):
+            element = definition.src.at(where)
+        else:
+            raise TypeError(definition)
+        self.domains[tensor] = loops, element
+        return self.domains[tensor]
+
+    def refs(self, tensor: Tensor) -> list[Tensor]:
+        definition = tensor.definition
+        if isinstance(definition, Assemble):
+            return [t for _, piece in definition.pieces for t in self._through(piece)]
+        if isinstance(definition, MatMul):
+            return self._through(definition.a)
+        return list(dict.fromkeys(r.tensor for r in _refs(self.domain(tensor)[1])))
+
+    def _through(self, tensor: Tensor) -> list[Tensor]:
+        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul)):
+            return [tensor]
+        where = tuple(of(Var(f"i{next(self.counter)}", s)) for s in tensor.shape)
+        return list(dict.fromkeys(r.tensor for r in _refs(tensor.at(where))))
+
+    # placing
+
+    def place(self, tensor: Tensor) -> None:
+        definition = tensor.definition
+        if isinstance(definition, Assemble):
+            self._place_assemble(tensor, definition)
+        elif isinstance(definition, MatMul):
+            self._place_matmul(tensor, definition)
+        elif isinstance(definition, Scan):
+            self._place_scan(tensor, definition)
+        elif isinstance(definition, Map) and all(t in self.floating or t in self.early for t in self.refs(tensor)):
+            self._float(tensor)
+        else:
+            self._place_loops(tensor)
+
+    def _float(self, tensor: Tensor) -> None:
+        """Nothing computed below: keep it floating, unless it has grown costly enough to be worth its own loop."""
+        _, element = self.domain(tensor)
+        below = sum(self.float_cost[t] for t in self.refs(tensor) if t in self.floating)
+        self.float_cost[tensor] = below + sum(E.cost(e) for e in E.walk(element))
+        self.floating.add(tensor)
+        if self.float_cost[tensor] > FLOAT_LIMIT:
+            self._sink(tensor)
+
+    def _sink(self, tensor: Tensor) -> None:
+        """Give a floating tensor loops of its own, before every other cluster: it depends on nothing computed."""
+        self.floating.discard(tensor)
+        self.early.add(tensor)
+        loops, _ = self.domain(tensor)
+        cluster = Cluster(-1, [v for v in loops if v.extent.const != 1])
+        self.prelude.append(cluster)
+        self._join(tensor, cluster, {v: ix(0) if v.extent.const == 1 else of(v) for v in loops})
+
+    def _sink_output(self, tensor: Tensor) -> None:
+        """Outputs over the same space share one loop nest."""
+        loops, _ = self.domain(tensor)
+        space = tuple(v.extent for v in loops if v.extent.const != 1)
+        cluster = self.sinks.get(space)
+        if cluster is None or len(cluster.members) >= MEMBER_LIMIT:
+            self._sink(tensor)
+            self.sinks[space] = self.home[tensor]
+            return
+        self.floating.discard(tensor)
+        self.early.add(tensor)
+        over = iter(cluster.vars)
+        self._join(tensor, cluster, {v: ix(0) if v.extent.const == 1 else of(next(over)) for v in loops})
+
+    def _new(self, loops: list[Var]) -> Cluster:
+        cluster = Cluster(len(self.clusters), loops)
+        self.clusters.append(cluster)
+        return cluster
+
+    def _place_loops(self, tensor: Tensor) -> None:
+        loops, element = self.domain(tensor)
+        self._settle_broadcast(tensor, loops, element)
+        latest = self._latest(self.refs(tensor))
+        bound = self._fit(tensor, latest) if latest is not None else None
+        if latest is None or bound is None:
+            latest, bound = self._own(loops)
+        self._join(tensor, latest, bound)
+
+    def _own(self, loops: Sequence[Var]) -> tuple[Cluster, dict[Var, Ix]]:
+        cluster = self._new([v for v in loops if v.extent.const != 1])
+        return cluster, {v: ix(0) if v.extent.const == 1 else of(v) for v in loops}
+
+    def _join(self, tensor: Tensor, cluster: Cluster, bound: dict[Var, Ix]) -> None:
+        definition = tensor.definition
+        where = [bound[v] for v in self.domain(tensor)[0]]
+        if isinstance(definition, Reduce):
+            inner = [_bare(where[a]) for a in definition.axes]
+            if not cluster.reduced:
+                cluster.reduced = [v for v in cluster.vars if v in inner]
+            where = [ix(0) if a in definition.axes else w for a, w in enumerate(where)]
+        cluster.members[tensor] = tuple(where)
+        cluster.bound[tensor] = bound
+        self.home[tensor] = cluster
+        if tensor.source and tensor.source not in cluster.sources:
+            cluster.sources.append(tensor.source)
+
+    def _latest(self, refs: Iterable[Tensor]) -> Cluster | None:
+        """The last cluster among those that compute the operands, floats looked through."""
+        last: Cluster | None = None
+        for tensor in refs:
+            if tensor in self.floating or tensor in self.early:
+                continue
+            home = self.home[tensor]
+            if last is None or home.order > last.order:
+                last = home
+        return last
+
+    def _settle_broadcast(self, tensor: Tensor, loops: Sequence[Var], element: Expr) -> None:
+        """A costly floating operand that is read more often than it has elements is computed once, on its own."""
+        space = product(v.extent for v in loops)
+        for ref in _refs(element):
+            operand = ref.tensor
+            if operand in self.floating and self.float_cost[operand] > RECOMPUTE_COST and operand.elements != space:
+                self._sink(operand)
+
+    # fitting a tensor into existing loops
+
+    def _fit(self, tensor: Tensor, cluster: Cluster) -> dict[Var, Ix] | None:
+        if len(cluster.members) >= MEMBER_LIMIT or cluster.scan is not None or cluster.fill is not None:
+            return None
+        loops, element = self.domain(tensor)
+        refs = [r for r in _refs(element) if self.home.get(r.tensor) is cluster]
+        if any(r.tensor not in cluster.members for r in refs):
+            return None
+        for bound in (self._match(loops, refs, cluster), self._relinearize(loops, cluster)):
+            if bound is not None and self._fits(tensor, cluster, loops, refs, bound):
+                return bound
+        return None
+
+    def _match(self, loops: Sequence[Var], refs: Sequence[E.Ref], cluster: Cluster) -> dict[Var, Ix] | None:
+        """Bind variables from where the operands are computed."""
+        bound: dict[Var, Ix] = {v: ix(0) for v in loops if v.extent.const == 1}
+        for ref in refs:
+            for component, place in zip(ref.index, cluster.members[ref.tensor], strict=True):
+                for var, value in _solve(component, place).items():
+                    bound.setdefault(var, value)
+        used = frozenset(a for value in bound.values() for a in value.vars)
+        free = [v for v in cluster.vars if v not in used]
+        for var in loops:
+            if var in bound:
+                continue
+            match = next((f for f in free if f.extent == var.extent), None)
+            if match is None:
+                return None
+            bound[var] = of(match)
+            free.remove(match)
+        return bound
+
+    def _relinearize(self, loops: Sequence[Var], cluster: Cluster) -> dict[Var, Ix] | None:
+        """The same elements in the same order under another shape."""
+        if product(v.extent for v in loops) != cluster.space:
+            return None
+        place = flat([of(v) for v in cluster.vars], [v.extent for v in cluster.vars])
+        bound: dict[Var, Ix] = {}
+        for var in reversed(loops):
+            bound[var] = place % var.extent
+            place = place // var.extent
+        return bound
+
+    def _fits(
+        self, tensor: Tensor, cluster: Cluster, loops: Sequence[Var], refs: Sequence[E.Ref], bound: Mapping[Var, Ix]
+    ) -> bool:
+        table: dict[Atom, Ix] = {v: bound[v] for v in loops}
+        for ref in refs:
+            where = tuple(substitute(i, table) for i in ref.index)
+            if where != cluster.members[ref.tensor]:
+                return False
+        used = frozenset(v for value in bound.values() for v in value.vars)
+        if product(v.extent for v in loops) != product(v.extent for v in cluster.vars if v in used):
+            return False
+        spare = [v for v in cluster.vars if v not in used]
+        if isinstance(tensor.definition, Reduce):
+            return not spare and self._reduction_fits(tensor.definition, cluster, [bound[v] for v in loops])
+        return all(v in cluster.reduced for v in spare) and self._keeps_order(cluster, loops, bound, spare)
+
+    def _keeps_order(
+        self, cluster: Cluster, loops: Sequence[Var], bound: Mapping[Var, Ix], spare: Sequence[Var]
+    ) -> bool:
+        """A permuted tensor may join only when its fastest axis stays the fastest loop: stores stay contiguous."""
+        if spare or not cluster.vars:
+            return True
+        last = next((v for v in reversed(loops) if v.extent.const != 1), None)
+        return last is None or cluster.vars[-1] in bound[last].vars
+
+    def _reduction_fits(self, reduce: Reduce, cluster: Cluster, where: Sequence[Ix]) -> bool:
+        inner = [where[a] for a in reduce.axes if where[a].const is None]
+        if any(_bare(i) is None for i in inner):
+            return False
+        bare = {_bare(i) for i in inner}
+        outer_vars = {v for a, w in enumerate(where) if a not in reduce.axes for v in w.vars}
+        if bare & outer_vars:
+            return False
+        if cluster.matmul is not None and cluster.vars[-1] not in bare:
+            return False
+        return bare == set(cluster.reduced) if cluster.reduced else True
+
+    # special placements
+
+    def _place_matmul(self, tensor: Tensor, definition: MatMul) -> None:
+        loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
+        self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
+        cluster = self._new(list(loops))
+        cluster.matmul = tensor
+        cluster.lhs = self._stored(definition.a)
+        self._join(tensor, cluster, {v: of(v) for v in loops})
+
+    def _stored(self, tensor: Tensor) -> Buffer:
+        """The buffer that holds a product's operand: it must lie in memory, row by row."""
+        if isinstance(tensor.definition, Stored):
+            return tensor.definition.buffer
+        made = self.computed(tensor)
+        if made not in self.home:
+            self.place(made)
+        if made in self.floating:
+            self._sink(made)
+        return self._buffer(made)
+
+    def _place_scan(self, tensor: Tensor, definition: Scan) -> None:
+        loops, element = self.domain(tensor)
+        self._settle_broadcast(tensor, loops, element)
+        cluster, bound = self._own(loops)
+        cluster.scan = tensor
+        axis = loops[definition.axis]
+        cluster.reduced = [axis] if axis in cluster.vars else []
+        self._join(tensor, cluster, bound)
+
+    def _place_assemble(self, tensor: Tensor, definition: Assemble) -> None:
+        buffer = self._buffer(tensor)
+        if definition.fill is not None:
+            loops = [Var(f"i{next(self.counter)}", tensor.elements)]
+            self._new(loops).fill = buffer, definition.fill
+        for offset, piece in definition.pieces:
+            self._place_piece(tensor, buffer, offset, piece, after_fill=definition.fill is not None)
+        self.home[tensor] = self._new([])
+
+    def _place_piece(self, whole: Tensor, buffer: Buffer, offset: Index, piece: Tensor, *, after_fill: bool) -> None:
+        copy = self.builder.map(lambda e: e, piece)
+        copy.source = whole.source
+        loops, element = self.domain(copy)
+        self._settle_broadcast(copy, loops, element)
+        latest = None if after_fill else self._latest(self.refs(copy))
+        bound = self._fit(copy, latest) if latest is not None else None
+        if latest is None or bound is None:
+            latest, bound = self._own(loops)
+        where = tuple(bound[v] for v in loops)
+        self._join(copy, latest, bound)
+        latest.pieces.append((copy, where, buffer, tuple(w + o for w, o in zip(where, offset, strict=True))))
+
+    # storing
+
+    def _buffer(self, tensor: Tensor) -> Buffer:
+        if tensor in self.outputs and tensor not in self.buffers:
+            return self.outputs[tensor][0]
+        if tensor not in self.buffers:
+            self.buffers[tensor] = Buffer(f"t{len(self.buffers)}", tensor.dtype, tensor.shape)
+        return self.buffers[tensor]
+
+    def store_output(self, tensor: Tensor, buffer: Buffer) -> None:
+        if tensor in self.floating:
+            self._sink_output(tensor)
+        self.outputs.setdefault(tensor, []).append(buffer)
+
+    def finish(self) -> Schedule:
+        self._share_floats()
+        self.clusters = self.prelude + self.clusters
+        for cluster in self.clusters:
+            _Resolver(self, cluster).run()
+        self._store_used()
+        kept = [c for c in self.clusters if c.stores]
+        return Schedule(kept, self.buffers)
+
+    def _share_floats(self) -> None:
+        """A costly float used by several clusters is computed once."""
+        users: dict[Tensor, set[int]] = {}
+        for tensor, cluster in list(self.home.items()):
+            if isinstance(tensor.definition, (Assemble, MatMul)):
+                continue
+            for ref in self._float_closure(tensor):
+                users.setdefault(ref, set()).add(id(cluster))
+        for tensor, orders in users.items():
+            if len(orders) > 1 and self.float_cost[tensor] > RECOMPUTE_COST and tensor in self.floating:
+                self._sink(tensor)
+
+    def _float_closure(self, tensor: Tensor) -> list[Tensor]:
+        found: dict[Tensor, None] = {}
+        stack = [t for t in self.refs(tensor) if t in self.floating]
+        while stack:
+            one = stack.pop()
+            if one not in found:
+                found[one] = None
+                stack.extend(t for t in self.refs(one) if t in self.floating)
+        return list(found)
+
+    def _store_used(self) -> None:
+        """Add the stores: outputs, and members that other clusters load."""
+        loaded = {e.kind.buffer.uid for c in self.clusters for e in _loads(c)}
+        loaded |= {c.lhs.uid for c in self.clusters if c.lhs is not None}
+        for cluster in self.clusters:
+            resolver = cluster_resolvers[cluster]
+            for tensor, where in cluster.members.items():
+                if isinstance(tensor.definition, Assemble):
+                    continue
+                targets = list(self.outputs.get(tensor, ()))
+                if tensor in self.buffers and self.buffers[tensor].uid in loaded:
+                    targets.append(self.buffers[tensor])
+                for buffer in targets:
+                    cluster.stores.append(Store(buffer, flat(where, tensor.shape), resolver.member(tensor)))
+            del cluster_resolvers[cluster]
+        self._store_assembled_outputs()
+
+    def _store_assembled_outputs(self) -> None:
+        """An assembled output is built in place: its temporary is the output buffer itself."""
+        for tensor, targets in self.outputs.items():
+            if isinstance(tensor.definition, Assemble):
+                self._redirect(self.buffers[tensor], targets[0])
+                if len(targets) > 1:
+                    raise Refusal("one assembled value is needed as two outputs")
+
+    def _redirect(self, old: Buffer, new: Buffer) -> None:
+        old.name, old.uid = new.name, new.uid
+        for tensor, buffer in list(self.buffers.items()):
+            if buffer is old:
+                del self.buffers[tensor]
+
+
+cluster_resolvers: dict[Cluster, _Resolver] = {}
+
+
+class _Resolver:
+    """Rewrites a cluster's elements until only loads, indices and its own reductions remain. Iterative."""
+
+    def __init__(self, planner: _Planner, cluster: Cluster) -> None:
+        self.planner = planner
+        self.cluster = cluster
+        self.done: dict[int, Expr] = {}
+        cluster_resolvers[cluster] = self
+
+    def run(self) -> None:
+        cluster = self.cluster
+        if cluster.fill is not None:
+            buffer, value = cluster.fill
+            cluster.stores.append(Store(buffer, of(cluster.vars[0]), E.const(value, buffer.dtype)))
+            return
+        for tensor in list(cluster.members):
+            self.member(tensor)
+        for tensor, where, buffer, place in cluster.pieces:
+            value = self.resolve(tensor.expand(where))
+            cluster.stores.append(Store(buffer, flat(place, buffer.shape), value))
+            del cluster.members[tensor]
+
+    def member(self, tensor: Tensor) -> Expr:
+        where = self.cluster.members[tensor]
+        definition = tensor.definition
+        if isinstance(definition, Map):
+            return self.resolve(tensor.expand(where))
+        if isinstance(definition, (Reduce, Scan)) and tensor not in self.cluster.reductions:
+            loops, element = self.planner.domain(tensor)
+            table: dict[Atom, Ix] = dict(self.cluster.bound[tensor])
+            value = self.resolve(replace_index(element, table))
+            axis = definition.axes[0] if isinstance(definition, Reduce) else definition.axis
+            position = E.index(substitute(of(loops[axis]), table))
+            self.cluster.reductions[tensor] = Reduction(tensor, definition.kind, value, position)
+        return E.ref(tensor, where)
+
+    def resolve(self, root: Expr) -> Expr:
+        stack: list[tuple[Expr, Expr | None]] = [(root, None)]
+        while stack:
+            node, target = stack[-1]
+            if node.uid in self.done:
+                stack.pop()
+                continue
+            if target is None:
+                target = self._step(node)
+                stack[-1] = (node, target)
+            if target is not node:
+                if target.uid not in self.done:
+                    stack.append((target, None))
+                    continue
+                self.done[node.uid] = self.done[target.uid]
+                stack.pop()
+                continue
+            waiting = [c for c in E.children(node) if c.uid not in self.done]
+            if waiting:
+                stack.extend((c, None) for c in waiting)
+                continue
+            self.done[node.uid] = self._rebuild(node)
+            stack.pop()
+        return self.done[root.uid]
+
+    def _step(self, node: Expr) -> Expr:
+        """A reference becomes what it stands for; anything else stays."""
+        kind = node.kind
+        if not isinstance(kind, E.Ref):
+            return node
+        tensor, where = kind.tensor, kind.index
+        own = self.cluster.members.get(tensor)
+        if own is not None and own == where:
+            if isinstance(tensor.definition, Map):
+                return tensor.expand(where)
+            if isinstance(tensor.definition, Reduce):
+                self.member(tensor)
+            return node
+        if tensor in self.planner.floating:
+            return tensor.expand(where)
+        return E.load(self.planner._buffer(tensor), flat(where, tensor.shape))
+
+    def _rebuild(self, node: Expr) -> Expr:
+        kind = node.kind
+        if isinstance(kind, E.Op):
+            return E.op(kind.name, *(self.done[a.uid] for a in kind.args), dtype=node.dtype)
+        if isinstance(kind, E.Load):
+            return E.load(kind.buffer, self._index(kind.offset))
+        if isinstance(kind, E.Index):
+            return E.index(self._index(kind.ix), node.dtype)
+        return node
+
+    def _index(self, value: Ix) -> Ix:
+        from smelt.ir.kernel import Val
+
+        table: dict[Atom, Ix] = {}
+        for atom in value.atoms:
+            if isinstance(atom, Val) and self.done[atom.expr.uid] is not atom.expr:
+                table[atom] = of(Val(self.done[atom.expr.uid], atom.extent))
+        return substitute(value, table)
+
+
+def replace_index(root: Expr, table: Mapping[Atom, Ix]) -> Expr:
+    """The same expression at other indices."""
+    from smelt.ir.kernel import Val
+
+    if all(isinstance(a, Var) and i == of(a) for a, i in table.items()):
+        return root
+    done: dict[int, Expr] = {}
+
+    def move(value: Ix) -> Ix:
+        full = dict(table)
+        for atom in value.atoms:
+            if isinstance(atom, Val):
+                full[atom] = of(Val(done[atom.expr.uid], atom.extent))
+        return substitute(value, full)
+
+    for node in E.walk(root):
+        kind = node.kind
+        if isinstance(kind, E.Op):
+            done[node.uid] = E.op(kind.name, *(done[a.uid] for a in kind.args), dtype=node.dtype)
+        elif isinstance(kind, E.Load):
+            done[node.uid] = E.load(kind.buffer, move(kind.offset))
+        elif isinstance(kind, E.Index):
+            done[node.uid] = E.index(move(kind.ix), node.dtype)
+        elif isinstance(kind, E.Ref):
+            done[node.uid] = E.ref(kind.tensor, tuple(move(i) for i in kind.index))
+        else:
+            done[node.uid] = node
+    return done[root.uid]
+
+
+def _refs(element: Expr) -> list[E.Ref]:
+    return [e.kind for e in E.walk(element) if isinstance(e.kind, E.Ref)]
+
+
+def _loads(cluster: Cluster) -> list[Expr]:
+    roots = [s.value for s in cluster.stores] + [r.value for r in cluster.reductions.values()]
+    resolver = cluster_resolvers.get(cluster)
+    if resolver is not None:
+        roots += list(resolver.done.values())
+    return [e for e in E.walk(*roots) if isinstance(e.kind, E.Load)]
+
+
+def _solve(component: Ix, place: Ix) -> dict[Var, Ix]:
+    """Variables such that component = place: a lone variable, or digits of a mixed-radix number."""
+    digits: list[tuple[Var, int | None, Ix]] = []
+    for monomial, scale in component.terms:
+        loops = [a for a in monomial if isinstance(a, Var)]
+        if len(loops) != 1:
+            return {}
+        rest = list(monomial)
+        rest.remove(loops[0])
+        digits.append((loops[0], len(rest), Ix([(tuple(rest), scale)])))
+    solved: dict[Var, Ix] = {}
+    step = ix(1)
+    for _ in range(len(digits)):
+        found = next((d for d in digits if d[2] == step), None)
+        if found is None:
+            return {}
+        digits.remove(found)
+        solved[found[0]] = place if not digits else place % found[0].extent
+        place, step = place // found[0].extent, step * found[0].extent
+    return solved
+
+
+def _bare(value: Ix) -> Var | None:
+    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
+        atom = value.terms[0][0][0]
+        return atom if isinstance(atom, Var) else None
+    return None
+
+
+def _order(roots: Sequence[Tensor], refs: object) -> list[Tensor]:
+    """Operands first; iterative."""
+    out: list[Tensor] = []
+    seen: set[Tensor] = set()
+    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(roots)]
+    while stack:
+        tensor, ready = stack.pop()
+        if ready:
+            out.append(tensor)
+            continue
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        stack.append((tensor, True))
+        stack.extend((t, False) for t in refs(tensor) if t not in seen)  # type: ignore[operator]
+    return out
