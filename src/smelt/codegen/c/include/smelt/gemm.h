@@ -13,7 +13,9 @@
 #include "gemm_pack.h"
 
 /* Largest depth of one block: a block of B panels stays in L1 while the rows of A pass by. */
-#define SMELT_GEMM_KC 256
+#ifndef SMELT_GEMM_KC
+#define SMELT_GEMM_KC 512
+#endif
 /* Rows that share one pass over B: their block of A stays in L2. */
 #define SMELT_GEMM_MC 144
 /* Leading dimension of A's copy: off a power of two, so that rows do not share a cache set. */
@@ -49,20 +51,20 @@ static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, 
 
 /* One tile of `rows` x `panels` panels (at most SMELT_GEMM_NP), all columns valid. */
 SMELT_GEMM_INLINE void smelt_gemm_block(const smelt_gemm_slab *s, const float *a, const float *b, float *c, int64_t ldc,
-                                        int64_t rows, int64_t panels, int add) {
+                                        int64_t rows, int64_t panels, int add, const float *next) {
 #if SMELT_VL == 64
-  (panels == 2 ? smelt_gemm_main : smelt_gemm_narrow)[rows](a, s->lda, b, s->panel_stride, s->kc, c, ldc, add);
+  (panels == 2 ? smelt_gemm_main : smelt_gemm_narrow)[rows](a, s->lda, b, s->panel_stride, s->kc, c, ldc, add, next);
 #else
   (void)panels;
   for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES)
-    smelt_gemm_main[rows](a, s->lda, b + j, s->panel_stride, s->kc, c + j, ldc, add);
+    smelt_gemm_main[rows](a, s->lda, b + j, s->panel_stride, s->kc, c + j, ldc, add, next);
 #endif
 }
 
 static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, const float *a, const float *b, float *c,
                                                       int64_t rows, int64_t cols) {
   float tile[SMELT_GEMM_MR * SMELT_GEMM_PANEL];
-  smelt_gemm_block(s, a, b, tile, SMELT_GEMM_PANEL, rows, 1, 0);
+  smelt_gemm_block(s, a, b, tile, SMELT_GEMM_PANEL, rows, 1, 0, b);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j) {
       float *to = c + i * s->ldc + j;
@@ -73,15 +75,20 @@ static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, 
 /* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Rows are cut evenly:
  * no tile is left with a row or two, where latency would show. */
 static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols) {
-  const int64_t tiles = smelt_gemm_ceil_div(s->m, SMELT_GEMM_MR), base = s->m / tiles, extra = s->m % tiles;
+  const int64_t most = panels < SMELT_GEMM_NP ? SMELT_GEMM_NARROW_MR : SMELT_GEMM_MR;
+  const int64_t tiles = smelt_gemm_ceil_div(s->m, most), base = s->m / tiles, extra = s->m % tiles;
   const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
+  /* What comes next, for the tiles to prefetch: the following panels or, after the last ones, the next block of k. */
+  const int more = col + cols < s->cols;
+  const float *next = more ? b + panels * s->panel_stride : s->b + s->kc * SMELT_GEMM_PANEL;
   float *c = s->c + col;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = base + (t < extra);
     if (cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, b, c, rows, cols);
     else
-      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add);
+      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, next);
+    next += s->kc / 4 * SMELT_GEMM_PANEL;
     a += rows * s->lda;
     c += rows * s->ldc;
   }
@@ -106,7 +113,7 @@ static __attribute__((unused)) void smelt_gemm_thin_pass(smelt_gemm_slab s, int6
   for (; s.cols - col >= group; col += group)
     for (int64_t k = 0; k < K; k += depth)
       smelt_gemm_thin[s.m](a + k, s.lda, b + col / SMELT_GEMM_PANEL * s.panel_stride + k * SMELT_GEMM_PANEL,
-                           s.panel_stride, smelt_gemm_min(depth, K - k), s.c + col, s.ldc, k > 0);
+                           s.panel_stride, smelt_gemm_min(depth, K - k), s.c + col, s.ldc, k > 0, b);
   for (int64_t k = 0; k < K && col < s.cols; k += depth) {
     s.a = a + k, s.b = b + k * SMELT_GEMM_PANEL, s.kc = smelt_gemm_min(depth, K - k), s.add = k > 0;
     smelt_gemm_columns(&s, col);

@@ -22,11 +22,6 @@
 typedef float smelt_gemm_v __attribute__((vector_size(SMELT_VL), may_alias));
 typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), may_alias));
 
-/* Distance, in steps of k, of the software prefetch into B. */
-#ifndef SMELT_GEMM_AHEAD
-#define SMELT_GEMM_AHEAD 16
-#endif
-
 /* Row lists: X(row, base pointer, offset from it in rows, argument). A base pointer serves three rows, because
  * base, base + lda and base + 2 * lda are single addressing modes. */
 #define SMELT_ROWS_1(X, U) X(0, 0, 0, U)
@@ -63,10 +58,16 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_COLS_2(F, I) F(I, 0) F(I, 1)
 #define SMELT_COLS_4(F, I) F(I, 0) F(I, 1) F(I, 2) F(I, 3)
 #define SMELT_COLS_8(F, I) F(I, 0) F(I, 1) F(I, 2) F(I, 3) F(I, 4) F(I, 5) F(I, 6) F(I, 7)
-#define SMELT_COLS_16(F, I) F(I, 0) F(I, 1) F(I, 2) F(I, 3) F(I, 4) F(I, 5) F(I, 6) F(I, 7) F(I, 8) F(I, 9) F(I, 10) F(I, 11) F(I, 12) F(I, 13) F(I, 14) F(I, 15)
+#define SMELT_COLS_16(F, I)                                                                                            \
+  SMELT_COLS_8(F, I) F(I, 8) F(I, 9) F(I, 10) F(I, 11) F(I, 12) F(I, 13) F(I, 14) F(I, 15)
 
 #define SMELT_ZERO_1(I, J) smelt_gemm_v c##I##_##J = {0};
+/* On x86 the instruction is spelled out: left to itself, gcc picks forms that overwrite a factor, and spills accumulators. */
+#if (SMELT_VL == 64 && defined(__AVX512F__)) || (SMELT_VL == 32 && defined(__FMA__))
+#define SMELT_FMA_1(I, J) __asm__("vfmadd231ps %1, %2, %0" : "+v"(c##I##_##J) : "v"(a), "v"(b##J));
+#else
 #define SMELT_FMA_1(I, J) c##I##_##J += a * b##J;
+#endif
 #define SMELT_PUT_1(I, J) *(smelt_gemm_vu *)(crow + SMELT_TILE_COL(J)) = c##I##_##J;
 #define SMELT_ADD_1(I, J) *(smelt_gemm_vu *)(crow + SMELT_TILE_COL(J)) += c##I##_##J;
 #define SMELT_TILE_COL(J) ((J) * SMELT_GEMM_LANES)
@@ -78,26 +79,87 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_BASE_STEP1(B) r##B += 4;
 #define SMELT_ROW_ELEMENT(BASE, OFF, U) (*(const float *)(r##BASE + (OFF) * lda_bytes + (U) * 4))
 
-#define SMELT_B_LOAD(U, J)                                                                                             \
-  const smelt_gemm_v b##J = *(const smelt_gemm_vu *)(b_ + ((J) / SMELT_GEMM_VPP) * panel_stride +                       \
-                                                     (U) * SMELT_GEMM_PANEL + ((J) % SMELT_GEMM_VPP) * SMELT_GEMM_LANES);
-#define SMELT_B_AHEAD(U, J)                                                                                            \
+/* Vector J of a step lies in panel J / SMELT_GEMM_VPP, and each panel has a pointer of its own. */
+#define SMELT_B_POINTER(U, J) const float *p##J __attribute__((unused)) = b_ + ((J) / SMELT_GEMM_VPP) * panel_stride;
+#define SMELT_B_HIDE(U, J)                                                                                             \
   if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
-    __builtin_prefetch(b_ + ((J) / SMELT_GEMM_VPP) * panel_stride + ((U) + SMELT_GEMM_AHEAD) * SMELT_GEMM_PANEL);
+    __asm__("" : "+r"(p##J));
+#define SMELT_B_LOAD(U, J)                                                                                             \
+  const smelt_gemm_v b##J = *(const smelt_gemm_vu *)(SMELT_B_OF_##J + (U) * SMELT_GEMM_PANEL +                        \
+                                                     ((J) % SMELT_GEMM_VPP) * SMELT_GEMM_LANES);
+#define SMELT_B_STEP(U, J)                                                                                             \
+  if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
+    p##J += (U) * SMELT_GEMM_PANEL;
+#if SMELT_GEMM_LANES == 16
+#define SMELT_B_OF_0 p0
+#define SMELT_B_OF_1 p1
+#define SMELT_B_OF_2 p2
+#define SMELT_B_OF_3 p3
+#define SMELT_B_OF_4 p4
+#define SMELT_B_OF_5 p5
+#define SMELT_B_OF_6 p6
+#define SMELT_B_OF_7 p7
+#elif SMELT_GEMM_LANES == 8
+#define SMELT_B_OF_0 p0
+#define SMELT_B_OF_1 p0
+#define SMELT_B_OF_2 p2
+#define SMELT_B_OF_3 p2
+#define SMELT_B_OF_4 p4
+#define SMELT_B_OF_5 p4
+#define SMELT_B_OF_6 p6
+#define SMELT_B_OF_7 p6
+#else
+#define SMELT_B_OF_0 p0
+#define SMELT_B_OF_1 p0
+#define SMELT_B_OF_2 p0
+#define SMELT_B_OF_3 p0
+#define SMELT_B_OF_4 p4
+#define SMELT_B_OF_5 p4
+#define SMELT_B_OF_6 p4
+#define SMELT_B_OF_7 p4
+#define SMELT_B_OF_8 p8
+#define SMELT_B_OF_9 p8
+#define SMELT_B_OF_10 p8
+#define SMELT_B_OF_11 p8
+#define SMELT_B_OF_12 p12
+#define SMELT_B_OF_13 p12
+#define SMELT_B_OF_14 p12
+#define SMELT_B_OF_15 p12
+#endif
 
 /* Defines smelt_gemm_micro_RxW. `rows` is R, `W` the vectors per row; a tile of W vectors covers W * lanes columns. */
 #define SMELT_GEMM_MICRO(R, W)                                                                                         \
   static __attribute__((noinline)) void smelt_gemm_micro_##R##x##W(                                                    \
       const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
-      int add) {                                                                                                       \
+      int add, const float *next) {                                                                                    \
     const int64_t lda_bytes = lda * 4;                                                                                 \
     (void)panel_stride, (void)lda_bytes;                                                                               \
-    SMELT_BASES_##R(SMELT_BASE_DECL) SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0) for (; kc >= 4; kc -= 4) {                  \
-      SMELT_BASES_##R(SMELT_BASE_HIDE) SMELT_STEP(R, W, 0) SMELT_STEP(R, W, 1) SMELT_STEP(R, W, 2)                     \
-          SMELT_STEP(R, W, 3) SMELT_BASES_##R(SMELT_BASE_STEP4) b_ += 4 * SMELT_GEMM_PANEL;                            \
+    SMELT_BASES_##R(SMELT_BASE_DECL)                                                                                   \
+    SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
+    SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
+    if (add)                                                                                                           \
+      for (int i = 0; i < R; ++i) {                                                                                    \
+        __builtin_prefetch(c_ + i * ldc, 1);                                                                           \
+        __builtin_prefetch(c_ + i * ldc + W * SMELT_GEMM_LANES - 1, 1);                                                \
+      }                                                                                                                \
+    for (; kc >= 4; kc -= 4) {                                                                                         \
+      SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
+      SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
+      SMELT_STEP(R, W, 0)                                                                                              \
+      SMELT_STEP(R, W, 1)                                                                                              \
+      SMELT_STEP(R, W, 2)                                                                                              \
+      SMELT_STEP(R, W, 3)                                                                                              \
+      __builtin_prefetch(next, 0, 2);                                                                                  \
+      next += 16;                                                                                                      \
+      SMELT_BASES_##R(SMELT_BASE_STEP4)                                                                                \
+      SMELT_COLS_##W(SMELT_B_STEP, 4)                                                                                  \
     }                                                                                                                  \
     for (; kc > 0; --kc) {                                                                                             \
-      SMELT_BASES_##R(SMELT_BASE_HIDE) SMELT_STEP(R, W, 0) SMELT_BASES_##R(SMELT_BASE_STEP1) b_ += SMELT_GEMM_PANEL;   \
+      SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
+      SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
+      SMELT_STEP(R, W, 0)                                                                                              \
+      SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                                \
+      SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                  \
     }                                                                                                                  \
     float *crow = c_;                                                                                                  \
     if (add) {                                                                                                         \
@@ -107,39 +169,49 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
     }                                                                                                                  \
   }
 
+/* The barrier keeps clang from loading B for several steps at once, for which there are no registers. */
 #define SMELT_STEP(R, W, U)                                                                                            \
   {                                                                                                                    \
-    SMELT_COLS_##W(SMELT_B_AHEAD, U) SMELT_COLS_##W(SMELT_B_LOAD, U) SMELT_ROWS_##R(SMELT_ROW_FMA_##W, U)              \
+    __asm__ volatile("" ::: "memory");                                                                                 \
+    SMELT_COLS_##W(SMELT_B_LOAD, U)                                                                                    \
+    SMELT_ROWS_##R(SMELT_ROW_FMA_##W, U)                                                                               \
   }
 
 #define SMELT_ROW_ZERO_1(I, B, O, U) SMELT_COLS_1(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_1(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_1(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_1(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_1(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_1(I, B, O, U) SMELT_COLS_1(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_1(I, B, O, U) SMELT_COLS_1(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_2(I, B, O, U) SMELT_COLS_2(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_2(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_2(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_2(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_2(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_2(I, B, O, U) SMELT_COLS_2(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_2(I, B, O, U) SMELT_COLS_2(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_4(I, B, O, U) SMELT_COLS_4(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_4(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_4(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_4(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_4(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_4(I, B, O, U) SMELT_COLS_4(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_4(I, B, O, U) SMELT_COLS_4(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_8(I, B, O, U) SMELT_COLS_8(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_8(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_8(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_8(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_8(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_8(I, B, O, U) SMELT_COLS_8(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_8(I, B, O, U) SMELT_COLS_8(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_16(I, B, O, U) SMELT_COLS_16(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_16(I, B, O, U) { const float a = SMELT_ROW_ELEMENT(B, O, U); SMELT_COLS_16(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_16(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_16(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_16(I, B, O, U) SMELT_COLS_16(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_16(I, B, O, U) SMELT_COLS_16(SMELT_ADD_1, I) crow += ldc;
 
 typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int64_t panel_stride, int64_t kc, float *c,
-                                int64_t ldc, int add);
+                                int64_t ldc, int add, const float *next);
 
-/* Per level: SMELT_GEMM_MR rows of a full tile; the main tile covers SMELT_GEMM_NV vectors; tiles for a few rows
- * are wider (smelt_gemm_thin), so that enough independent chains hide the latency of a multiply-add. */
-#if SMELT_VL == 64
+/* Per level: a main tile has up to SMELT_GEMM_MR rows and covers SMELT_GEMM_NV vectors; tiles for a few rows are wider
+ * (smelt_gemm_thin), so that enough independent chains hide the latency of a multiply-add. Only AVX-512 has main tiles of two
+ * panels; there an odd last panel goes to the narrow tiles of up to SMELT_GEMM_NARROW_MR rows. */
+#if SMELT_VL == 64 && defined(__AVX512F__)
 #define SMELT_GEMM_MR 14
+#define SMELT_GEMM_NARROW_MR 8
+#define SMELT_GEMM_NV 2
+#elif SMELT_VL == 64
+/* AVX-512 source on a lesser machine: for tests, so it is kept small. */
+#define SMELT_GEMM_MR 5
+#define SMELT_GEMM_NARROW_MR 3
 #define SMELT_GEMM_NV 2
 #elif SMELT_VL == 32
 #define SMELT_GEMM_MR 6
@@ -151,48 +223,49 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 #define SMELT_GEMM_MR 4
 #define SMELT_GEMM_NV 2
 #endif
-/* Panels of a main tile, at least one; a tile narrower than a panel is run SMELT_GEMM_PARTS times. */
+#ifndef SMELT_GEMM_NARROW_MR
+#define SMELT_GEMM_NARROW_MR SMELT_GEMM_MR
+#endif
+/* Panels of a main tile; a tile narrower than a panel is run several times. */
 #define SMELT_GEMM_NP (SMELT_GEMM_NV >= SMELT_GEMM_VPP ? SMELT_GEMM_NV / SMELT_GEMM_VPP : 1)
 
-#if SMELT_VL == 64
-SMELT_GEMM_MICRO(1, 1) SMELT_GEMM_MICRO(2, 1) SMELT_GEMM_MICRO(3, 1) SMELT_GEMM_MICRO(4, 1) SMELT_GEMM_MICRO(5, 1)
-SMELT_GEMM_MICRO(6, 1) SMELT_GEMM_MICRO(7, 1) SMELT_GEMM_MICRO(8, 1) SMELT_GEMM_MICRO(9, 1) SMELT_GEMM_MICRO(10, 1)
-SMELT_GEMM_MICRO(11, 1) SMELT_GEMM_MICRO(12, 1) SMELT_GEMM_MICRO(13, 1) SMELT_GEMM_MICRO(14, 1)
-SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(5, 2)
-SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(7, 2) SMELT_GEMM_MICRO(8, 2) SMELT_GEMM_MICRO(9, 2) SMELT_GEMM_MICRO(10, 2)
-SMELT_GEMM_MICRO(11, 2) SMELT_GEMM_MICRO(12, 2) SMELT_GEMM_MICRO(13, 2) SMELT_GEMM_MICRO(14, 2)
+#define SMELT_GEMM_MICRO_5(W)                                                                                          \
+  SMELT_GEMM_MICRO(1, W) SMELT_GEMM_MICRO(2, W) SMELT_GEMM_MICRO(3, W) SMELT_GEMM_MICRO(4, W) SMELT_GEMM_MICRO(5, W)
+#define SMELT_GEMM_NAMES_3(W) 0, smelt_gemm_micro_1x##W, smelt_gemm_micro_2x##W, smelt_gemm_micro_3x##W
+#define SMELT_GEMM_NAMES_5(W) SMELT_GEMM_NAMES_3(W), smelt_gemm_micro_4x##W, smelt_gemm_micro_5x##W
+
+#if SMELT_VL == 64 && defined(__AVX512F__)
+SMELT_GEMM_MICRO_5(1) SMELT_GEMM_MICRO(6, 1) SMELT_GEMM_MICRO(7, 1) SMELT_GEMM_MICRO(8, 1)
+SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(7, 2) SMELT_GEMM_MICRO(8, 2) SMELT_GEMM_MICRO(9, 2)
+SMELT_GEMM_MICRO(10, 2) SMELT_GEMM_MICRO(11, 2) SMELT_GEMM_MICRO(12, 2) SMELT_GEMM_MICRO(13, 2) SMELT_GEMM_MICRO(14, 2)
 SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8) SMELT_GEMM_MICRO(4, 4)
-/* [0] one panel, [1] two panels, by rows. */
-static const smelt_gemm_tile smelt_gemm_narrow[] = {
-    0, smelt_gemm_micro_1x1, smelt_gemm_micro_2x1, smelt_gemm_micro_3x1, smelt_gemm_micro_4x1, smelt_gemm_micro_5x1,
-    smelt_gemm_micro_6x1, smelt_gemm_micro_7x1, smelt_gemm_micro_8x1, smelt_gemm_micro_9x1, smelt_gemm_micro_10x1,
-    smelt_gemm_micro_11x1, smelt_gemm_micro_12x1, smelt_gemm_micro_13x1, smelt_gemm_micro_14x1};
+static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_5(1), smelt_gemm_micro_6x1, smelt_gemm_micro_7x1,
+                                                    smelt_gemm_micro_8x1};
 static const smelt_gemm_tile smelt_gemm_main[] = {
-    0, smelt_gemm_micro_1x2, smelt_gemm_micro_2x2, smelt_gemm_micro_3x2, smelt_gemm_micro_4x2, smelt_gemm_micro_5x2,
-    smelt_gemm_micro_6x2, smelt_gemm_micro_7x2, smelt_gemm_micro_8x2, smelt_gemm_micro_9x2, smelt_gemm_micro_10x2,
-    smelt_gemm_micro_11x2, smelt_gemm_micro_12x2, smelt_gemm_micro_13x2, smelt_gemm_micro_14x2};
-static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x8, smelt_gemm_micro_3x8,
-                                                  smelt_gemm_micro_4x4};
+    SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2,  smelt_gemm_micro_7x2,  smelt_gemm_micro_8x2,  smelt_gemm_micro_9x2,
+    smelt_gemm_micro_10x2, smelt_gemm_micro_11x2, smelt_gemm_micro_12x2, smelt_gemm_micro_13x2, smelt_gemm_micro_14x2};
+static const smelt_gemm_tile smelt_gemm_thin[] = {SMELT_GEMM_NAMES_3(8), smelt_gemm_micro_4x4};
 static const int8_t smelt_gemm_thin_panels[] = {0, 8, 8, 8, 4};
+#elif SMELT_VL == 64
+SMELT_GEMM_MICRO(1, 1) SMELT_GEMM_MICRO(2, 1) SMELT_GEMM_MICRO(3, 1) SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(1, 8)
+static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_3(1)};
+static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_5(2)};
+static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8};
+static const int8_t smelt_gemm_thin_panels[] = {0, 8};
 #elif SMELT_VL == 32
-SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(5, 2)
-SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(3, 4)
-static const smelt_gemm_tile smelt_gemm_main[] = {0, smelt_gemm_micro_1x2, smelt_gemm_micro_2x2, smelt_gemm_micro_3x2,
-                                                  smelt_gemm_micro_4x2, smelt_gemm_micro_5x2, smelt_gemm_micro_6x2};
+SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(3, 4)
+static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2};
 static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4};
 static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
 #elif defined(__aarch64__)
-SMELT_GEMM_MICRO(1, 4) SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(3, 4) SMELT_GEMM_MICRO(4, 4) SMELT_GEMM_MICRO(5, 4)
-SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 16) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
-static const smelt_gemm_tile smelt_gemm_main[] = {0, smelt_gemm_micro_1x4, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4,
-                                                  smelt_gemm_micro_4x4, smelt_gemm_micro_5x4, smelt_gemm_micro_6x4};
+SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 16) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
+static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4};
 static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x16, smelt_gemm_micro_2x8, smelt_gemm_micro_3x8};
 static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
 #else
 SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(1, 8)
 SMELT_GEMM_MICRO(2, 4)
-static const smelt_gemm_tile smelt_gemm_main[] = {0, smelt_gemm_micro_1x2, smelt_gemm_micro_2x2, smelt_gemm_micro_3x2,
-                                                  smelt_gemm_micro_4x2};
+static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_3(2), smelt_gemm_micro_4x2};
 static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4};
 static const int8_t smelt_gemm_thin_panels[] = {0, 2, 1};
 #endif

@@ -1,0 +1,168 @@
+"""Measures gemm.h against the FMA peak, ONNX Runtime's MatMul and the memory bandwidth, all in the same rounds.
+
+Input: nothing but the machine. Output: one table per question. Invariant: everything compared is timed in interleaved
+rounds, and a ratio is the median of the rounds' own ratios, so a noisy neighbour hits both sides.
+
+    python bench/gemm.py [--rounds 15] [--levels v3,v4] [--cc gcc]
+"""
+
+import argparse
+import ctypes
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from smelt.codegen.c import pack
+
+ROOT = Path(__file__).parent.parent
+FLAGS = "-std=gnu11 -O2 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden -g0".split()
+LEVELS = {"v2": ("x86-64-v2", 16), "v3": ("x86-64-v3", 32), "v4": ("x86-64-v4", 64)}
+SHAPES = [(128, k, n) for k, n in ((768, 768), (768, 3072), (3072, 768), (1024, 2816), (128, 512), (512, 128))]
+WEIGHT_BYTES = 320 << 20
+
+
+class Bench:
+    """The compiled loops of one CPU level."""
+
+    def __init__(self, level: str, compiler: str, folder: Path) -> None:
+        march, vector_bytes = LEVELS[level]
+        path = folder / f"gemm_{level}.so"
+        wide = ["-mprefer-vector-width=512"] if level == "v4" else []
+        source = ["-shared", "-pthread", f"-I{ROOT}/src/smelt/codegen/c/include", str(ROOT / "bench" / "gemm_bench.c")]
+        target = [f"-march={march}", f"-DSMELT_VL={vector_bytes}", *wide]
+        subprocess.run([compiler, *FLAGS, *target, *source, "-o", str(path)], check=True)
+        self.level = level
+        self.library = ctypes.CDLL(str(path))
+        for name in ("bench_peak", "bench_read", "bench_one", "bench_team"):
+            getattr(self.library, name).restype = ctypes.c_double
+        self.workspace = np.empty(1 << 16, np.float32)
+
+    def call(self, name: str, *args) -> float:
+        values = [ctypes.c_void_p(x.ctypes.data) if isinstance(x, np.ndarray) else ctypes.c_int64(x) for x in args]
+        return getattr(self.library, name)(*values)
+
+    def peak(self) -> float:
+        return self.call("bench_peak", 400_000)
+
+    def one(self, a, packed, c, repeats: int, copies: int = 1) -> float:
+        n, k = c.shape[1], a.shape[1]
+        return self.call("bench_one", a, packed, copies, c, a.shape[0], n, k, repeats, self.workspace)
+
+    def team(self, a, packed, c, repeats: int, threads: int) -> float:
+        return self.call("bench_team", a, packed, c, a.shape[0], c.shape[1], a.shape[1], repeats, threads)
+
+
+def ort_matmul(b: np.ndarray, m: int, threads: int = 1) -> ort.InferenceSession:
+    k, n = b.shape
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["c"])],
+        "matmul",
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, [m, k])],
+        [helper.make_tensor_value_info("c", TensorProto.FLOAT, [m, n])],
+        [numpy_helper.from_array(b, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    return ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+
+
+class OrtCall:
+    """Repeated runs of one MatMul session with bound buffers."""
+
+    def __init__(self, b: np.ndarray, a: np.ndarray, threads: int = 1) -> None:
+        self.threads = threads
+        self.session = ort_matmul(b, a.shape[0], threads)
+        self.binding = self.session.io_binding()
+        self.a = ort.OrtValue.ortvalue_from_numpy(a)
+        self.c = ort.OrtValue.ortvalue_from_numpy(np.empty((a.shape[0], b.shape[1]), np.float32))
+        self.binding.bind_ortvalue_input("a", self.a)
+        self.binding.bind_ortvalue_output("c", self.c)
+
+    def seconds(self, repeats: int) -> float:
+        """Of this thread's own time when it works alone, of wall-clock time otherwise."""
+        clock = time.thread_time if self.threads == 1 else time.perf_counter
+        start = clock()
+        for _ in range(repeats):
+            self.session.run_with_iobinding(self.binding)
+        return (clock() - start) / repeats
+
+
+def median(values) -> float:
+    return statistics.median(values)
+
+
+def compute_table(benches: list[Bench], rounds: int, threads: int) -> None:
+    """GFLOP/s, share of the FMA peak of the same rounds, speed relative to ORT (its call overhead taken off)."""
+    idle = OrtCall(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), threads)
+    print(f"\n{threads} thread(s)  M,K,N           level  GFLOP/s  peak GF/s  of peak  ORT GF/s  vs ORT")
+    for m, k, n in SHAPES:
+        rng = np.random.default_rng(0)
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        c, packed = np.empty((m, n), np.float32), pack.pack(b)
+        flops = 2.0 * m * n * k
+        repeats = max(3, int(1e9 / flops))
+        reference = OrtCall(b, a, threads)
+        rows: dict[str, list[tuple[float, float, float]]] = {bench.level: [] for bench in benches}
+        for _ in range(rounds + 2):
+            base = max(1e-9, reference.seconds(repeats) - idle.seconds(200))
+            for bench in benches:
+                peak = bench.peak() * threads
+                ours = bench.one(a, packed, c, repeats) if threads == 1 else bench.team(a, packed, c, repeats, threads)
+                rows[bench.level].append((flops / ours, peak, flops / base))
+        for level, samples in rows.items():
+            kept = samples[2:]
+            speed, share = median(s[0] for s in kept) / 1e9, median(s[0] / s[1] for s in kept)
+            peak, stock = median(s[1] for s in kept) / 1e9, median(s[2] for s in kept) / 1e9
+            ratio = median(s[0] / s[2] for s in kept)
+            name = f"{m},{k},{n}"
+            print(f"{'':14}{name:14} {level:>5} {speed:9.1f} {peak:9.1f} {share:9.1%} {stock:9.1f} {ratio:7.2f}x")
+
+
+def bandwidth_table(benches: list[Bench], rounds: int) -> None:
+    """GB/s of weights for a few rows, over more weights than any cache holds, against a plain read of the same memory."""
+    print("\nrotating weights   M,K,N        level   GB/s  read GB/s  of read  vs 1-row ORT")
+    for k, n in ((768, 3072), (4096, 4096)):
+        copies = -(-WEIGHT_BYTES // (k * n * 4))
+        weights = np.random.default_rng(0).standard_normal((copies, k, n), np.float32)
+        packed = pack.pack(weights)
+        sessions = [OrtCall(w, np.ones((1, k), np.float32)) for w in weights]
+        for m in (1, 2, 4):
+            a, c = np.ones((m, k), np.float32), np.empty((m, n), np.float32)
+            for bench in benches:
+                samples = []
+                for _ in range(max(3, rounds // 3)):
+                    read = packed.nbytes / bench.call("bench_read", packed, packed.size)
+                    ours = k * n * 4 / bench.one(a, packed, c, copies, copies)
+                    stock = k * n * 4 / (sum(s.seconds(1) for s in sessions) / copies)
+                    samples.append((ours, read, ours / read, ours / stock))
+                speed, read, share, ratio = (median(s[i] for s in samples) for i in range(4))
+                name = f"{m},{k},{n}"
+                print(f"{'':18}{name:14} {bench.level:>3} {speed / 1e9:7.2f} {read / 1e9:9.2f} {share:9.1%} {ratio:9.2f}x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--levels", default="v3,v4")
+    parser.add_argument("--cc", default="gcc")
+    parser.add_argument("--only", choices=("compute", "threads", "bandwidth"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        benches = [Bench(level, options.cc, Path(folder)) for level in options.levels.split(",")]
+        if options.only in (None, "compute"):
+            compute_table(benches, options.rounds, 1)
+        if options.only in (None, "threads"):
+            compute_table(benches, options.rounds, 2)
+        if options.only in (None, "bandwidth"):
+            bandwidth_table(benches, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
