@@ -59,6 +59,8 @@ EXPORT double bench_read(const float *data, int64_t floats) {
   return seconds;
 }
 
+EXPORT int64_t bench_workspace(void) { return SMELT_GEMM_WORKSPACE(SMELT_GEMM_MC); }
+
 /* Seconds of one product, over `repeats` of them; `copies` sets of weights are used in turn. */
 EXPORT double bench_one(const float *A, const float *Bp, int64_t copies, float *C, int64_t M, int64_t N, int64_t K,
                         int64_t repeats, float *workspace) {
