@@ -113,7 +113,7 @@ def compute_table(benches: list[Bench], rounds: int, threads: int) -> None:
     for m, k, n in SHAPES:
         rng = np.random.default_rng(0)
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
-        c, packed = np.empty((m, n), np.float32), pack.pack_b(b)
+        c, packed = np.empty((m, n), np.float32), pack.pack(b)
         flops = 2.0 * m * n * k
         repeats = max(1, int(2e8 / flops))
         reference = OrtCall(b, a, threads)
@@ -146,7 +146,7 @@ def bandwidth_table(benches: list[Bench], rounds: int) -> None:
     for k, n in ((768, 3072), (4096, 4096)):
         copies = -(-WEIGHT_BYTES // (k * n * 4))
         weights = np.random.default_rng(0).standard_normal((copies, k, n), np.float32)
-        packed = pack.pack_b(weights)
+        packed = pack.pack(weights)
         sessions = [OrtCall(w, np.ones((1, k), np.float32)) for w in weights]
         for m in (1, 2, 4):
             a, c = np.ones((m, k), np.float32), np.empty((m, n), np.float32)

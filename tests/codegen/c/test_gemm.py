@@ -79,7 +79,7 @@ class Gemm:
 
     def product(self, a, b, workspace=True):
         c = np.full((a.shape[0], b.shape[1]), SENTINEL, np.float32)
-        self.run(a, pack.pack_b(b), b.shape[1], c, workspace=workspace)
+        self.run(a, pack.pack(b), b.shape[1], c, workspace=workspace)
         return c
 
 
@@ -135,7 +135,7 @@ def test_larger_products_are_right(gemm: Gemm, m: int, n: int, depth: int) -> No
 def test_bits_depend_neither_on_row_blocking_nor_on_panel_ranges_nor_on_the_workspace(gemm: Gemm) -> None:
     m, n, depth = 37, 200, 700
     a, b = matrices(m, n, depth)
-    packed = pack.pack_b(b)
+    packed = pack.pack(b)
     whole = gemm.product(a, b)
     assert np.array_equal(whole, gemm.product(a, b, workspace=False))
     for rows in range(1, 20):
@@ -153,7 +153,7 @@ def test_bits_depend_neither_on_row_blocking_nor_on_panel_ranges_nor_on_the_work
 def test_nothing_is_written_outside_the_valid_block(gemm: Gemm, m: int, n: int) -> None:
     a, b = matrices(m, n, 300)
     c = np.full((m + 2, n + 7), SENTINEL, np.float32)
-    gemm.run(a, pack.pack_b(b), n, c[1:-1, 3:])
+    gemm.run(a, pack.pack(b), n, c[1:-1, 3:])
     assert_close(c[1 : m + 1, 3 : 3 + n], a, b)
     outside = np.ones(c.shape, bool)
     outside[1 : m + 1, 3 : 3 + n] = False
@@ -163,7 +163,7 @@ def test_nothing_is_written_outside_the_valid_block(gemm: Gemm, m: int, n: int) 
 def test_padded_buffers_get_whole_panels(gemm: Gemm) -> None:
     a, b = matrices(9, 20, 50)
     c = np.full((9, 32), SENTINEL, np.float32)
-    gemm.run(a, pack.pack_b(b), 32, c)
+    gemm.run(a, pack.pack(b), 32, c)
     assert_close(c[:, :20], a, b)
     assert np.all(c[:, 20:] == 0)
 
@@ -187,7 +187,7 @@ def layouts() -> list[Callable[[np.ndarray], np.ndarray]]:
 @pytest.mark.parametrize("n", [1, 4, 16, 19, 50])
 def test_packing_at_run_time_equals_packing_ahead(gemm: Gemm, n: int, depth: int, layout) -> None:
     b = layout(matrices(1, n, depth)[1])
-    expected = pack.pack_b(b)
+    expected = pack.pack(b)
     packed = np.full(expected.size + 16, SENTINEL, np.float32)
     for p in range(expected.shape[0]):
         gemm.call("probe_pack_b", b, b.strides[0] // 4, b.strides[1] // 4, depth, n, packed, p, p + 1)
@@ -249,7 +249,7 @@ def test_aarch64_build_is_right_under_emulation(tmp_path: Path) -> None:
     subprocess.run([*zig, *flags, str(HERE / "gemm_probe.c"), "-o", str(program)], check=True)
     cases = [(m, n, depth) for m in (1, 2, 3, 4, 6, 7, 15) for n in (5, 16, 33, 100) for depth in (1, 17, 300)]
     inputs = [matrices(*case) for case in cases]
-    records = [np.array(case, np.int64).tobytes() + a.tobytes() + pack.pack_b(b).tobytes() for case, (a, b) in zip(cases, inputs)]
+    records = [np.array(case, np.int64).tobytes() + a.tobytes() + pack.pack(b).tobytes() for case, (a, b) in zip(cases, inputs)]
     out = subprocess.run(["qemu-aarch64", str(program)], input=b"".join(records), capture_output=True, check=True).stdout
     values, position = np.frombuffer(out, np.float32), 0
     for (m, n, _), (a, b) in zip(cases, inputs):
@@ -261,9 +261,9 @@ def test_aarch64_build_is_right_under_emulation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(0, 5), (1, 1), (3, 16), (7, 33), (2, 3, 40), (5, 0)])
 def test_pack_round_trips_and_pads_with_zeros(shape: tuple[int, ...]) -> None:
     b = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
-    packed = pack.pack_b(b)
+    packed = pack.pack(b)
     assert packed.shape == pack.packed_shape(shape)
-    assert np.array_equal(pack.unpack_b(packed, shape[-1]), b)
+    assert np.array_equal(pack.unpack(packed, shape[-1]), b)
     assert np.count_nonzero(packed) == np.count_nonzero(b)
 
 
@@ -271,11 +271,11 @@ def test_pack_round_trips_and_pads_with_zeros(shape: tuple[int, ...]) -> None:
 def test_streamed_packing_gives_the_same_bytes(chunk_bytes: int) -> None:
     b = np.random.default_rng(2).standard_normal((2, 9, 85), dtype=np.float32)
     streamed = b"".join(piece.tobytes() for piece in pack.iter_packed(b, chunk_bytes))
-    assert streamed == pack.pack_b(b).tobytes()
+    assert streamed == pack.pack(b).tobytes()
 
 
 def test_pack_reads_transposed_views_and_refuses_other_types() -> None:
     b = np.random.default_rng(3).standard_normal((20, 9), dtype=np.float32)
-    assert np.array_equal(pack.pack_b(b.T), pack.pack_b(b.T.copy()))
+    assert np.array_equal(pack.pack(b.T), pack.pack(b.T.copy()))
     with pytest.raises(ValueError, match="float64"):
-        pack.pack_b(b.astype(np.float64))
+        pack.pack(b.astype(np.float64))

@@ -50,7 +50,7 @@ def _checked(b: Matrix) -> Matrix:
     return b
 
 
-def pack_b(b: Matrix) -> Matrix:
+def pack(b: Matrix) -> Matrix:
     """Packs the whole of `b` at once."""
     out = np.empty(packed_shape(_checked(b).shape), np.float32)
     panels = panel_count(b.shape[-1])
@@ -81,7 +81,7 @@ def iter_packed(b: Matrix, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Matrix]:
             yield piece
 
 
-def unpack_b(packed: Matrix, columns: int) -> Matrix:
+def unpack(packed: Matrix, columns: int) -> Matrix:
     """The matrix, or stack of matrices, that was packed."""
     *stack, panels, depth, width = packed.shape
     if width != PANEL or panel_count(columns) != panels:
