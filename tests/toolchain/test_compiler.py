@@ -96,6 +96,13 @@ def test_zig_may_be_named_in_every_usual_way(tmp_path: Path, spelled: str):
     assert found.kind == "zig" and found.argv[-1] == "cc"
 
 
+def test_zig_is_recognized_behind_a_wrapper_script(tmp_path: Path):
+    zig = find_compiler(config_with(tmp_path, SMELT_CC="zig"))
+    wrapper = program(tmp_path / "bin", "mycc", f'exec "{zig.argv[0]}" cc "$@"')
+    found = find_compiler(config_with(tmp_path, SMELT_CC=str(wrapper)))
+    assert (found.kind, found.argv) == ("zig", (str(wrapper),))
+
+
 @pytest.mark.parametrize(
     ("spelled", "reason"),
     [

@@ -101,6 +101,16 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "The file is a ModelProto, but a field in it has no meaning: a bad enum, a missing name, a broken reference.",
         "Run onnx.checker on the model and export it again.",
     ),
+    "SM-PASS-001": (
+        "A dimension cannot be bound",
+        "The name is not a symbolic dimension of any input, or the size is negative or not a whole number.",
+        "Use one of the names in the message, with a size of 0 or more.",
+    ),
+    "SM-PASS-002": (
+        "Unknown pass",
+        "A pass was selected by a name that the table of passes does not hold.",
+        "Use one of the names in the message.",
+    ),
     "SM-PLAN-001": (
         "A plan does not fit its model",
         "A region names nodes that the model does not hold any more.",

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from smelt.base import Config, NoCompilerError, host_arch
+from smelt.base import Config, NoCompilerError, host_arch, levels_of
 from smelt.toolchain.process import Processes
 
 # The first releases that know -march=x86-64-v3.
@@ -156,7 +156,18 @@ def _probe(argv: tuple[str, ...]) -> Compiler:
     arch = next((name for macro, name in _ARCH_MACROS.items() if macro in macros), "")
     if not arch or "__linux__" not in macros or "__ILP32__" in macros:
         raise _UnusableError("it makes no code for 64-bit x86 or ARM Linux")
+    if kind == "clang" and not _knows_clang_flags(argv, arch):
+        return Compiler("zig", argv, version, _identity("zig", version, "any", argv))
     return Compiler(kind, argv, version, _identity(kind, version, arch, argv), (arch,))
+
+
+def _knows_clang_flags(argv: tuple[str, ...], arch: str) -> bool:
+    """False for zig behind a wrapper script: its macros are those of clang, but it spells CPUs in its own way."""
+    try:
+        _ask((*argv, f"-march={levels_of(arch)[0].march}", "-E", "-x", "c", "-"))
+    except _UnusableError:
+        return False
+    return True
 
 
 def _recognize(macros: dict[str, str]) -> tuple[str, str]:
