@@ -48,6 +48,11 @@ class Plan:
     regions: tuple[Region, ...]
     left: tuple[Left, ...]
 
+    def without(self, rejected: Mapping[int, str]) -> Plan:
+        """The same plan with some regions given back, each with the reason."""
+        back = [Left(n, rejected[r.index]) for r in self.regions if r.index in rejected for n in r.nodes]
+        return Plan(tuple(r for r in self.regions if r.index not in rejected), (*self.left, *back))
+
 
 class Backend(Protocol):
     """What partitioning asks of a code generator."""

@@ -7,7 +7,8 @@ per unit, and no string of the model reaches the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,7 +59,8 @@ class CBackend:
     def worth(self, region: Region) -> Claim:
         return Claim(True)
 
-    def generate(self, regions: Sequence[Region], domain: str, targets: Sequence[Target]) -> Generated:
+    def generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
+        """One source for all regions. The domain is named after what the kernels are."""
         codes: list[RegionCode] = []
         kept: list[Region] = []
         left: list[Left] = []
@@ -72,18 +74,19 @@ class CBackend:
         names: dict[str, str] = {}
         for code in codes:
             names.setdefault(code.digest, f"r{len(names)}")
-        source = _source(codes, names, self.facts, domain, targets)
+        source = _source(codes, names, self.facts, targets)
         entry_of = tuple(names[c.digest] for c in codes)
         return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left))
 
 
-def _source(
-    codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, domain: str, targets: Sequence[Target]
-) -> Source:
+def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target]) -> Source:
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
-    units = [*_kernel_units(distinct, names), Unit("glue", _glue(entries, domain, targets), per_level=False)]
-    return Source(tuple(units), entries, (INCLUDE,), "", domain)
+    units = _kernel_units(distinct, names)
+    digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
+    domain = f"smelt.{digest[:16]}"
+    glue = Unit("glue", _glue(entries, domain, targets), per_level=False)
+    return Source((*units, glue), entries, (INCLUDE,), "", domain)
 
 
 def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
@@ -147,6 +150,6 @@ def _glue(entries: Sequence[Entry], domain: str, targets: Sequence[Target]) -> s
     return "\n".join(lines)
 
 
-def with_inputs(region: Region, code: RegionCode) -> Region:
-    """The region as the custom op sees it: only what the code reads."""
-    return replace(region, inputs=tuple(v for v in code.inputs if isinstance(v, ir.Value)))
+def with_inputs(region: Region, code: RegionCode, packed: Mapping[Packed, ir.Value]) -> Region:
+    """The region as the custom op sees it: only what the code reads, packed constants in place of plain ones."""
+    return replace(region, inputs=tuple(packed[v] if isinstance(v, Packed) else v for v in code.inputs))

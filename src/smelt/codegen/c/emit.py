@@ -280,6 +280,9 @@ class _Writer:
         args = [self._name_of(a) or "?" for a in kind.args]
         if kind.name == "cvt":
             return f"cvt_{kind.args[0].dtype}_{node.dtype}({args[0]})"
+        divisor = kind.args[-1].kind
+        if kind.name == "div" and node.dtype in E.FLOATS and isinstance(divisor, E.Const) and 1e-30 < abs(divisor.value) < 1e30:
+            return f"mul_{node.dtype}({args[0]}, bc_{node.dtype}({constant(1.0 / divisor.value, node.dtype)}))"
         suffix = node.dtype if kind.name == "sel" else kind.args[0].dtype
         name = _BOOL_NAMES.get(kind.name, kind.name) if suffix == "b" else kind.name
         return f"{name}_{suffix}({', '.join(args)})"

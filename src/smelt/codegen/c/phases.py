@@ -44,6 +44,7 @@ class _Planner:
         self.deep: dict[int, bool] = {}
         self.reduction_level: dict[Tensor, int] = {}
         self.out = Phases()
+        self.readers: list[set[int]] = []
 
     def plan(self) -> Phases:
         for reduction in self._in_order():
@@ -57,7 +58,30 @@ class _Planner:
         self._drop_idle_end()
         for phase in range(self.out.count):
             self._keep(phase)
+        self._share_row_buffers()
         return self.out
+
+    def _share_row_buffers(self) -> None:
+        """A row buffer whose last reader has passed is used again: the row stays in L1."""
+        last = {b.uid: 0 for b in self.out.row_buffers}
+        for uid, (buffer, _) in self.out.reload.items():
+            for phase in range(self.out.count):
+                if uid in self.readers[phase] and buffer.uid in last:
+                    last[buffer.uid] = phase
+        owners: list[tuple[Buffer, int]] = []
+        moved: dict[int, Buffer] = {}
+        for phase in range(self.out.count):
+            for _, buffer, _ in self.out.saves[phase]:
+                place = next((i for i, (o, end) in enumerate(owners) if end < phase and o.dtype == buffer.dtype), None)
+                if place is None:
+                    owners.append((buffer, last[buffer.uid]))
+                    moved[buffer.uid] = buffer
+                else:
+                    moved[buffer.uid] = owners[place][0]
+                    owners[place] = owners[place][0], last[buffer.uid]
+        self.out.row_buffers = [b for b, _ in owners]
+        self.out.saves = [[(n, moved[b.uid], o) for n, b, o in saves] for saves in self.out.saves]
+        self.out.reload = {u: (moved.get(b.uid, b), o) for u, (b, o) in self.out.reload.items()}
 
     def _in_order(self) -> list[Reduction]:
         """Reductions after those that they depend on."""
@@ -106,6 +130,7 @@ class _Planner:
         made: set[int] = set()
         cost = 0
         self.out.saves.append([])
+        self.readers.append(set())
         for node in self._needed(roots, phase):
             made.add(node.uid)
             cost += E.cost(node) if self.deep[node.uid] or not self.inner else 0
@@ -126,6 +151,7 @@ class _Planner:
                 continue
             seen.add(node.uid)
             if self._kept(node, phase):
+                self.readers[phase].add(node.uid)
                 continue
             stack.append((node, True))
             stack.extend((c, False) for c in E.children(node))
@@ -146,10 +172,20 @@ class _Planner:
         return True
 
     def _weight(self, root: Expr) -> int:
+        """The cost of computing it again, kept values at the cost of a load."""
         total = 0
-        for node in E.walk(root):
-            if self.deep.get(node.uid):
-                total += 1 if isinstance(node.kind, E.Load) else E.cost(node)
+        seen: set[int] = set()
+        stack = [root]
+        while stack and total <= KEEP_COST:
+            node = stack.pop()
+            if node.uid in seen or not self.deep.get(node.uid):
+                continue
+            seen.add(node.uid)
+            if node.uid in self.out.reload or isinstance(node.kind, E.Load):
+                total += 1
+                continue
+            total += E.cost(node)
+            stack.extend(E.children(node))
         return total
 
     def _place(self, node: Expr, phase: int) -> tuple[Buffer, Ix]:

@@ -138,7 +138,10 @@ SMELT_FN v_i32 cvt_f64_i32(v_f64 v) { return cvt_i64_i32((v_i64){half_f64_i32(v.
 SMELT_FN h_f64 half_i64_f64(h_i64 v) { return (h_f64)_mm512_cvtepi64_pd((__m512i)v); }
 SMELT_FN h_f64 half_u64_f64(h_u64 v) { return (h_f64)_mm512_cvtepu64_pd((__m512i)v); }
 SMELT_FN h_i64 half_f64_i64(h_f64 v) { return (h_i64)_mm512_cvttpd_epi64((__m512d)v); }
-#elif SMELT_ISA >= 128
+#elif SMELT_ISA == 64
+SMELT_FN h_f64 half_i64_f64(h_i64 v) { return __builtin_convertvector(v, h_f64); }
+SMELT_FN h_f64 half_u64_f64(h_u64 v) { return __builtin_convertvector(v, h_f64); }
+#else
 /* The two 32-bit parts are placed in the mantissas of 2^52 and 2^84; the one rounding is the last sum. */
 SMELT_FN h_f64 half_u64_f64(h_u64 v) {
   h_f64 low = (h_f64)((v & 0xffffffffu) | 0x4330000000000000u);
@@ -150,26 +153,31 @@ SMELT_FN h_f64 half_i64_f64(h_i64 v) {
   h_f64 high = (h_f64)(((h_u64)v >> 32) ^ 0x4530000080000000u);
   return (high - 0x1.00000801p84) + low;
 }
-SMELT_FN h_f64 half_round_to(h_f64 v, int toward_zero) {
-#if SMELT_ISA == 256
-  return toward_zero ? (h_f64)_mm256_round_pd((__m256d)v, 11) : (h_f64)_mm256_round_pd((__m256d)v, 9);
-#else
-  return toward_zero ? (h_f64)_mm_round_pd((__m128d)v, 11) : (h_f64)_mm_round_pd((__m128d)v, 9);
 #endif
-}
+#if SMELT_ISA == 256 || SMELT_ISA == 128
+#if SMELT_ISA == 256
+#define SMELT_ROUND(v, mode) ((h_f64)_mm256_round_pd((__m256d)(v), mode))
+#else
+#define SMELT_ROUND(v, mode) ((h_f64)_mm_round_pd((__m128d)(v), mode))
+#endif
 /* x = high * 2^32 + low, each part read out of the mantissa of a large constant. */
 SMELT_FN h_i64 half_f64_i64(h_f64 v) {
-  h_f64 whole = half_round_to(v, 1);
+  h_f64 whole = SMELT_ROUND(v, 11);
   h_i64 inside = (h_i64)((whole >= -0x1p63) & (whole < 0x1p63));
-  h_f64 high = half_round_to(whole * 0x1p-32, 0);
+  h_f64 high = SMELT_ROUND(whole * 0x1p-32, 9);
   h_f64 low = whole - high * 0x1p32;
   h_u64 high_bits = (h_u64)(high + 0x1.8p52) << 32;
   h_u64 low_bits = (h_u64)(low + 0x1p52) & 0xffffffffu;
   return ((h_i64)(high_bits | low_bits) & inside) | (INT64_MIN & ~inside);
 }
-#else
-SMELT_FN h_f64 half_i64_f64(h_i64 v) { return __builtin_convertvector(v, h_f64); }
-SMELT_FN h_f64 half_u64_f64(h_u64 v) { return __builtin_convertvector(v, h_f64); }
+#undef SMELT_ROUND
+#elif SMELT_ISA == 0
+SMELT_FN h_i64 half_f64_i64(h_f64 v) {
+  h_i64 converted;
+  for (int i = 0; i < SMELT_H; i++) converted[i] = v[i] >= -0x1p63 && v[i] < 0x1p63 ? (int64_t)v[i] : INT64_MIN;
+  return converted;
+}
+#elif SMELT_ISA == 64
 SMELT_FN h_i64 half_f64_i64(h_f64 v) {
   h_i64 inside = (h_i64)((v >= -0x1p63) & (v < 0x1p63));
   h_i64 converted = __builtin_convertvector((h_f64)((h_i64)v & inside), h_i64);

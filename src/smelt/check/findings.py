@@ -1,0 +1,46 @@
+"""What examining a compiled model found.
+
+Input: verdicts of verification and tuning. Output: `Findings`. Invariant: a region that failed either is in `rejected`
+with a reason that a user can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What to examine: correctness, speed, or both; with how many threads; on which inputs (generated when None)."""
+
+    verify: bool = True
+    tune: bool = False
+    threads: int = 0
+    feeds: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One region (or, with region None, the whole model). Errors are relative to |reference| + rms(reference)."""
+
+    region: int | None
+    error: float | None = None
+    stock_error: float | None = None
+    tolerance: float | None = None
+    time_us: float | None = None
+    stock_time_us: float | None = None
+    rejected: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    verdicts: tuple[Verdict, ...] = ()
+    rejected: Mapping[int, str] = field(default_factory=dict[int, str])
+    notes: tuple[str, ...] = ()
+
+    def merge(self, later: Findings) -> Findings:
+        """Earlier rejections stay; verdicts of a region are those of its last examination."""
+        kept = {v.region: v for v in (*self.verdicts, *later.verdicts)}
+        return Findings(tuple(kept.values()), {**self.rejected, **later.rejected}, (*self.notes, *later.notes))

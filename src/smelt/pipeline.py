@@ -1,0 +1,184 @@
+"""The order of things, on one page.
+
+Input: a model (path, bytes, ModelProto, onnx_ir.Model) and options. Output: an artifact folder and a `Result` that says
+what happened. Invariant: the folder is complete or absent; the model's inputs and outputs are unchanged.
+
+    load -> passes -> analyze -> capture -> generate -> build -> verify -> tune -> rewrite -> save
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from smelt.base.config import Config
+from smelt.base.errors import NoCompilerError
+from smelt.base.progress import Progress, Silent
+from smelt.base.target import Target, runs_on_host, select_targets
+from smelt.check import Examination, Findings, examine
+from smelt.codegen import CBackend, Generated, attach_packed, with_inputs
+from smelt.artifact import save_artifact
+from smelt.ir.load import load_model
+from smelt.ir.records import Artifact, Left, Library, Plan, Source
+from smelt.ops import analyze
+from smelt.partition import capture, rewrite
+from smelt.passes import BindDims, ort_preoptimize, run_passes
+from smelt.toolchain import Cache, Compiler, build, count_jobs, find_compiler, hash_headers
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose for one compilation. Machine-wide knobs are in `Config`."""
+
+    select: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    force: bool = False
+    dims: Mapping[str, int] = field(default_factory=dict[str, int])
+    arch: str | None = None
+    levels: tuple[str, ...] = ()
+    skip_passes: tuple[str, ...] = ()
+    preoptimize: bool = False
+    verify: bool = True
+    tune: bool = False
+    threads: int = 0
+    dump: Path | None = None
+    feeds: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything that reports are made from."""
+
+    artifact: Artifact
+    plan: Plan
+    generated: Generated | None
+    library: Library | None
+    passes: tuple[tuple[str, Any], ...]
+    stages: tuple[Stage, ...]
+    notes: tuple[str, ...] = ()
+    findings: Findings | None = None
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self.stages.append(Stage(name, time.monotonic() - started))
+
+
+def compile_to(
+    source: Any, directory: Path, options: Options | None = None, config: Config | None = None,
+    progress: Progress | None = None,
+) -> Result:  # fmt: skip
+    """Compile a model into an artifact folder, which must not exist yet or be an artifact to replace."""
+    options, config, progress = options or Options(), config or Config.from_env(), progress or Silent()
+    clock = _Clock()
+    with clock("load"):
+        model = load_model(source)
+    with clock("passes"):
+        passes = _prepare(model, options)
+    with clock("analyze"):
+        backend = CBackend(analyze(model), list(model.graph.inputs))
+    with clock("capture"):
+        plan = capture(model, backend, options.select, options.exclude, options.force or config.force)
+    made = _kernels(model, backend, plan, options, config, progress, clock)
+    with clock("rewrite"):
+        _rewrite(model, made)
+    with clock("save"):
+        artifact = save_artifact(model, directory, made.generated, made.library, made.plan, options, made.findings)
+    return Result(
+        artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), made.notes, made.findings
+    )
+
+
+def _prepare(model: ir.Model, options: Options) -> tuple[tuple[str, Any], ...]:
+    if options.dims:
+        BindDims(options.dims)(model)
+    if options.preoptimize:
+        ort_preoptimize(model)
+    return tuple(run_passes(model, skip=options.skip_passes))
+
+
+@dataclass(frozen=True)
+class _Made:
+    plan: Plan
+    generated: Generated | None = None
+    library: Library | None = None
+    findings: Findings | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _kernels(
+    model: ir.Model, backend: CBackend, plan: Plan, options: Options, config: Config, progress: Progress, clock: _Clock
+) -> _Made:
+    """Generate, build and examine, until every region that is left has passed."""
+    try:
+        compiler = find_compiler(config, options.arch)
+    except NoCompilerError as error:
+        reason = "no C compiler was found"
+        left = [Left(node, reason) for region in plan.regions for node in region.nodes]
+        return _Made(Plan((), (*plan.left, *left)), notes=(str(error),))
+    targets = select_targets(options.arch, options.levels or config.levels)
+    findings: Findings | None = None
+    while plan.regions:
+        with clock("generate"):
+            generated = backend.generate(plan.regions, targets)
+            plan = Plan(generated.regions, (*plan.left, *generated.left))
+        if not generated.regions:
+            break
+        with clock("build"):
+            library = _build(generated.source, targets, compiler, config, progress)
+        with clock("examine"):
+            found = _examine(model, generated, library, targets, options, config, progress)
+        findings = found if findings is None else findings.merge(found)
+        if not found.rejected:
+            return _Made(plan, generated, library, findings)
+        plan = plan.without(found.rejected)
+    return _Made(plan, findings=findings)
+
+
+def _build(source: Source, targets: Sequence[Target], compiler: Compiler, config: Config, progress: Progress) -> Library:
+    hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
+    step = progress.task("compile kernels", count_jobs(hashed, tuple(targets)))
+    return build(hashed, tuple(targets), compiler, Cache(config.cache_dir), config, step=step)
+
+
+def _examine(
+    model: ir.Model, generated: Generated, library: Library, targets: Sequence[Target], options: Options, config: Config,
+    progress: Progress,
+) -> Findings:  # fmt: skip
+    """Verify each region against the reference, and time it when tuning; only where its code can run."""
+    runnable = any(runs_on_host(t) for t in targets)
+    verify, tune = options.verify and config.verify and runnable, (options.tune or config.tune) and runnable
+    if not (verify or tune):
+        return Findings()
+    return examine(model, generated, library, Examination(verify, tune, options.threads, options.feeds), config, progress)
+
+
+def _rewrite(model: ir.Model, made: _Made) -> None:
+    """Put the custom ops in place of the regions' nodes."""
+    generated = made.generated
+    if generated is None:
+        return
+    packed = attach_packed(model, generated.codes)
+    regions = [with_inputs(r, c, packed) for r, c in zip(generated.regions, generated.codes, strict=True)]
+    names = {r.index: entry for r, entry in zip(regions, generated.entry_of, strict=True)}
+    rewrite(model, Plan(tuple(regions), made.plan.left), generated.source.domain, names)
+    run_passes(model, only=("remove-unused",))
