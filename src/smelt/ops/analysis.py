@@ -6,18 +6,20 @@ for the node that would need it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
-
-from .registry import SHORT, Call, Declaration, lookup
+from smelt.ops.registry import SHORT, Call, Declaration, lookup
+from smelt.ops.shape_only import PartialCall, Sized, shapes_of
 
 CONTENTS_LIMIT = 64
+FOLLOWED_LIMIT = 32
+NESTING_LIMIT = 8
 INT64_MAX = 2**63 - 1
 
 
@@ -39,6 +41,7 @@ class Facts:
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     opsets: dict[str, int] = field(default_factory=dict[str, int])
     constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
+    packed_buffers: dict[int, tuple[ir.Value, bool]] = field(default_factory=dict[int, tuple[ir.Value, bool]])
 
     def name(self, value: ir.Value) -> str:
         return f"v{self.ids.setdefault(value, len(self.ids))}"
@@ -80,6 +83,10 @@ def constant_buffer(facts: Facts, value: ir.Value, fact: Fact) -> Buffer | None:
     tensor = value.const_value
     if tensor is None or value.is_graph_input() or tensor.size > CONTENTS_LIMIT:
         return None
+    return _filled(facts, value, fact, tensor)
+
+
+def _filled(facts: Facts, value: ir.Value, fact: Fact, tensor: ir.TensorProtocol) -> Buffer:
     array = np.asarray(tensor.numpy()).reshape(-1)
     return Buffer(facts.name(value), fact.dtype, fact.shape, contents=tuple(array.tolist()))
 
@@ -100,17 +107,92 @@ def _size(facts: Facts, value: ir.Value, axis: int, dim: int | ir.SymbolicDim) -
     return of(Sym(f"d:{dim.value}"))
 
 
-def _node(facts: Facts, node: ir.Node) -> None:
+def _node(facts: Facts, node: ir.Node, depth: int = 0) -> None:
     try:
-        outputs = meaning(facts, Builder(), node, None)
+        outputs = [None if made is None else made[1] for made in meaning(facts, Builder(), node, None)]
     except Refusal as refusal:
         facts.refusals[node] = str(refusal)
-        outputs = [None] * len(node.outputs)
-    for value, made in zip(node.outputs, outputs, strict=False):
-        if made is not None and _bounded(made[1]):
-            facts.by_value[value] = made[1]
+        outputs = _shapes(facts, node, depth)
+    outputs = [*outputs, *[None] * (len(node.outputs) - len(outputs))]
+    for value, fact in zip(node.outputs, outputs, strict=False):
+        if fact is not None and _bounded(fact):
+            facts.by_value[value] = fact
         else:
             _source(facts, value)
+    if node.op_type == "Constant" and not node.domain:
+        _constant_node(facts, node)
+
+
+def _constant_node(facts: Facts, node: ir.Node) -> None:
+    """A constant is known, and read as a buffer with contents, whether it is an initializer or a node."""
+    value = node.outputs[0]
+    attribute = node.attributes.get("value")
+    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+        return
+    tensor = attribute.as_tensor()
+    dtype = SHORT.get(tensor.dtype)
+    if dtype is None:
+        return
+    fact = facts.by_value.setdefault(value, Fact(dtype, tuple(ix(d) for d in tensor.shape.numpy())))
+    if fact.contents is None and 0 < tensor.size <= CONTENTS_LIMIT:
+        facts.constants[value] = _filled(facts, value, fact, tensor)
+
+
+def _shapes(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
+    """What a shape rule says of a node without a meaning."""
+    try:
+        if node.op_type == "If" and _domain(node) == "":
+            return _branches(facts, node, depth)
+        builder = Builder()
+        operands = [facts.tensor(builder, v) if v is not None and v in facts.by_value else None for v in node.inputs]
+        unknown = frozenset(i for i, v in enumerate(node.inputs) if v is not None and operands[i] is None)
+        call = PartialCall(*_parts(facts, builder, node, operands), unknown=unknown)
+        found = shapes_of(_domain(node), call)
+    except Refusal:
+        return []
+    return [_sized(facts, v, s) for v, s in zip(node.outputs, found or (), strict=False)]
+
+
+def _sized(facts: Facts, value: ir.Value, sized: Sized | None) -> Fact | None:
+    if sized is None:
+        return None
+    free = (of(Sym(f"{facts.name(value)}.{axis}")) for axis in range(len(sized.shape)))
+    return Fact(sized.dtype, tuple(own if s is None else ix(s) for own, s in zip(free, sized.shape, strict=True)))
+
+
+def _branches(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
+    """What both branches of an If agree on, or what the branch that is always taken says."""
+    if depth >= NESTING_LIMIT:
+        return []
+    condition = facts.by_value.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
+    taken = _truth(facts, node.inputs[0], condition) if condition is not None else None
+    names = ["then_branch", "else_branch"] if taken is None else ["then_branch" if taken else "else_branch"]
+    sides = [_branch(facts, node.attributes[n].as_graph(), depth) for n in names if n in node.attributes]
+    if len(sides) != len(names) or any(len(s) < len(node.outputs) for s in sides):
+        return []
+    return [outs[0] if all(o == outs[0] for o in outs) else None for outs in zip(*sides, strict=False)]
+
+
+def _truth(facts: Facts, value: ir.Value | None, fact: Fact) -> bool | None:
+    if value in facts.constants and (contents := facts.constants[value].contents):
+        return bool(contents[0])
+    if fact.contents and fact.contents[0].const is not None:
+        return bool(fact.contents[0].const)
+    return None
+
+
+def _branch(facts: Facts, graph: ir.Graph, depth: int) -> list[Fact | None]:
+    """Facts of a nested graph's outputs. Its nodes stay with ONNX Runtime, so no refusal is kept for them."""
+    inner = replace(facts, refusals={})
+    for value in graph.initializers.values():
+        _source(inner, value)
+    for node in graph:
+        _node(inner, node, depth + 1)
+    return [_without_contents(inner.by_value.get(v)) for v in graph.outputs]
+
+
+def _without_contents(fact: Fact | None) -> Fact | None:
+    return None if fact is None else Fact(fact.dtype, fact.shape)
 
 
 def _bounded(fact: Fact) -> bool:
@@ -123,23 +205,38 @@ def meaning(
     """A node's outputs in the tensor language. `inside` holds values already made in the same region."""
     declaration = declaration_of(facts, node)
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
-    call = Call(
-        builder, node.op_type, facts.opsets.get(node.domain, 1), operands, node.attributes, len(node.outputs),
-        [SHORT.get(v.dtype) if v.dtype is not None else None for v in node.outputs],
-    )  # fmt: skip
-    made = declaration.lower(call)
+    made = declaration.lower(Call(*_parts(facts, builder, node, operands)))
     return [_output(builder, t) for t in made]
+
+
+def _parts(
+    facts: Facts, builder: Builder, node: ir.Node, operands: Sequence[Tensor | None]
+) -> tuple[Builder, str, int, Sequence[Tensor | None], Mapping[str, ir.Attr], int, Sequence[str | None]]:
+    declared = [SHORT.get(v.dtype) if v.dtype is not None else None for v in node.outputs]
+    opset = facts.opsets.get(_domain(node), 1)
+    return builder, node.op_type, opset, operands, node.attributes, len(node.outputs), declared
+
+
+def _domain(node: ir.Node) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain
 
 
 def _output(builder: Builder, tensor: Tensor | None) -> tuple[Tensor, Fact] | None:
     if tensor is None:
         return None
-    contents = builder.values(tensor) if tensor.dtype in E.INTS and tensor.rank <= 1 else None
-    return tensor, Fact(tensor.dtype, tensor.shape, contents)
+    return tensor, Fact(tensor.dtype, tensor.shape, _contents(builder, tensor))
+
+
+def _contents(builder: Builder, tensor: Tensor) -> tuple[Ix, ...] | None:
+    """Followed for what shape arithmetic is made of: a few integers or truth values."""
+    count = tensor.elements.const
+    if tensor.dtype not in (*E.INTS, "b") or count is None or not 0 <= count <= FOLLOWED_LIMIT:
+        return None
+    return builder.values(tensor)
 
 
 def declaration_of(facts: Facts, node: ir.Node) -> Declaration:
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = _domain(node)
     opset = facts.opsets.get(domain)
     if opset is None:
         raise Refusal(f"the model imports no opset for domain {domain!r}")
@@ -164,5 +261,3 @@ def _operand(
 def _type_text(value: ir.Value) -> str:
     dtype = value.dtype.name.lower() if value.dtype is not None else "no type"
     return f"{dtype}, {'shape known' if value.shape is not None else 'no shape'}"
-
-
