@@ -50,7 +50,7 @@ def _dimension_symbols(facts: Facts, arrays: dict[ir.Value, np.ndarray]) -> dict
         fact = facts.by_value.get(value)
         if fact is None:
             continue
-        for size, actual in zip(fact.shape, array.shape, strict=True):
+        for size, actual in zip(fact.shape, array.shape, strict=False):
             found = [a for m, _ in size.terms for a in m]
             if len(found) == 1 and isinstance(found[0], Sym) and size.terms[0][1] == 1:
                 symbols[found[0].name] = actual
@@ -274,25 +274,28 @@ def all_cases() -> tuple[Case, ...]:
     )
 
 
-def backend_cases(*ops: str, expanded: bool = False) -> list[Case]:
-    """Cases made of the given ops only, opsets 7 to 26, with types of the vocabulary."""
+def backend_cases(*ops: str, expanded: bool = False, opsets: Sequence[int] = OPSETS) -> list[Case]:
+    """Cases made of the given ops only, opsets 7 to 26 unless told, with types of the vocabulary."""
     wanted = frozenset(ops)
     return [
         c
         for c in all_cases()
         if c.ops <= wanted
-        and c.opset in OPSETS
+        and c.opset in opsets
         and c.types <= SUPPORTED
         and (expanded or not c.name.endswith("_expanded"))
     ]
 
 
+def as_array(value: Any) -> np.ndarray:
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+
+
 def run_case(case: Case, *, fused: bool = False) -> None:
     """Raises Refusal when a node has no meaning, AssertionError when a result is wrong."""
     for inputs, outputs in case.data:
-        got = evaluate(case.model, [np.asarray(a) for a in inputs], fused=fused)
-        for a, b in zip(got, outputs, strict=True):
-            b = np.asarray(b)
+        got = evaluate(case.model, [as_array(a) for a in inputs], fused=fused)
+        for a, b in zip(got, map(as_array, outputs), strict=True):
             assert a.shape == b.shape and a.dtype == b.dtype, f"{a.dtype}{a.shape} is not {b.dtype}{b.shape}"
             np.testing.assert_allclose(a, b, rtol=max(case.rtol, 1e-5), atol=max(case.atol, 1e-7))
 

@@ -1,9 +1,29 @@
 """One declaration per ONNX op, and what follows from them: facts about every value of a model."""
 
+from . import gather as _gather
+from . import movement as _movement
+from . import shape as _shape
+from . import shape_only_products as _shape_only_products
+from . import shape_only_windows as _shape_only_windows
+from . import slicing as _slicing
+from . import contrib_normalization as _contrib_normalization
+from . import normalization as _normalization
+from . import reduction as _reduction
+from . import scan as _scan
 from . import softmax as _softmax
+from . import activations as _activations
+from . import cast as _cast
+from . import comparison as _comparison
+from . import contrib_activations as _contrib_activations
+from . import elementwise as _elementwise
+from . import quantize as _quantize
 from .analysis import Fact, Facts, analyze, meaning
 from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
 
 __all__ = ["LONG", "SHORT", "Call", "Declaration", "Fact", "Facts", "analyze", "declarations", "lookup", "meaning", "op"]
 
-_FAMILIES = (_softmax,)
+_FAMILIES = (
+    _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
+    _softmax, _reduction, _scan, _normalization, _contrib_normalization,
+    _gather, _movement, _shape, _shape_only_products, _shape_only_windows, _slicing,
+)  # fmt: skip

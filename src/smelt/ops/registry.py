@@ -52,7 +52,8 @@ class Call:
         return int(self._attribute(name, default))
 
     def float(self, name: str, default: float | None = None) -> float:
-        return float(self._attribute(name, default))
+        """A float attribute: float32 in the format, defaults included."""
+        return float(np.float32(self._attribute(name, default)))
 
     def str(self, name: str, default: str | None = None) -> str:
         return str(self._attribute(name, default))
