@@ -23,9 +23,14 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
         yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
 
 
+def with_path(project: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(project / "src"), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
+
+
 def lint(project: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
-    environment = {**os.environ, "PYTHONPATH": str(project / "src")}
+    environment = with_path(project)
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
 
 
@@ -102,6 +107,7 @@ def test_private_modules_are_used_in_their_own_folder_only():
 
 def test_importing_smelt_loads_nothing_heavy():
     code = f"import smelt, sys; print([name for name in {HEAVY!r} if name in sys.modules], smelt.__version__)"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=with_path(ROOT), capture_output=True, text=True, timeout=60
+    )
     assert result.stdout.strip() == "[] 0.1.0", result.stdout + result.stderr

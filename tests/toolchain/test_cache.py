@@ -231,7 +231,7 @@ def start_racers(count: int, source: Source, config: Config, results: Path) -> s
     units = json.dumps([[unit.name, unit.text, unit.per_level] for unit in source.units])
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         "SMELT_CACHE_DIR": str(config.cache_dir),
         "SMELT_CC": config.cc or "",
     }
