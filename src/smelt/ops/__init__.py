@@ -16,6 +16,7 @@ from . import cast as _cast
 from . import comparison as _comparison
 from . import contrib_activations as _contrib_activations
 from . import elementwise as _elementwise
+from . import product as _product
 from . import quantize as _quantize
 from .analysis import Fact, Facts, analyze, meaning
 from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
@@ -23,6 +24,7 @@ from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
 __all__ = ["LONG", "SHORT", "Call", "Declaration", "Fact", "Facts", "analyze", "declarations", "lookup", "meaning", "op"]
 
 _FAMILIES = (
+    _product,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _gather, _movement, _shape, _shape_only_products, _shape_only_windows, _slicing,

@@ -41,6 +41,7 @@ class Facts:
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     opsets: dict[str, int] = field(default_factory=dict[str, int])
     constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
+    packed: dict[tuple[ir.Value, bool], Buffer] = field(default_factory=dict[tuple[ir.Value, bool], Buffer])
     packed_buffers: dict[int, tuple[ir.Value, bool]] = field(default_factory=dict[int, tuple[ir.Value, bool]])
 
     def name(self, value: ir.Value) -> str:
@@ -205,8 +206,26 @@ def meaning(
     """A node's outputs in the tensor language. `inside` holds values already made in the same region."""
     declaration = declaration_of(facts, node)
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
-    made = declaration.lower(Call(*_parts(facts, builder, node, operands)))
+    call = Call(*_parts(facts, builder, node, operands))
+    call.pack = lambda position, transposed: _packed(facts, builder, node.inputs[position], transposed)
+    made = declaration.lower(call)
     return [_output(builder, t) for t in made]
+
+
+def _packed(facts: Facts, builder: Builder, value: ir.Value | None, transposed: bool) -> Tensor | None:
+    """A constant matrix in panels of 16 columns; None when it is no constant matrix of floats."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    fact = facts.by_value.get(value)
+    if fact is None or fact.dtype != "f32" or len(fact.shape) != 2:
+        return None
+    rows, columns = fact.shape[::-1] if transposed else fact.shape
+    key = (value, transposed)
+    if key not in facts.packed:
+        shape = ((columns + 15) // 16, rows, ix(16))
+        facts.packed[key] = Buffer(f"{facts.name(value)}{'t' if transposed else 'p'}", "f32", shape)
+        facts.packed_buffers[facts.packed[key].uid] = key
+    return builder.stored(facts.packed[key])
 
 
 def _parts(
