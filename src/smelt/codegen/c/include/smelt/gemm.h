@@ -12,12 +12,10 @@
 #include "gemm_micro.h"
 #include "gemm_pack.h"
 
-/* Largest depth of one block: a block of B panels stays in L1 while the rows of A pass by. */
-#ifndef SMELT_GEMM_KC
+/* Largest depth of one block: the panels of a tile stay in L2 at worst while the rows of A pass by. */
 #define SMELT_GEMM_KC 512
-#endif
 /* Rows that share one pass over B: their block of A stays in L2. */
-#define SMELT_GEMM_MC 144
+#define SMELT_GEMM_MC (144 / SMELT_GEMM_MR * SMELT_GEMM_MR)
 /* Leading dimension of A's copy: off a power of two, so that rows do not share a cache set. */
 #define SMELT_GEMM_LD (SMELT_GEMM_KC + 16)
 /* Floats of workspace that smelt_gemm_f32 may use for m rows; 64-byte alignment helps and is not required. */
@@ -124,7 +122,9 @@ static __attribute__((unused)) void smelt_gemm_thin_pass(smelt_gemm_slab s, int6
 static __attribute__((unused)) void smelt_gemm_pass(smelt_gemm_slab s, const float *A, int64_t row_stride,
                                                     int64_t col_stride, int64_t K, int64_t depth, float *workspace) {
   const float *b = s.b;
-  const int copy = col_stride != 1 || (workspace && s.m > SMELT_GEMM_MR);
+  /* Rows a multiple of 4096 bytes apart share a cache set, and a tall tile has more rows than a set has ways. */
+  const int crowded = SMELT_GEMM_MR > 8 && row_stride % 1024 == 0 && s.m > SMELT_GEMM_MR && s.cols >= 256;
+  const int copy = col_stride != 1 || (workspace && crowded);
   for (int64_t k = 0; k < K; k += depth) {
     s.kc = smelt_gemm_min(depth, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
     s.a = A + k * col_stride, s.lda = row_stride;
@@ -164,8 +164,8 @@ static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64
 
 /* C[0..m-1][0..] = the columns of panels p0..p1-1 of A * B. C points at the place of row 0, column 16 * p0. n_valid is the
  * number of columns that exist, counted from panel 0: N for a real output, 16 * p1 or more for a padded buffer. workspace is
- * NULL (A is read in place) or SMELT_GEMM_WORKSPACE(m) floats (A is copied block by block, which pays from about 8 panels
- * on when lda is a multiple of 1024). K = 0 gives zeros. */
+ * NULL (A is read in place) or SMELT_GEMM_WORKSPACE(m) floats, used where a copy of A pays: on AVX-512, when lda is a
+ * multiple of 1024. K = 0 gives zeros. Bp on a 64-byte boundary saves a fifth of the time. */
 static __attribute__((unused)) void smelt_gemm_f32(const float *A, int64_t lda, const float *Bp, int64_t K, float *C,
                                                    int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
                                                    float *workspace) {
@@ -180,34 +180,55 @@ typedef struct {
 
 /* Multiply-adds below which a task costs more to hand out than it brings. */
 #define SMELT_GEMM_GRAIN 50000
+/* Rows below which a task that reads all of B waits for memory rather than computes. */
+#define SMELT_GEMM_WHOLE_ROWS (24 / SMELT_GEMM_MR * SMELT_GEMM_MR + (24 % SMELT_GEMM_MR ? SMELT_GEMM_MR : 0))
 
-/* Suggests a split of an M x N x K product. threads <= 0: unknown. whole_rows: an epilogue needs all columns of a row. */
+/* A task's block of C, in floats, beyond which an epilogue no longer finds it in L2. */
+#define SMELT_GEMM_WHOLE_BLOCK (128 * 1024)
+
+/* Tasks that a product could be cut into without going below the grain. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_affordable(int64_t rows, int64_t panels, int64_t K) {
+  const double tasks = (double)rows * (double)panels * SMELT_GEMM_PANEL * (double)(K > 0 ? K : 1) / SMELT_GEMM_GRAIN;
+  return tasks < 1 ? 1 : tasks > 1e9 ? 1000000000 : (int64_t)tasks;
+}
+
+/* Rows that a task should not exceed. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_row_limit(int64_t panels, int whole_rows) {
+  const int64_t fitting = SMELT_GEMM_WHOLE_BLOCK / (panels * SMELT_GEMM_PANEL);
+  if (!whole_rows || fitting >= SMELT_GEMM_MC)
+    return SMELT_GEMM_MC;
+  return fitting > SMELT_GEMM_WHOLE_ROWS ? fitting : SMELT_GEMM_WHOLE_ROWS;
+}
+
+/* Blocks of rows when each task needs all columns: enough for all threads, in equal turns. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_whole_row_tasks(int64_t rows, int64_t tasks, int64_t threads) {
+  const int64_t wanted = smelt_gemm_ceil_div(rows, SMELT_GEMM_WHOLE_ROWS), team = threads > 0 ? threads : 2;
+  const int64_t row_tasks = smelt_gemm_min(tasks, threads > wanted ? threads : wanted);
+  return row_tasks <= 1 ? 1 : smelt_gemm_min(smelt_gemm_ceil_div(row_tasks, team) * team, tasks);
+}
+
+/* Suggests a split of an M x N x K product. threads <= 0: unknown. whole_rows: an epilogue needs all columns of a row.
+ * Otherwise rows are cut only where cache asks for it, so that B is read as few times as possible, and panels make up the
+ * rest. One thread gets blocks of rows too: their epilogue finds them in cache. */
 static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_plan(int64_t M, int64_t N, int64_t K, int64_t threads,
                                                                 int whole_rows) {
   const int64_t panels = smelt_gemm_ceil_div(N > 0 ? N : 1, SMELT_GEMM_PANEL), rows = M > 0 ? M : 1;
-  const double work = (double)rows * (double)panels * SMELT_GEMM_PANEL * (double)(K > 0 ? K : 1);
-  const int64_t most = 6 * (threads > 0 ? threads : 8);
-  const double affordable = work / SMELT_GEMM_GRAIN;
-  int64_t tasks = affordable < 1 ? 1 : affordable > (double)most ? most : (int64_t)affordable;
-  if (threads == 1)
-    tasks = 1;
-  const int64_t row_units = smelt_gemm_ceil_div(rows, SMELT_GEMM_MR);
-  /* Row blocks first up to a full pass of SMELT_GEMM_MC rows each, then panels: B is read once per row block. */
-  int64_t row_tasks = whole_rows ? tasks : smelt_gemm_ceil_div(rows, SMELT_GEMM_MC);
-  if (!whole_rows && row_tasks > 4 * tasks)
-    row_tasks = 4 * tasks;
-  if (row_tasks > row_units)
-    row_tasks = row_units;
-  const int64_t units = smelt_gemm_ceil_div(row_units, row_tasks);
-  int64_t panel_tasks = whole_rows ? 1 : smelt_gemm_ceil_div(tasks, row_tasks);
-  const int64_t groups = smelt_gemm_ceil_div(panels, SMELT_GEMM_NP);
-  if (panel_tasks > groups)
-    panel_tasks = groups;
-  const int64_t per_task = smelt_gemm_ceil_div(groups, panel_tasks) * SMELT_GEMM_NP;
-  smelt_gemm_tasks plan;
-  plan.rows = smelt_gemm_min(rows, units * SMELT_GEMM_MR);
-  plan.panels = smelt_gemm_min(panels, per_task);
+  const int64_t affordable = smelt_gemm_affordable(rows, panels, K);
+  const int64_t tasks = smelt_gemm_min(affordable, threads == 1 ? 1 : 6 * (threads > 0 ? threads : 8));
+  const int64_t passes = smelt_gemm_ceil_div(rows, smelt_gemm_row_limit(panels, whole_rows));
+  const int64_t group = rows <= SMELT_GEMM_THIN_ROWS ? smelt_gemm_thin_panels[rows] : SMELT_GEMM_NP;
+  const int64_t groups = smelt_gemm_ceil_div(panels, group);
+  /* Where panels are too few for all threads, rows are shared as well. */
+  const int64_t columns_short = smelt_gemm_min(smelt_gemm_ceil_div(threads > 0 ? threads : 1, groups),
+                                               smelt_gemm_ceil_div(rows, SMELT_GEMM_MR));
+  const int64_t shares = whole_rows ? smelt_gemm_whole_row_tasks(rows, tasks, threads) : columns_short;
+  const int64_t row_tasks = smelt_gemm_min(smelt_gemm_min(passes > shares ? passes : shares, affordable), rows);
+  smelt_gemm_tasks plan = {smelt_gemm_ceil_div(rows, row_tasks), panels, 1, 1};
   plan.row_tasks = smelt_gemm_ceil_div(rows, plan.rows);
+  if (whole_rows)
+    return plan;
+  const int64_t panel_tasks = smelt_gemm_min(smelt_gemm_ceil_div(tasks, plan.row_tasks), groups);
+  plan.panels = smelt_gemm_min(panels, smelt_gemm_ceil_div(groups, panel_tasks) * group);
   plan.panel_tasks = smelt_gemm_ceil_div(panels, plan.panels);
   return plan;
 }
