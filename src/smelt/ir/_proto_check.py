@@ -7,6 +7,7 @@ passes can be given to onnx_ir: bounded nesting and size, unique names, and tens
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -64,7 +65,7 @@ def check_text(proto: Message) -> None:
             pending.extend(message.metadata_props)
             continue
         for field, content in message.ListFields():
-            items = (content,) if isinstance(content, str | bytes | Message) else content
+            items: Any = (content,) if isinstance(content, str | bytes | Message) else content
             if field.type == FieldDescriptor.TYPE_STRING:
                 for item in items:
                     _require_text(field.name, item)

@@ -1,0 +1,79 @@
+"""Nodes whose inputs are all constant -> initializers.
+
+Input: a model. Output: the model with such nodes replaced by their results. Invariant: no result is larger than a limit
+that is checked before it is computed, so a model cannot make the compiler use more memory than it brought along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx_ir as ir
+
+from smelt.ir.walk import model_graphs, subgraphs
+from smelt.passes._evaluate import Case, evaluate
+from smelt.passes.outcome import Outcome
+from smelt.passes.surgery import ONNX, Array, Names, add_constant, array_of, drop_node, tensor_of
+
+SMALL = 1 << 16
+WEIGHT = 1 << 24
+TOTAL = 1 << 28
+_LAYOUT_OPS = frozenset(("Transpose", "Reshape", "Unsqueeze", "Squeeze", "Cast"))
+
+
+class FoldConstants:
+    """Evaluate constant nodes with numpy, in topological order."""
+
+    def __call__(self, model: ir.Model) -> Outcome:
+        changes: Counter[str] = Counter()
+        names = Names(model)
+        opset = model.opset_imports.get(ONNX, 0)
+        budget = TOTAL
+        for graph in model_graphs(model):
+            for node in graph:
+                result = _result(node, opset, budget)
+                if result is None:
+                    continue
+                budget -= result.size
+                _replace(node, graph, result, names)
+                changes[f"{node.op_type} folded"] += 1
+        return Outcome(changes)
+
+
+def _result(node: ir.Node, opset: int, budget: int) -> Array | None:
+    output_is_fixed = len(node.outputs) != 1 or node.outputs[0].is_graph_output()
+    if node.domain != ONNX or output_is_fixed or not node.inputs or any(True for _ in subgraphs(node)):
+        return None
+    limit = min(_limit(node), budget)
+    inputs: list[Array | None] = []
+    for value in node.inputs:
+        array = array_of(value, limit)
+        if value is not None and array is None:
+            return None
+        inputs.append(array)
+    result = evaluate(Case(node, inputs, opset, limit))
+    expected = node.outputs[0].dtype
+    if result is None or (expected is not None and expected.numpy() != result.dtype):
+        return None
+    return result
+
+
+def _limit(node: ir.Node) -> int:
+    """A weight may change its layout at compile time if the original then goes away."""
+    first = node.inputs[0]
+    if node.op_type in _LAYOUT_OPS and first is not None and tensor_of(first) is not None and len(first.uses()) == 1:
+        return WEIGHT
+    return SMALL
+
+
+def _replace(node: ir.Node, graph: ir.Graph, result: Array, names: Names) -> None:
+    constant = add_constant(graph, result, names)
+    for user, index in node.outputs[0].uses():
+        user.replace_input_with(index, constant)
+    sources = [value for value in node.inputs if value is not None]
+    drop_node(node)
+    for value in sources:
+        home = value.graph
+        dead = value.is_initializer() and not (value.uses() or value.is_graph_output() or value.is_graph_input())
+        if dead and home is not None and value.name is not None:
+            home.initializers.pop(value.name, None)
