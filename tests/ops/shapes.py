@@ -1,10 +1,13 @@
-"""Compares what the analysis says of every value of a model with what ONNX Runtime sees on real inputs."""
+"""Compares what the analysis says of every value of a model with what ONNX Runtime sees on real inputs; checks nodes
+whose shapes depend on operands that are constants or known only at run time."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import cases
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -84,3 +87,27 @@ def run_time_symbols(facts: Facts) -> set[str]:
     """Symbols that stand for data rather than for an input's size."""
     atoms = {a for fact in facts.by_value.values() for s in fact.shape for a in s.atoms if isinstance(a, Sym)}
     return {a.name for a in atoms if not a.name.startswith("d:")}
+
+
+def check_operands(op: str, inputs: Sequence[np.ndarray | None], operands: Sequence[int], **how: Any) -> None:
+    """Like `cases.check_node`, with integer operands as constants, then as run-time inputs of known length.
+
+    The other inputs' sizes are known, then free."""
+    cases.check_node(op, inputs, constants=operands, **how)
+    settings = {k: v for k, v in how.items() if k not in ("expected", "against", "tolerance")}
+    fed = [a for a in inputs if a is not None]
+    want = how.get("expected")
+    if want is None:
+        known = cases.node_model(op, inputs, **settings)
+        answer = cases.by_ort(known, fed) if how.get("against") == ("ort",) else cases.reference(known, fed)
+        assert answer is not None, "ORT does not run this"
+        want = answer
+    for free in (False, True):
+        model = cases.node_model(op, inputs, free=free, **settings)
+        for value in model.graph.input:
+            position = int(value.name[1:])
+            array = inputs[position]
+            if position in operands and array is not None:
+                for dim, size in zip(value.type.tensor_type.shape.dim, array.shape, strict=True):
+                    dim.dim_value = size
+        cases.compare(cases.evaluate(model, fed), want, how.get("tolerance"), f"expected (free={free})")
