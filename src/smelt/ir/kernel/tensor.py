@@ -508,7 +508,16 @@ class _Alias(Buffer):
 
 
 def _combine(name: str, dtype: str, args: Sequence[Ix | None]) -> Ix | None:
-    """Integer arithmetic of shape computations, in ONNX's meaning."""
+    """Integer arithmetic of shape computations, in ONNX's meaning; None where the type would wrap."""
+    value = _combined(name, dtype, args)
+    if value is None or value.const is None or dtype == "b":
+        return value
+    bits = 8 * E.SIZE_BYTES[dtype]
+    low, high = (0, 2**bits) if dtype in E.UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    return value if low <= value.const < high else None
+
+
+def _combined(name: str, dtype: str, args: Sequence[Ix | None]) -> Ix | None:
     known = [a for a in args if a is not None]
     if len(known) != len(args):
         return None
