@@ -13,6 +13,8 @@ from smelt.ops.registry import Call, op
 SQRT_HALF = math.sqrt(0.5)
 GELU_SLOPE = math.sqrt(2.0 / math.pi)
 GELU_CUBE = 0.044715
+# HardSwish is defined by a HardSigmoid whose attribute is a float32 number.
+SIXTH = float.fromhex("0x1.555556p-3")
 
 
 def negative_side(x: Expr, yes: Expr) -> Expr:
@@ -90,7 +92,7 @@ def hard_sigmoid(call: Call) -> Tensor:
 
 @op("HardSwish", since=14, kind="elementwise")
 def hard_swish(call: Call) -> Tensor:
-    return apply(call, lambda x: E.op("mul", x, hard_sigmoid_of(x, 1.0 / 6.0, 0.5)))
+    return apply(call, lambda x: E.op("mul", x, hard_sigmoid_of(x, SIXTH, 0.5)))
 
 
 def swish_of(x: Expr, alpha: float) -> Expr:

@@ -199,10 +199,9 @@ def where(call: Call) -> Tensor:
 
 @op("Dropout", since=7, before=12, kind="elementwise")
 def dropout_by_attribute(call: Call) -> list[Tensor | None]:
-    """The mask of opsets 7 to 9 has no defined contents in inference."""
-    if call.n_outputs > 1 and call.opset < 10:
-        raise Refusal("the mask of Dropout has no defined contents before opset 10")
-    return _unchanged(call)
+    if call.n_outputs > 1:
+        raise Refusal("the mask of Dropout has no defined contents in inference before opset 12")
+    return [call.x()]
 
 
 @op("Dropout", since=12, kind="elementwise")
@@ -211,10 +210,6 @@ def dropout(call: Call) -> list[Tensor | None]:
     known = None if training is None else call.k.values(training)
     if training is not None and (known is None or known[0].const != 0):
         raise Refusal("Dropout may run in training mode, which draws random numbers")
-    return _unchanged(call)
-
-
-def _unchanged(call: Call) -> list[Tensor | None]:
     x = call.x()
     mask: list[Tensor | None] = [call.k.const(True, "b", x.shape)] if call.n_outputs > 1 else []
     return [x, *mask]
