@@ -1,6 +1,6 @@
 /* Elementary functions of f32, in f32 arithmetic.
  *
- * Input: v_f32. Output: exp expm1 tanh erf sigmoid log, as fn_f32(v).
+ * Input: v_f32. Output: exp expm1 tanh erf sigmoid softplus log log1p, as fn_f32(v).
  * Invariant: at most 4 ULP over all floats, subnormals included, with or without FMA; IEEE special values; branch-free. */
 #ifndef SMELT_MATH_F32_H
 #define SMELT_MATH_F32_H
@@ -69,15 +69,15 @@ SMELT_FN v_f32 tanh_f32(v_f32 x) {
 /* erf a = 1 - e^(-a q(a)), q(a) = -log(erfc a) / a, which is smooth; from 3.95 on it rounds to 1. */
 SMELT_FN v_f32 erf_f32(v_f32 x) {
   v_f32 a = second_min_f32(bc_f32(3.95f), abs_f32(x));
-  v_f32 q = -0x1.a9ce4ep-18f * a + 0x1.82e2fep-14f;
-  q = q * a - 0x1.1e6f14p-11f;
-  q = q * a + 0x1.8e5ffap-10f;
-  q = q * a - 0x1.c53dcep-16f;
-  q = q * a - 0x1.3ad516p-6f;
-  q = q * a + 0x1.a508e6p-4f;
-  q = q * a + 0x1.45f2d4p-1f;
-  q = q * a + 0x1.20dd76p0f;
-  return copysign_f32(expm1_negative_f32(-a * q), x);
+  v_f32 q = 0x1.a9ce4ep-18f * a - 0x1.82e2fep-14f; /* -q(a) */
+  q = q * a + 0x1.1e6f14p-11f;
+  q = q * a - 0x1.8e5ffap-10f;
+  q = q * a + 0x1.c53dcep-16f;
+  q = q * a + 0x1.3ad516p-6f;
+  q = q * a - 0x1.a508e6p-4f;
+  q = q * a - 0x1.45f2d4p-1f;
+  q = q * a - 0x1.20dd76p0f;
+  return copysign_f32(expm1_negative_f32(a * q), x);
 }
 
 /* 1 / (1 + e^-|x|), or e^-|x| times that: nothing cancels and the tail stays accurate down to subnormals. */
@@ -86,13 +86,24 @@ SMELT_FN v_f32 sigmoid_f32(v_f32 x) {
   return sel_f32((v_i32)(x < 0.0f), e, bc_f32(1.0f)) / (1.0f + e);
 }
 
-/* log(2^e (1 + f)) = e ln2 + f - f^2/2 + f^3 p(f), 1 + f in [sqrt(1/2), sqrt(2)). */
-SMELT_FN v_f32 log_f32(v_f32 x) {
-  v_i32 subnormal = (v_i32)(x < 0x1p-126f);
-  v_i32 bits = (v_i32)sel_f32(subnormal, x * 0x1p23f, x);
-  v_i32 exponent = (bits - 0x3f3504f3) >> 23;
-  v_f32 f = (v_f32)(bits - (v_i32)((v_u32)exponent << 23)) - 1.0f;
-  v_f32 e = cvt_i32_f32(exponent - (subnormal & 23));
+/* 2 (2^(n-1) (e^r - 1) + (2^(n-1) - 1/2)); below 2^-25 the answer is x, sign of zero included. */
+SMELT_FN v_f32 expm1_f32(v_f32 x) {
+  v_f32 clamped = second_max_f32(bc_f32(-18.0f), second_min_f32(bc_f32(89.0f), x));
+  v_f32 shifted = clamped * SMELT_LOG2E_F32 + 12583038.0f;
+  v_f32 n = shifted - 12583038.0f;
+  v_f32 scale = (v_f32)((v_u32)shifted << 23);
+  v_f32 r = clamped - n * SMELT_LN2_HIGH_F32;
+  r = r - n * SMELT_LN2_LOW_F32;
+  v_f32 result = (scale * expm1_core_f32(r) + (scale - 0.5f)) * 2.0f;
+  return sel_f32((v_i32)(abs_f32(x) < 0x1p-25f), x, result);
+}
+
+/* log(2^e (1 + f)) = e ln2 + f - f^2/2 + f^3 p(f), 1 + f in [sqrt(1/2), sqrt(2)), plus a correction; x is positive and
+ * normal. */
+SMELT_FN v_f32 log_core_f32(v_f32 x, v_i32 more_exponent, v_f32 correction) {
+  v_i32 exponent = ((v_i32)x - 0x3f3504f3) >> 23;
+  v_f32 f = (v_f32)((v_i32)x - (v_i32)((v_u32)exponent << 23)) - 1.0f;
+  v_f32 e = cvt_i32_f32(exponent + more_exponent);
   v_f32 p = -0x1.38b6fap-4f * f + 0x1.055bb6p-3f;
   p = p * f - 0x1.0d8518p-3f;
   p = p * f + 0x1.22da0ep-3f;
@@ -101,11 +112,30 @@ SMELT_FN v_f32 log_f32(v_f32 x) {
   p = p * f - 0x1.000226p-2f;
   p = p * f + 0x1.555554p-2f;
   v_f32 square = f * f;
-  v_f32 tail = (square * f) * p + (e * SMELT_LN2_LOW_F32 - 0.5f * square);
-  v_f32 result = e * SMELT_LN2_HIGH_F32 + (f + tail);
-  v_f32 special = sel_f32((v_i32)(x == 0.0f), bc_f32(-__builtin_inff()), x);
-  special = sel_f32((v_i32)(x < 0.0f), bc_f32(__builtin_nanf("")), special);
-  return sel_f32((v_i32)(x > 0.0f) & (v_i32)(x < __builtin_inff()), result, special);
+  v_f32 tail = (square * f) * p + (e * SMELT_LN2_LOW_F32 + correction - 0.5f * square);
+  return e * SMELT_LN2_HIGH_F32 + (f + tail);
+}
+/* At the edge of the domain -inf, below it NaN; inf and NaN stay. */
+SMELT_FN v_f32 log_specials_f32(v_f32 x, v_f32 result, float edge) {
+  v_f32 special = sel_f32((v_i32)(x == edge), bc_f32(-__builtin_inff()), x);
+  special = sel_f32((v_i32)(x < edge), bc_f32(__builtin_nanf("")), special);
+  return sel_f32((v_i32)(x > edge) & (v_i32)(x < __builtin_inff()), result, special);
+}
+SMELT_FN v_f32 log_f32(v_f32 x) {
+  v_i32 subnormal = (v_i32)(x < 0x1p-126f);
+  v_f32 normal = sel_f32(subnormal, x * 0x1p23f, x);
+  return log_specials_f32(x, log_core_f32(normal, subnormal & -23, bc_f32(0.0f)), 0.0f);
+}
+/* u = 1 + x rounded, c what the rounding lost. */
+SMELT_FN v_f32 log1p_f32(v_f32 x) {
+  v_f32 u = 1.0f + x;
+  v_f32 c = sel_f32((v_i32)(x >= 1.0f), 1.0f - (u - x), x - (u - 1.0f));
+  v_f32 result = log_specials_f32(x, log_core_f32(u, bc_i32(0), c / u), -1.0f);
+  return sel_f32((v_i32)(abs_f32(x) < 0x1p-25f), x, result);
+}
+SMELT_FN v_f32 softplus_f32(v_f32 x) {
+  v_f32 e = exp_clamped_f32(second_max_f32(bc_f32(-104.0f), neg_f32(abs_f32(x))));
+  return (v_f32)((v_i32)x & (v_i32)(x > 0.0f)) + log1p_f32(e);
 }
 
 #endif
