@@ -35,6 +35,7 @@ static int32_t same_shape(smelt_env *env) {
 
 static int32_t add(smelt_env *env, const float *b) {
   loop l = {.env = env, .a = env->in[0], .b = b, .count = count_of(env, 0)};
+  if (!l.a) return smelt_fail(env, SMELT_E_VALUE, 0, 0, 0, 0); /* a required input is there even when it is empty */
   l.out = env->output(env, 0, env->in_rank[0], env->in_dims[0]);
   if (!l.out) return SMELT_E_MEMORY;
   env->parallel(env, (l.count + BLOCK - 1) / BLOCK, add_block, &l);
