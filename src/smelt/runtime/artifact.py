@@ -70,19 +70,24 @@ def trusted_library(path: Path, sha256: str) -> Path:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ArtifactError("SM-ARTIFACT-001", f"the library {path} cannot be opened: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ArtifactError("SM-ARTIFACT-001", f"the library {path} is not a plain file")
         _refuse_if_writable(path, status)
-        digest = hashlib.sha256()
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    if digest.hexdigest() != sha256.lower():
-        raise ArtifactError(
-            "SM-ARTIFACT-002", f"{path} has digest {digest.hexdigest()[:16]}..., the manifest says {sha256[:16]}..."
-        )
+        found = _digest(descriptor)
+    finally:
+        os.close(descriptor)
+    if found != sha256.lower():
+        raise ArtifactError("SM-ARTIFACT-002", f"{path} has digest {found[:16]}..., the manifest says {sha256[:16]}...")
     return path
+
+
+def _digest(descriptor: int) -> str:
+    digest = hashlib.sha256()
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _library_of(directory: Path, manifest: Mapping[str, Any]) -> Path | None:
