@@ -223,6 +223,12 @@ def test_wrong_value_info_does_not_lead_to_a_wrong_answer() -> None:
     assert "Shape" in kinds(model)
 
 
+def test_sequences_keep_their_type() -> None:
+    nodes = [op("SequenceConstruct", "x x", "s"), op("Identity", "s", "t"), op("SequenceAt", "t i", "y")]
+    model = optimized(build(nodes, ROW, OUT, {"i": np.array(1)}), {"x": x(2, 8)})
+    assert isinstance(model.graph[0].outputs[0].type, ir.SequenceType)
+
+
 def gelu(form: int, opset: int) -> onnx.ModelProto:
     bell = [op("Div", "x root2", "d"), op("Erf", "d", "e"), op("Add", "e one", "a")]
     tails = [

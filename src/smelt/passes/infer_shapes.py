@@ -7,12 +7,16 @@ survives only where nothing can be derived. Invariant: a shape declared for a gr
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 
+import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import ShapeInferencePass
 
-from smelt.ir.walk import model_graphs
+from smelt.ir.walk import model_graphs, nested_graphs
 from smelt.passes.outcome import Outcome
+
+LARGE = 1024
 
 
 class InferShapes:
@@ -22,10 +26,9 @@ class InferShapes:
         declared = _declared(model)
         for value in declared:
             value.shape = None
-        border = _border(model)
-        ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-        for value, shape in border.items():
-            value.shape = shape
+        inferred = _inferred(model)
+        if inferred is not None:
+            _merge(model, inferred)
         changes: Counter[str] = Counter()
         for value, shape in declared.items():
             if value.shape is None:
@@ -40,6 +43,42 @@ def _declared(model: ir.Model) -> dict[ir.Value, ir.Shape | None]:
     return {value: value.shape for value in produced if not value.is_graph_output()}
 
 
-def _border(model: ir.Model) -> dict[ir.Value, ir.Shape]:
-    values = (value for graph in model_graphs(model) for value in (*graph.inputs, *graph.outputs))
-    return {value: value.shape.copy() for value in values if value.shape is not None}
+def _inferred(model: ir.Model) -> ir.Model | None:
+    """A copy of the model, without its weights, in which onnx has filled in what it can; None if it cannot."""
+    with _without_weights(model):
+        proto = ir.to_proto(model)
+    try:
+        return ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
+    except Exception:
+        # onnx refuses some models that ONNX Runtime takes; shapes then stay as declared.
+        return None
+
+
+@contextmanager
+def _without_weights(model: ir.Model) -> Generator[None, None, None]:
+    """Make large initializers of the main graph inputs for a while: inference needs their shapes only."""
+    graph = model.graph
+    inputs, initializers = list(graph.inputs), list(graph.initializers.values())
+    for value in initializers:
+        if value.const_value is not None and value.const_value.size > LARGE and value.name is not None:
+            del graph.initializers[value.name]
+            if not value.is_graph_input():
+                graph.inputs.append(value)
+    try:
+        yield
+    finally:
+        graph.inputs[:] = inputs
+        graph.initializers.clear()
+        for value in initializers:
+            graph.register_initializer(value)
+
+
+def _merge(model: ir.Model, inferred: ir.Model) -> None:
+    """Both have the same nodes in the same order, so values pair up by position."""
+    for graph, twin in zip(nested_graphs(model.graph), nested_graphs(inferred.graph), strict=True):
+        for node, other in zip(graph, twin, strict=True):
+            for value, found in zip(node.outputs, other.outputs, strict=False):
+                if value.type is None:
+                    value.type = found.type
+                if value.shape is None and found.shape is not None:
+                    value.shape = found.shape
