@@ -70,6 +70,11 @@ static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, 
     }
 }
 
+/* Where tile t prefetches: a tile touches kc / 4 lines, so four tiles bring one panel of what comes next. */
+SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const float *next, int64_t t) {
+  return next + t / 4 % SMELT_GEMM_NP * s->panel_stride + t % 4 * (s->kc / 4) * SMELT_GEMM_PANEL;
+}
+
 /* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Rows are cut evenly:
  * no tile is left with a row or two, where latency would show. */
 static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols) {
@@ -85,8 +90,7 @@ static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, in
     if (cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, b, c, rows, cols);
     else
-      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, next);
-    next += s->kc / 4 * SMELT_GEMM_PANEL;
+      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, t));
     a += rows * s->lda;
     c += rows * s->ldc;
   }

@@ -132,7 +132,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
   static __attribute__((noinline)) void smelt_gemm_micro_##R##x##W(                                                    \
       const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
       int add, const float *next) {                                                                                    \
-    const int64_t lda_bytes = lda * 4;                                                                                 \
+    int64_t lda_bytes = lda * 4;                                                                                       \
     (void)panel_stride, (void)lda_bytes;                                                                               \
     SMELT_BASES_##R(SMELT_BASE_DECL)                                                                                   \
     SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
@@ -169,10 +169,11 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
     }                                                                                                                  \
   }
 
-/* The barrier keeps clang from loading B for several steps at once, for which there are no registers. */
+/* The barrier keeps clang from loading B for several steps at once, and gcc from holding lda_bytes + 4, + 8 and + 12 apart:
+ * there are no registers for either. */
 #define SMELT_STEP(R, W, U)                                                                                            \
   {                                                                                                                    \
-    __asm__ volatile("" ::: "memory");                                                                                 \
+    __asm__ volatile("" : "+r"(lda_bytes)::"memory");                                                                  \
     SMELT_COLS_##W(SMELT_B_LOAD, U)                                                                                    \
     SMELT_ROWS_##R(SMELT_ROW_FMA_##W, U)                                                                               \
   }
