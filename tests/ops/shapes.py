@@ -3,7 +3,6 @@ whose shapes depend on operands that are constants or known only at run time."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +41,8 @@ def symbol_values(facts: Facts, seen: Arrays, inputs: Sequence[ir.Value]) -> dic
     """Values of symbols: named sizes from the inputs, the others from the value that they are named after."""
     table: dict[str, int] = {}
     for value in inputs:
+        if value not in facts.by_value:
+            continue
         for size, actual in zip(facts.by_value[value].shape, seen[str(value.name)].shape, strict=True):
             for symbol in size.syms:
                 table[symbol.name] = actual
@@ -76,11 +77,6 @@ def compare_shapes(model: onnx.ModelProto, *samples: Arrays) -> Facts:
 
 def _number(size: Ix, table: Mapping[str, int]) -> int:
     return evaluate(size, table)
-
-
-def unknown_values(facts: Facts, model: ir.Model) -> Counter[str]:
-    """Ops whose outputs have no fact."""
-    return Counter(n.op_type for n in model.graph for v in n.outputs if v.name and v not in facts.by_value)
 
 
 def run_time_symbols(facts: Facts) -> set[str]:
