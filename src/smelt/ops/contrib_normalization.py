@@ -75,8 +75,8 @@ def embed_layer_norm_reference(
     ids: Array, segments: Array | None, words: Array, positions: Array, segment_table: Array | None, scale: Array,
     shift: Array, mask: Array | None = None, position_ids: Array | None = None, epsilon: float = 1e-12, **_: Any,
 ) -> tuple[Array, ...]:  # fmt: skip
-    places = np.arange(ids.shape[1])[None] if position_ids is None else position_ids
-    total = words[ids] + positions[places]
+    rows = positions[: ids.shape[1]] if position_ids is None else positions[position_ids]
+    total = words[ids] + rows
     if segments is not None and segment_table is not None:
         total = total + segment_table[segments]
     count = np.zeros(len(ids), np.int32) if mask is None else (mask == 1).sum(axis=1, dtype=np.int32)

@@ -145,8 +145,8 @@ def rms_norm_reference(
     return x * inverse * scale, inverse
 
 
-def _first_of_rms_norm(*inputs: Array, **attributes: Any) -> Array:
-    return rms_norm_reference(*inputs, **attributes)[0]
+def _first_of_rms_norm(x: Array, scale: Array, **attributes: Any) -> Array:
+    return rms_norm_reference(x, scale, **attributes)[0]
 
 
 @op("RMSNormalization", since=23, kind="normalization", reference=_first_of_rms_norm)
@@ -206,14 +206,16 @@ def instance_norm(call: Call) -> Tensor:
 
 
 def batch_norm_reference(
-    x: Array, scale: Array, bias: Array, mean: Array, var: Array, epsilon: float = 1e-5, **_: Any
+    x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float = 1e-5, **_: Any
 ) -> Array:
+    """Before opset 14, where onnx.reference takes the statistics of the batch even when none are asked for."""
     column = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
-    inverse = 1 / np.sqrt(var.reshape(column) + epsilon)
-    return (x - mean.reshape(column)) * inverse * scale.reshape(column) + bias.reshape(column)
+    factor = (scale / np.sqrt(variance + epsilon)).reshape(column)
+    return (x - mean.reshape(column)) * factor + bias.reshape(column)
 
 
-@op("BatchNormalization", since=7, kind="normalization", reference=batch_norm_reference)
+@op("BatchNormalization", since=14, kind="normalization")
+@op("BatchNormalization", since=7, before=14, kind="normalization", reference=batch_norm_reference)
 def batch_norm(call: Call) -> Tensor:
     k, x = call.k, call.x()
     if call.int("training_mode", 0) or (call.opset < 14 and call.n_outputs > 1):

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from smelt.ir.kernel import Builder, Expr, Ix, Refusal, Tensor, fn, ix, product
+import numpy as np
+
+from smelt.ir.kernel import Builder, Expr, Ix, Tensor, fn, ix, product
 from smelt.ir.kernel import expr as E
+from smelt.ops.axes import axis_of
 from smelt.ops.registry import Call, op
 
+Array = np.ndarray[Any, Any]
 Body = Callable[[Builder, Tensor, Sequence[int]], Tensor]
 
 
 def static_axis(axis: int, rank: int) -> int:
     """An axis counted from the front. A scalar is allowed axis 0 and -1, as in numpy's reductions of rank 0."""
-    span = max(rank, 1)
-    if not -span <= axis < span:
-        raise Refusal(f"axis {axis} is out of range for a tensor of rank {rank}")
-    return axis % span
+    return axis_of(axis, max(rank, 1))
 
 
 @dataclass(frozen=True)
@@ -206,9 +208,21 @@ def reduce_by_input(call: Call) -> Tensor:
     return _reduce(call, [] if call.int("noop_with_empty_axes", 0) else _all_axes(call))
 
 
+def log_sum_exp_reference(x: Array, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """In place of onnx.reference, which gives NaN for rows of infinities and fails on scalars."""
+    every = () if noop_with_empty_axes else tuple(range(x.ndim))
+    where = tuple(int(a) for a in axes) if axes is not None and len(axes) else every
+    top = np.max(x, axis=where, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, 0)
+    total = np.log(np.sum(np.exp(x - shift), axis=where, keepdims=True)) + shift
+    return (total if keepdims else np.squeeze(total, axis=where)).astype(x.dtype)
+
+
+_REFERENCES = {"ReduceLogSumExp": log_sum_exp_reference}
+
 for _name, _since in _AXES_AS_INPUT.items():
-    op(_name, since=1, before=_since, kind="reduction")(reduce_by_attribute)
-    op(_name, since=_since, kind="reduction")(reduce_by_input)
+    op(_name, since=1, before=_since, kind="reduction", reference=_REFERENCES.get(_name))(reduce_by_attribute)
+    op(_name, since=_since, kind="reduction", reference=_REFERENCES.get(_name))(reduce_by_input)
 
 
 @op("ArgMax", "ArgMin", kind="reduction")

@@ -5,6 +5,7 @@ Input: floats. Output: the same shape and dtype. Invariant: the largest element 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,16 @@ def hardmax_over(call: Call, x: Tensor, axis: int) -> Tensor:
 _OVER = {"Softmax": softmax_over, "LogSoftmax": log_softmax_over}
 
 
-@op("Softmax", "LogSoftmax", since=13, kind="normalization")
+def log_softmax_reference(x: Array, axis: int = -1) -> Array:
+    """In place of onnx.reference, which takes the logarithm of a softmax that may have become zero."""
+    if not x.size:
+        return x
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+
+
+@op("Softmax", since=13, kind="normalization")
+@op("LogSoftmax", since=13, kind="normalization", reference=log_softmax_reference)
 def softmax(call: Call) -> Tensor:
     x = call.x()
     return _OVER[call.op](call, x, [static_axis(call.int("axis", -1), x.rank)])
@@ -70,13 +80,10 @@ def _softmax_rows(x: Array) -> Array:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def _log_softmax_rows(x: Array) -> Array:
-    shifted = x - x.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
 def _hardmax_rows(x: Array) -> Array:
-    return (np.arange(x.shape[1]) == x.argmax(axis=1)[:, None]).astype(x.dtype)
+    out = np.zeros_like(x)
+    np.put_along_axis(out, x.argmax(axis=1, keepdims=True), 1, axis=1)
+    return out
 
 
 def _by_rows(rows: Callable[[Array], Array]) -> Callable[..., Array]:
@@ -86,13 +93,14 @@ def _by_rows(rows: Callable[[Array], Array]) -> Callable[..., Array]:
         split = axis if axis >= 0 else axis + x.ndim
         if not x.size:
             return x
-        return rows(x.reshape(int(np.prod(x.shape[:split])), -1)).reshape(x.shape)
+        made: Array = rows(x.reshape(math.prod(x.shape[:split]), -1))
+        return made.reshape(x.shape)
 
     return reference
 
 
 @op("Softmax", before=13, kind="normalization", reference=_by_rows(_softmax_rows))
-@op("LogSoftmax", before=13, kind="normalization", reference=_by_rows(_log_softmax_rows))
+@op("LogSoftmax", before=13, kind="normalization", reference=_by_rows(log_softmax_reference))
 def softmax_matrix(call: Call) -> Tensor:
     x = call.x()
     return _OVER[call.op](call, x, list(range(matrix_axis(call, x.rank), x.rank)))
