@@ -1,0 +1,250 @@
+"""What a node should give, evaluated with numpy: the yardstick of verification.
+
+Input: nodes and arrays. Output: arrays. Invariant: with `wide` (the default) every float is a float64 from input to
+output, conversions between float types included, so that the result is free of the model's own rounding. A
+declaration's own reference rules over that of the onnx package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
+
+from smelt.ops.reference_rules import RULES
+from smelt.ops.registry import Reference, lookup
+
+Array = np.ndarray[Any, Any]
+Value = Any  # an array, a list of arrays (a sequence), or None
+
+NARROW_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_NARROW_NAMES = ("float32", "float16", "bfloat16")
+
+
+RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+
+class NoReferenceError(Exception):
+    """Neither a declaration nor the onnx package says what this node gives."""
+
+
+def evaluate(
+    node: ir.Node,
+    inputs: Sequence[Array | None],
+    opset: int,
+    *,
+    wide: bool = True,
+    captured: Mapping[str, Array] | None = None,
+) -> list[Array]:
+    """A node's outputs. `opset` is the version of the node's own domain; `captured` are outer values of subgraphs."""
+    if node.domain in ("", "ai.onnx") and node.op_type in RANDOM:
+        raise NoReferenceError(f"{node.op_type} gives random numbers")
+    operands = [_operand(node, i, a, wide) for i, a in enumerate(inputs)]
+    declared = _declared(node, opset)
+    with np.errstate(all="ignore"):
+        if declared is not None:
+            made = declared(*operands, **_attributes(node))
+            outputs = list(made) if isinstance(made, tuple) else [made]
+        else:
+            outputs = _by_rule(node, operands, opset) or _by_onnx(node, operands, opset, wide, captured or {})
+    if len(outputs) < sum(1 for v in node.outputs if v.name):
+        raise NoReferenceError(f"{node.op_type} gives more outputs than its reference")
+    return [_output(v, a, wide) for v, a in zip(node.outputs, outputs, strict=False)]
+
+
+def evaluate_nodes(
+    nodes: Iterable[ir.Node],
+    env: MutableMapping[ir.Value, Array],
+    opsets: Mapping[str, int],
+    *,
+    wide: bool = True,
+) -> MutableMapping[ir.Value, Array]:
+    """Evaluate nodes in order and add their outputs to `env`; constants are found by themselves."""
+    for node in nodes:
+        inputs = [None if v is None else _known(v, env) for v in node.inputs]
+        captured = {v.name: _known(v, env) for v in _captured(node) if v.name}
+        version = opsets.get("" if node.domain == "ai.onnx" else node.domain)
+        if version is None:
+            raise NoReferenceError(f"the model imports no opset for domain {node.domain!r}")
+        made = evaluate(node, inputs, version, wide=wide, captured=captured)
+        env.update(zip(node.outputs, made, strict=False))
+    return env
+
+
+def widened(value: Value) -> Value:
+    """Narrow floats as float64, anything else as it is; sequences element by element."""
+    if isinstance(value, list):
+        return [widened(v) for v in cast("list[Value]", value)]
+    dtype = getattr(value, "dtype", None)
+    return np.asarray(value).astype(np.float64) if dtype is not None and dtype.name in _NARROW_NAMES else value
+
+
+def _operand(node: ir.Node, position: int, value: Value, wide: bool) -> Value:
+    """Wide, except where an op looks at the bits of its declared type."""
+    if not wide or value is None:
+        return value
+    declared = node.inputs[position]
+    if node.op_type == "BitCast" and declared is not None and declared.dtype is not None:
+        return np.asarray(value).astype(declared.dtype.numpy())
+    return widened(value)
+
+
+def _output(declared: ir.Value, value: Value, wide: bool) -> Value:
+    """Integers in their declared type: numpy's sums widen them."""
+    dtype = declared.dtype
+    if dtype is not None and dtype.is_integer() and getattr(value, "dtype", None) is not None:
+        return np.asarray(value).astype(dtype.numpy())
+    return widened(value) if wide else value
+
+
+def _known(value: ir.Value, env: Mapping[ir.Value, Array]) -> Array:
+    if value in env:
+        return env[value]
+    if value.const_value is None:
+        raise KeyError(f"no array for the value {value.name!r}")
+    return np.asarray(value.const_value.numpy())
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """Values of enclosing graphs that the node's subgraphs read. Iterative: graphs nest."""
+    found: dict[ir.Value, None] = {}
+    graphs = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    inside = set(graphs)
+    while graphs:
+        for inner in graphs.pop():
+            for value in inner.inputs:
+                if value is not None and value.graph not in inside:
+                    found[value] = None
+            nested = [a.as_graph() for a in inner.attributes.values() if a.type == ir.AttributeType.GRAPH]
+            graphs += nested
+            inside.update(nested)
+    return list(found)
+
+
+def _declared(node: ir.Node, opset: int) -> Reference | None:
+    declaration = lookup(node.domain, node.op_type, opset)
+    return declaration.reference if declaration is not None else None
+
+
+def _attributes(node: ir.Node) -> dict[str, Any]:
+    return {name: _plain(attribute) for name, attribute in node.attributes.items()}
+
+
+def _plain(attribute: ir.Attr) -> Any:
+    value = attribute.value
+    return np.asarray(value.numpy()) if isinstance(value, ir.TensorProtocol) else value
+
+
+def _by_rule(node: ir.Node, operands: Sequence[Value], opset: int) -> list[Array] | None:
+    if node.domain not in ("", "ai.onnx") or len(node.outputs) > 1:
+        return None
+    if node.op_type == "ConvTranspose" and _attributes(node).get("group", 1) > 1:
+        return [_by_groups(node, operands, opset)]
+    rule = RULES.get(node.op_type)
+    made = rule(operands, _attributes(node)) if rule is not None else None
+    return None if made is None else [made]
+
+
+def _by_groups(node: ir.Node, operands: Sequence[Value], opset: int) -> Array:
+    """A grouped transposed convolution as one for each group."""
+    count = node.attributes["group"].as_int()
+    x, weight, *bias = operands
+    parts = zip(np.split(x, count, 1), np.split(weight, count, 0), strict=True)
+    kept = [a for name, a in node.attributes.items() if name != "group"]
+    single = ir.Node("", node.op_type, [ir.Value(name="x"), ir.Value(name="w")], kept, outputs=[ir.Value(name="y")])
+    made = np.concatenate([evaluate(single, part, opset, wide=False)[0] for part in parts], axis=1)
+    if not bias or bias[0] is None:
+        return made
+    return made + np.reshape(bias[0], (1, -1, *(1,) * (made.ndim - 2)))
+
+
+def _by_onnx(
+    node: ir.Node, inputs: Sequence[Value], opset: int, wide: bool, captured: Mapping[str, Array]
+) -> list[Array]:
+    proto = _renamed(ir.serde.serialize_node(node))
+    feeds = {name: a for name, a in zip(proto.input, inputs, strict=True) if name}
+    feeds.update({name: widened(a) if wide else a for name, a in captured.items()})
+    outputs = [name for name in proto.output if name]
+    graph = helper.make_graph([proto], "one", [_typed(n, a) for n, a in feeds.items()],
+                              [helper.make_empty_tensor_value_info(n) for n in outputs])  # fmt: skip
+    versions = {proto.domain: max(opset, 11) if node.op_type == "Scatter" else opset}
+    versions.setdefault("", onnx.defs.onnx_opset_version())
+    try:
+        made = (_WideEvaluator if wide else ReferenceEvaluator)(graph, opsets=versions).run(None, feeds)
+    except Exception as error:  # whatever an implementation raises for a node that it cannot evaluate
+        raise NoReferenceError(f"{node.domain or 'ai.onnx'}::{node.op_type}: {error}") from error
+    by_name = dict(zip(outputs, cast("Sequence[Array]", made), strict=True))
+    return [by_name.get(name, np.zeros(0)) for name in proto.output]
+
+
+def _renamed(proto: onnx.NodeProto) -> onnx.NodeProto:
+    """Own names for inputs and outputs: one value may be both an input of the node and captured by its subgraph."""
+    if proto.domain == "ai.onnx":
+        proto.domain = ""
+    if not proto.domain and proto.op_type == "Scatter":
+        proto.op_type = "ScatterElements"
+    for names, letter in ((proto.input, "input"), (proto.output, "output")):
+        for i, name in enumerate(names):
+            names[i] = f"{letter}:{i}" if name else ""
+    return proto
+
+
+def _typed(name: str, value: Value) -> onnx.ValueInfoProto:
+    if not isinstance(value, np.ndarray):
+        return onnx.ValueInfoProto(name=name)
+    array = cast("Array", value)
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+# onnx.reference with every float a float64
+
+
+def _standard(op: OpRun) -> OpRun:
+    """The onnx package's own implementation of the same node."""
+    version = op.run_params["opsets"][""]
+    return load_op("", op.onnx_node.op_type, version)(op.onnx_node, op.run_params)
+
+
+class Cast(OpRun):
+    op_domain = ""
+
+    def _run(self, x: Array, to: int = 0, **_: Any) -> tuple[Any, ...]:
+        if to in NARROW_FLOATS and x.dtype.kind in "fiub":
+            return (x.astype(np.float64),)
+        return tuple(_standard(self).run(x))
+
+
+class CastLike(OpRun):
+    op_domain = ""
+
+    def _run(self, x: Array, like: Array, **_: Any) -> tuple[Any, ...]:
+        if like.dtype == np.float64 and x.dtype.kind in "fiub":
+            return (x.astype(np.float64),)
+        return tuple(_standard(self).run(x, like))
+
+
+class _WideEvaluator(ReferenceEvaluator):
+    """Subgraphs and function bodies are evaluated by this class too."""
+
+    def __init__(
+        self, proto: Any, opsets: dict[str, int] | None = None, functions: Any = None, verbose: int = 0, **_: Any
+    ) -> None:
+        super().__init__(proto, opsets=opsets, functions=functions, verbose=verbose, new_ops=[Cast, CastLike])
+        constants = cast("dict[str, Any]", self.rt_inits_)
+        constants.update({name: widened(a) for name, a in constants.items()})
+        for op in cast("list[Any]", self.rt_nodes_):
+            op.run = _widening(op.run)
+
+
+def _widening(run: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*inputs: Value, **context: Any) -> tuple[Any, ...]:
+        return tuple(widened(y) for y in run(*inputs, **context))
+
+    return wrapped

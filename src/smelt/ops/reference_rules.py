@@ -1,0 +1,110 @@
+"""Numpy references of standard ops whose evaluation by the onnx package is wrong for some sizes, or too slow to use.
+
+Input: arrays and plain attributes. Output: the op's first output, or None where the onnx package should answer.
+Invariant: works in the precision of its inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Attributes = Mapping[str, Any]
+
+
+def gather_elements(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """The indices may be fewer than the data along every axis, not only along the gathered one."""
+    data: Array = inputs[0]
+    indices: Array = inputs[1]
+    axis = attributes.get("axis", 0) % data.ndim
+    kept = tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(indices.shape))
+    return np.take_along_axis(data[kept], indices % max(data.shape[axis], 1), axis)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where pooling windows lie, for each spatial axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    out: tuple[int, ...]
+
+    def gathered(self, x: Array, fill: float) -> list[Array]:
+        """One array for each place of the kernel: what the windows see there. Outside of x they see `fill`."""
+        reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in self._sides()]
+        ends = [max(r - b - n, 0) for r, b, n in zip(reach, self.before, x.shape[2:], strict=True)]
+        padded = np.pad(x, [(0, 0), (0, 0), *zip(self.before, ends, strict=True)], constant_values=fill)
+        return [padded[(..., *self._places(offset))] for offset in itertools.product(*map(range, self.kernel))]
+
+    def _sides(self) -> list[tuple[int, int, int, int]]:
+        return list(zip(self.out, self.strides, self.kernel, self.dilations, strict=True))
+
+    def _places(self, offset: Sequence[int]) -> list[slice]:
+        sides = zip(offset, self._sides(), strict=True)
+        return [slice(o * d, o * d + (count - 1) * s + 1, s) for o, (count, s, _, d) in sides]
+
+
+def windows(spatial: Sequence[int], attributes: Attributes) -> Windows:
+    kernel = tuple(attributes["kernel_shape"])
+    rank = len(kernel)
+    strides = tuple(attributes.get("strides") or (1,) * rank)
+    dilations = tuple(attributes.get("dilations") or (1,) * rank)
+    pads = tuple(attributes.get("pads") or (0,) * (2 * rank))
+    mode = attributes.get("auto_pad", "NOTSET")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    if mode.startswith("SAME"):
+        out = [-(-n // s) for n, s in zip(spatial, strides, strict=True)]
+        total = [max((o - 1) * s + r - n, 0) for o, s, r, n in zip(out, strides, reach, spatial, strict=True)]
+        less, more = [t // 2 for t in total], [t - t // 2 for t in total]
+        before, after = (less, more) if mode == "SAME_UPPER" else (more, less)
+        return Windows(kernel, strides, dilations, tuple(before), tuple(after), tuple(out))
+    before, after = (pads[:rank], pads[rank:]) if mode == "NOTSET" else ((0,) * rank, (0,) * rank)
+    round_up = bool(attributes.get("ceil_mode", 0))
+    out = [
+        _count(n, b, a, r, s, round_up) for n, b, a, r, s in zip(spatial, before, after, reach, strides, strict=True)
+    ]
+    return Windows(kernel, strides, dilations, before, after, tuple(out))
+
+
+def _count(size: int, before: int, after: int, reach: int, stride: int, round_up: bool) -> int:
+    """When rounding up, the last window must still start inside the input or the padding before it."""
+    span = size + before + after - reach
+    if not round_up:
+        return span // stride + 1
+    count = -(-span // stride) + 1
+    return count - 1 if (count - 1) * stride >= size + before else count
+
+
+def max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    x = inputs[0]
+    if x.dtype.kind != "f":
+        return None
+    seen = windows(x.shape[2:], attributes).gathered(x, -np.inf)
+    return np.maximum.reduce(seen)
+
+
+def average_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    x = inputs[0]
+    place = windows(x.shape[2:], attributes)
+    here = np.ones((1, 1, *x.shape[2:]), x.dtype)
+    if attributes.get("count_include_pad", 0):
+        pads = list(zip(place.before, place.after, strict=True))
+        counted = np.pad(here, [(0, 0), (0, 0), *pads], constant_values=1)
+        inside = Windows(place.kernel, place.strides, place.dilations, (0,) * len(pads), place.after, place.out)
+        return np.add.reduce(place.gathered(x, 0)) / np.add.reduce(inside.gathered(counted, 0))
+    return np.add.reduce(place.gathered(x, 0)) / np.add.reduce(place.gathered(here, 0))
+
+
+RULES: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
+    "GatherElements": gather_elements,
+    "MaxPool": max_pool,
+    "AveragePool": average_pool,
+}
