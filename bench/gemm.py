@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from smelt.codegen.c import pack
 
 ROOT = Path(__file__).parent.parent
-FLAGS = "-std=gnu11 -O2 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden -g0".split()
+FLAGS = ["-std=gnu11", "-O2", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-g0"]
 LEVELS = {"v2": ("x86-64-v2", 16), "v3": ("x86-64-v3", 32), "v4": ("x86-64-v4", 64)}
 SHAPES = [(128, k, n) for k, n in ((768, 768), (768, 3072), (3072, 768), (1024, 2816), (128, 512), (512, 128))]
 WEIGHT_BYTES = 320 << 20
@@ -118,7 +118,9 @@ def quiet(values) -> float:
 def compute_table(benches: list[Bench], rounds: int, threads: int) -> None:
     """GFLOP/s, share of the FMA peak of the same rounds, speed relative to ORT (its call overhead taken off)."""
     idle = OrtCall(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), threads)
-    print(f"\n{threads} thread(s)  M,K,N         level  GFLOP/s  peak  of peak  quiet  ORT GFLOP/s  of peak  quiet  vs ORT")
+    print(
+        f"\n{threads} thread(s)  M,K,N       level  GFLOP/s  peak of peak  quiet  ORT GFLOP/s  of peak  quiet  vs ORT"
+    )
     for m, k, n in SHAPES:
         rng = np.random.default_rng(0)
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
@@ -150,7 +152,7 @@ def print_row(name: str, level: str, samples: list[tuple[float, float, float]]) 
 
 
 def bandwidth_table(benches: list[Bench], rounds: int) -> None:
-    """GB/s of weights for a few rows, over more weights than any cache holds, against a plain read of the same memory."""
+    """GB/s of weights for a few rows, over more weights than caches hold, against a plain read of the same memory."""
     print("\nrotating weights   M,K,N        level   GB/s  read GB/s  of read  vs 1-row ORT")
     for k, n in ((768, 3072), (4096, 4096)):
         copies = -(-WEIGHT_BYTES // (k * n * 4))
@@ -167,8 +169,8 @@ def bandwidth_table(benches: list[Bench], rounds: int) -> None:
                     stock = k * n * 4 / (sum(s.seconds(1) for s in sessions) / copies)
                     samples.append((ours, read, ours / read, ours / stock))
                 speed, read, share, ratio = (median(s[i] for s in samples) for i in range(4))
-                name = f"{m},{k},{n}"
-                print(f"{'':18}{name:14} {bench.level:>3} {speed / 1e9:7.2f} {read / 1e9:9.2f} {share:9.1%} {ratio:9.2f}x")
+                rates = f"{speed / 1e9:7.2f} {read / 1e9:9.2f} {share:9.1%} {ratio:9.2f}x"
+                print(f"{'':18}{f'{m},{k},{n}':14} {bench.level:>3} {rates}", flush=True)
 
 
 def main() -> None:

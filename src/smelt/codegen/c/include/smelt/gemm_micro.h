@@ -137,11 +137,10 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
     SMELT_BASES_##R(SMELT_BASE_DECL)                                                                                   \
     SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
     SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
-    if (add)                                                                                                           \
-      for (int i = 0; i < R; ++i) {                                                                                    \
-        __builtin_prefetch(c_ + i * ldc, 1);                                                                           \
-        __builtin_prefetch(c_ + i * ldc + W * SMELT_GEMM_LANES - 1, 1);                                                \
-      }                                                                                                                \
+    for (int i = 0; i < R; ++i) {                                                                                      \
+      __builtin_prefetch(c_ + i * ldc, 1);                                                                             \
+      __builtin_prefetch(c_ + i * ldc + W * SMELT_GEMM_LANES - 1, 1);                                                  \
+    }                                                                                                                  \
     for (; kc >= 4; kc -= 4) {                                                                                         \
       SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
       SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
