@@ -1,0 +1,189 @@
+"""Saving: Model -> model.onnx and one file of packed initializers.
+
+Input: a model and a path. Output: the two files, each put in place atomically. Invariant: large tensors are streamed
+one at a time and never held twice; each starts on a page of its own, so a runtime can map it; the opset stays and the
+IR version is the lowest that the model's contents allow; a failure to write leaves the folder as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from smelt.base.errors import ModelError
+from smelt.ir.walk import model_graphs
+
+PAGE_BYTES = 4096
+MIN_EXTERNAL_BYTES = 1024
+MAX_PROTO_BYTES = (1 << 31) - 1
+_CHUNK_BYTES = 16 << 20
+_IR_OF_TYPE = {
+    "FLOAT8E4M3FN": 9,
+    "FLOAT8E4M3FNUZ": 9,
+    "FLOAT8E5M2": 9,
+    "FLOAT8E5M2FNUZ": 9,
+    "INT4": 10,
+    "UINT4": 10,
+    "FLOAT4E2M1": 11,
+    "FLOAT8E8M0": 12,
+    "INT2": 13,
+    "UINT2": 13,
+    "FLOAT6E2M3": 14,
+    "FLOAT6E3M2": 14,
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was written; `data_path` is None when no tensor was large enough."""
+
+    model_path: Path
+    data_path: Path | None
+    data_bytes: int
+
+
+@dataclass(frozen=True)
+class _Slot:
+    value: ir.Value
+    tensor: ir.TensorProtocol
+    offset: int
+
+
+def save_model(
+    model: ir.Model, path: str | os.PathLike[str], *, data_name: str | None = None, min_bytes: int = MIN_EXTERNAL_BYTES
+) -> Saved:
+    """Write the model; initializers of `min_bytes` or more go to `data_name` beside it."""
+    target = Path(path)
+    name = data_name if data_name is not None else target.name + ".data"
+    if not name or Path(name).name != name or name == target.name:
+        raise ValueError(f"{name!r} is not the name of a file beside the model")
+    slots = list(_layout(model, min_bytes))
+    size = slots[-1].offset + slots[-1].tensor.nbytes if slots else 0
+    _bring_in_attributes(model)
+    data = target.with_name(name) if slots else None
+    content = _serialized(model, slots, name)
+    partials: list[tuple[Path, Path]] = []
+    try:
+        if data is not None:
+            _write_partial(data, partials, lambda file: _write_slots(file, slots))
+        _write_partial(target, partials, lambda file: file.write(content))
+        # The data come first: a reader that finds the model finds its tensors.
+        for partial, final in partials:
+            partial.replace(final)
+    finally:
+        for partial, _ in partials:
+            partial.unlink(missing_ok=True)
+    return Saved(target, data, size)
+
+
+def _layout(model: ir.Model, min_bytes: int) -> Iterator[_Slot]:
+    """Initializers in graph order; one tensor used under two names is stored once."""
+    end = 0
+    placed: dict[int, int] = {}
+    for graph in model_graphs(model):
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes < max(min_bytes, 1):
+                continue
+            if id(tensor) not in placed:
+                placed[id(tensor)] = -(-end // PAGE_BYTES) * PAGE_BYTES
+                end = placed[id(tensor)] + tensor.nbytes
+            yield _Slot(value, tensor, placed[id(tensor)])
+
+
+def _write_slots(file: BinaryIO, slots: list[_Slot]) -> None:
+    for slot in slots:
+        if slot.offset < file.tell():
+            continue  # Already written under another name.
+        file.write(b"\0" * (slot.offset - file.tell()))
+        _write_tensor(file, slot.tensor)
+        if file.tell() != slot.offset + slot.tensor.nbytes:
+            raise ModelError("SM-MODEL-004", f"initializer {(slot.value.name or '')[:80]!r} has data of another size")
+
+
+def _write_tensor(file: BinaryIO, tensor: ir.TensorProtocol) -> None:
+    if isinstance(tensor, ir.ExternalTensor | ir.Tensor | ir.PackedTensor | ir.LazyTensor):
+        tensor.tofile(file)
+        return
+    view = memoryview(tensor.tobytes())
+    for start in range(0, len(view), _CHUNK_BYTES):
+        file.write(view[start : start + _CHUNK_BYTES])
+
+
+def _bring_in_attributes(model: ir.Model) -> None:
+    """External tensors of attributes and of small initializers move into the model: their old file is not beside it."""
+    for graph in model_graphs(model, functions=True):
+        for node in graph:
+            for name, attribute in list(node.attributes.items()):
+                external = attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref()
+                if external and isinstance(attribute.value, ir.ExternalTensor):
+                    node.attributes[name] = ir.AttrTensor(name, _in_memory(attribute.value))
+
+
+def _in_memory(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    return ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
+def _serialized(model: ir.Model, slots: list[_Slot], name: str) -> bytes:
+    with _referring(model, slots, name):
+        proto = ir.to_proto(model)
+    proto.ir_version = lowest_ir_version(model)
+    if proto.ByteSize() > MAX_PROTO_BYTES:
+        raise ModelError("SM-MODEL-004", "the model without its large tensors is over 2 GiB")
+    return proto.SerializeToString(deterministic=True)
+
+
+@contextmanager
+def _referring(model: ir.Model, slots: list[_Slot], name: str) -> Generator[None, None, None]:
+    """For a while, let initializers refer to the data file, and the small external ones hold their bytes."""
+    originals: list[tuple[ir.Value, ir.TensorProtocol]] = [(slot.value, slot.tensor) for slot in slots]
+    moved = {id(slot.value) for slot in slots}
+    for graph in model_graphs(model):
+        for value in graph.initializers.values():
+            if id(value) not in moved and isinstance(value.const_value, ir.ExternalTensor):
+                originals.append((value, value.const_value))
+                value.const_value = _in_memory(value.const_value)
+    try:
+        for slot in slots:
+            slot.value.const_value = ir.ExternalTensor(
+                name, slot.offset, slot.tensor.nbytes, slot.tensor.dtype,
+                shape=ir.Shape(slot.tensor.shape.numpy()), name=slot.value.name or "",
+            )  # fmt: skip
+        yield
+    finally:
+        for value, tensor in originals:
+            value.const_value = tensor
+
+
+def lowest_ir_version(model: ir.Model) -> int:
+    """The least IR version that has all that the model uses; never more than it declares."""
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
+    needed = max(4, onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True))
+    if model.functions:
+        needed = max(needed, 8)
+        needed = max(needed, 10 if any(function.overload for function in model.functions.values()) else 8)
+    for graph in model_graphs(model, functions=True):
+        produced = (value for node in graph for value in node.outputs)
+        for value in (*graph.inputs, *graph.initializers.values(), *produced):
+            if value.dtype is not None:
+                needed = max(needed, _IR_OF_TYPE.get(value.dtype.name, 0))
+    return min(needed, model.ir_version)
+
+
+def _write_partial(target: Path, partials: list[tuple[Path, Path]], write: Callable[[BinaryIO], object]) -> None:
+    """Write a new file beside the target, to be renamed once all are complete."""
+    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(partial, flags, 0o666), "wb") as file:
+        partials.append((partial, target))
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
