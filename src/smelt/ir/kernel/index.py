@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from .expr import Expr
 
 
+TERM_LIMIT = 1024
+TEXT_LIMIT = 16384
+
+
+class Refusal(Exception):
+    """A meaning that cannot be stated for this node; the text is what `explain` prints."""
+
+
 @dataclass(frozen=True, eq=True)
 class Sym:
     """A size or small integer that a region learns from its inputs. `nonneg` is true for dimensions."""
@@ -158,6 +166,8 @@ class Ix:
             return self
         if self.const == 1:
             return right
+        if len(self.terms) * len(right.terms) > TERM_LIMIT:
+            raise Refusal("the sizes are too complex")
         total: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
             for m2, c2 in right.terms:
@@ -212,7 +222,11 @@ def fn(op: str, *args: IxLike) -> Ix:
     if op in ("min", "max", "sel") and operands[-1] == operands[-2]:
         return operands[-1]
     simpler = _ordered(op, operands) if op in ("min", "max", "eq", "lt") else None
-    return simpler if simpler is not None else of(Fn(op, operands))
+    if simpler is not None:
+        return simpler
+    if sum(len(a.key) for a in operands) > TEXT_LIMIT:
+        raise Refusal("the sizes are too complex")
+    return of(Fn(op, operands))
 
 
 def _ordered(op: str, operands: tuple[Ix, ...]) -> Ix | None:
@@ -473,6 +487,26 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, int]) -> int:
     if isinstance(atom, Val):
         raise KeyError("an index read from data has no value here")
     return env[atom.name]
+
+
+_PROBES = (2, 3, 5, 8, 17, 64, 101, 128, 384)
+
+
+def agree(a: Ix, b: Ix) -> bool:
+    """Whether two sizes that are spelled differently are equal wherever it was tried. Not a proof: whoever relies on it
+    must also check it at run time. Sizes that are clamped in different ways (`min(n, 512)`, `max(n - 1, 0) + 1`) differ
+    only at the ends of their range, where one of them would be an error anyway."""
+    if a.syms != b.syms or not a.syms or not any(isinstance(x, Fn) for x in a.atoms | b.atoms):
+        return False
+    names = sorted(s.name for s in a.syms)
+    try:
+        for shift in range(len(_PROBES)):
+            env = {name: _PROBES[(shift + 2 * place) % len(_PROBES)] for place, name in enumerate(names)}
+            if evaluate(a, env) != evaluate(b, env):
+                return False
+    except KeyError:
+        return False
+    return True
 
 
 def show(value: Ix) -> str:

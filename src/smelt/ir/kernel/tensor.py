@@ -14,14 +14,11 @@ from typing import Union, overload
 
 from . import expr as E
 from .expr import Expr
-from .index import Fn, Ix, IxLike, Sym, Val, Var, exact_div, fn, ix, of, product
+from .index import agree, Fn, Ix, IxLike, Sym, Val, Var, exact_div, fn, ix, of, product
 
 Index = tuple[Ix, ...]
+SIZE_TEXT_LIMIT = 3000
 _uids = itertools.count()
-
-
-class Refusal(Exception):
-    """A meaning that cannot be stated for this node; the text is what `explain` prints."""
 
 
 @dataclass(eq=False)
@@ -197,6 +194,8 @@ class Builder:
     source: str = ""
 
     def make(self, shape: Sequence[IxLike], dtype: str, definition: Definition) -> Tensor:
+        if any(len(s.key) > SIZE_TEXT_LIMIT for s in shape if isinstance(s, Ix)):
+            raise Refusal("a size depends on the inputs in too involved a way")
         return Tensor(tuple(ix(s) for s in shape), dtype, definition, self.source)
 
     def require_equal(self, left: IxLike, right: IxLike, why: str) -> None:
@@ -310,6 +309,9 @@ class Builder:
             size = a if _clamped(b, a) else b
             self.require_equal(a, b, "broadcast")
             return size
+        if agree(a, b):
+            self.require_equal(a, b, "broadcast")
+            return a if len(a.key) <= len(b.key) else b
         size = fn("sel", fn("eq", a, 1), b, a)
         self.requirements.append((fn("sel", fn("ne1", b), b, size), size, "broadcast"))
         return size
