@@ -11,9 +11,15 @@ from typing import Any
 
 from smelt.base.version import __version__
 
-_LAZY = {"compile": "smelt.frontends"}
+_LAZY = {
+    "compile": "smelt.frontends",
+    "CompiledModel": "smelt.frontends",
+    "Coverage": "smelt.frontends",
+    "Options": "smelt.frontends",
+    "SmeltError": "smelt.base",
+}
 
-__all__ = ["__version__", "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["CompiledModel", "Coverage", "Options", "SmeltError", "__version__", "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,6 +29,16 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "One shared library holds code for one architecture, in several CPU levels of it.",
         "Compile once per architecture.",
     ),
+    "SM-CONFIG-005": (
+        "Unknown option",
+        "A keyword of `compile` is not a field of `smelt.Options`.",
+        "Use one of the names in the message.",
+    ),
+    "SM-CONFIG-006": (
+        "Unknown device",
+        "The ONNX backend interface was asked for a device that smelt makes no kernels for.",
+        "Use the device CPU.",
+    ),
     "SM-LOAD-001": (
         "The model file cannot be read",
         "The path is missing, is not a regular file, or may not be read by this user.",
@@ -65,6 +75,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "Sparse tensors are not supported",
         "The model holds a sparse initializer or a sparse attribute, which no stage reads.",
         "Store the tensor dense.",
+    ),
+    "SM-LOAD-008": (
+        "Not a kind of model that can be compiled",
+        "An ONNX model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model.",
+        "Export the model to ONNX first.",
     ),
     "SM-MODEL-001": (
         "The graph is not in single-assignment form",
@@ -196,6 +211,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "Others can write the folder, so the library in it is not loaded.",
         "chmod go-w the folder and its files.",
     ),
+    "SM-ARTIFACT-004": (
+        "The output folder holds something else",
+        "A folder is written as a whole, so only an artifact or an empty folder is replaced.",
+        "Name a new folder, or remove the old one.",
+    ),
     "SM-INPUT-001": (
         "Inputs are missing or unknown",
         "A call must give every input of the model by its name, and nothing else.",
@@ -210,6 +230,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "An input has the wrong shape",
         "The rank or a fixed dimension differs from the model's.",
         "Compare with the shape in the message.",
+    ),
+    "SM-INPUT-004": (
+        "The compiled model is closed",
+        "`close` ended its session and removed its temporary folder.",
+        "Compile again, or `save` the artifact before closing.",
     ),
     "SM-VERIFY-001": (
         "A result breaks the numerics contract",

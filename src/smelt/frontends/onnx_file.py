@@ -1,0 +1,219 @@
+"""An ONNX model -> CompiledModel.
+
+Input: a path, bytes, a ModelProto or an onnx_ir Model, and options by name. Output: `CompiledModel`, which answers as
+an ONNX Runtime session does. Invariant: a temporary artifact folder lives exactly as long as its model; a folder that
+the user named is never removed, and a folder that is no artifact is never replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from smelt.base.config import Config
+from smelt.base.errors import ArtifactError, ConfigError, InputError, LoadError
+from smelt.base.progress import Progress
+from smelt.ir.load import Source
+from smelt.pipeline import Options, Result, compile_to
+from smelt.runtime import Executable, InputSpec, OutputSpec, SessionSettings
+
+_OPTION_NAMES: Final = tuple(field.name for field in dataclasses.fields(Options))
+_SEQUENCES: Final = frozenset(("select", "exclude", "levels", "skip_passes"))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Nodes in smelt's kernels out of all nodes; `time_share` is the kernels' part of a run, where it was measured."""
+
+    in_kernels: int
+    nodes: int
+    time_share: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """1 for a model without nodes: nothing was left to ONNX Runtime."""
+        return self.in_kernels / self.nodes if self.nodes else 1.0
+
+    def __str__(self) -> str:
+        share = "" if self.time_share is None else f", {self.time_share:.0%} of the time"
+        return f"{self.in_kernels} of {self.nodes} nodes in kernels{share}"
+
+
+def compile(
+    model: Source, output: str | Path | None = None, *, config: Config | None = None, progress: Progress | None = None,
+    **options: Any,
+) -> CompiledModel:  # fmt: skip
+    """Compile an ONNX model and load it.
+
+    `output` is the artifact folder to write; without one a temporary folder is used, which is gone with the model.
+    `options` are the fields of `smelt.Options`: `force=True`, `dims={"batch": 1}`, `exclude=("Softmax",)`, ...
+
+        fast = smelt.compile("model.onnx")
+        fast.run({"x": x})
+    """
+    chosen = _options(options)
+    config = config or Config.from_env()
+    source = _accepted(model)
+    if output is not None:
+        result = compile_to(source, _replaceable(Path(output)), chosen, config, progress)
+        return CompiledModel(result, _settings(chosen, config))
+    folder = Path(tempfile.mkdtemp(prefix="smelt-"))
+    try:
+        result = compile_to(source, folder / "artifact", chosen, config, progress)
+        return CompiledModel(result, _settings(chosen, config), temporary=folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+class CompiledModel:
+    """A compiled model that runs. Made by `compile`; also a context manager."""
+
+    def __init__(self, result: Result, settings: SessionSettings | None = None, temporary: Path | None = None) -> None:
+        self.result = result
+        self._executable: Executable | None = Executable.open(result.artifact, settings)
+        self._release = weakref.finalize(self, _remove, temporary)
+
+    def run(self, feeds: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
+        """All outputs in the model's order, as `session.run(None, feeds)` gives them."""
+        return self.executable.run(feeds)
+
+    @property
+    def executable(self) -> Executable:
+        if self._executable is None:
+            raise InputError("SM-INPUT-004", "this compiled model was closed")
+        return self._executable
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        return self.executable.inputs
+
+    @property
+    def outputs(self) -> tuple[OutputSpec, ...]:
+        return self.executable.outputs
+
+    @property
+    def directory(self) -> Path:
+        """The artifact folder. A temporary one is removed with this object: `save` keeps it."""
+        return self.result.artifact.directory
+
+    @property
+    def coverage(self) -> Coverage:
+        plan = self.result.plan
+        taken = sum(len(region.nodes) for region in plan.regions)
+        return Coverage(taken, taken + len(plan.left), _time_share(self.result))
+
+    def explain(self) -> str:
+        """What became of the nodes, and why some were left to ONNX Runtime."""
+        plan = self.result.plan
+        lines = [str(self.coverage)]
+        for region in plan.regions:
+            ops = Counter(node.op_type for node in region.nodes)
+            lines.append(f"  kernel {region.index}: {', '.join(_counted(ops))}")
+        reasons = Counter((left.reason, left.node.op_type) for left in plan.left)
+        lines += [f"  left: {_times(op, count)}: {reason}" for (reason, op), count in reasons.most_common()]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.result.notes)])
+
+    def save(self, directory: str | Path) -> Path:
+        """Copy the artifact folder: all that a deployment needs. The copy is complete or absent."""
+        target = _replaceable(Path(directory)).absolute()
+        if target == self.directory:
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            shutil.copytree(self.directory, work / "copy")
+            if target.exists():
+                target.rename(work / "old")
+            (work / "copy").rename(target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        return target
+
+    def close(self) -> None:
+        """End the session and remove the folder if it was temporary."""
+        self._executable = None
+        self._release()
+
+    def __enter__(self) -> CompiledModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"CompiledModel({self.coverage}, {str(self.directory)!r})"
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    for name in given:
+        if name not in _OPTION_NAMES:
+            close = get_close_matches(name, _OPTION_NAMES, n=1)
+            meant = f"Is it meant to be {close[0]!r}?" if close else f"Known are {', '.join(_OPTION_NAMES)}."
+            raise ConfigError("SM-CONFIG-005", f"there is no option {name!r}", hint=meant)
+    return Options(**{name: _spelled(name, value) for name, value in given.items()})
+
+
+def _spelled(name: str, value: Any) -> Any:
+    """One name stands for a list of one; a path may be text."""
+    if name in _SEQUENCES:
+        return (value,) if isinstance(value, str) else tuple(value)
+    return Path(value) if name == "dump" and value is not None else value
+
+
+def _accepted(model: Any) -> Any:
+    import onnx
+    import onnx_ir as ir
+
+    if isinstance(model, (str, Path, bytes, onnx.ModelProto, ir.Model)) or hasattr(model, "__fspath__"):
+        return model
+    kind = type(model).__name__
+    raise LoadError(
+        "SM-LOAD-008", f"a {kind} is no ONNX model", hint="Give a path, bytes, an onnx.ModelProto or an onnx_ir.Model."
+    )
+
+
+def _settings(options: Options, config: Config) -> SessionSettings:
+    return SessionSettings(threads=options.threads or config.threads)
+
+
+def _replaceable(directory: Path) -> Path:
+    """Absent, empty, or an artifact: anything else may hold what the user still needs."""
+    if not directory.exists() and not directory.is_symlink():
+        return directory
+    if directory.is_dir() and not directory.is_symlink():
+        if (directory / "manifest.json").is_file() or not any(directory.iterdir()):
+            return directory
+    raise ArtifactError("SM-ARTIFACT-004", f"{directory} exists and is no artifact, so it is not replaced")
+
+
+def _time_share(result: Result) -> float | None:
+    verdicts = result.findings.verdicts if result.findings is not None else ()
+    whole = sum(v.time_us or 0.0 for v in verdicts if v.region is None)
+    kept = {region.index for region in result.plan.regions}
+    parts = [v.time_us for v in verdicts if v.region in kept and v.time_us is not None]
+    return min(1.0, sum(parts) / whole) if whole and parts else None
+
+
+def _counted(ops: Counter[str]) -> list[str]:
+    return [_times(op, count) for op, count in ops.most_common()]
+
+
+def _times(op: str, count: int) -> str:
+    return op if count == 1 else f"{count} x {op}"
+
+
+def _remove(folder: Path | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
