@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +57,10 @@ class Bench:
         n, k = c.shape[1], a.shape[1]
         return self.call("bench_one", a, packed, copies, c, a.shape[0], n, k, repeats, self.workspace)
 
-    def team(self, a, packed, c, repeats: int, threads: int) -> float:
-        return self.call("bench_team", a, packed, c, a.shape[0], c.shape[1], a.shape[1], repeats, threads)
+    def team(self, a, packed, c, repeats: int, threads: int) -> tuple[float, float]:
+        """Seconds on the wall, and of CPU by all threads together."""
+        busy, sizes = np.zeros(1), (a.shape[0], c.shape[1], a.shape[1])
+        return self.call("bench_team", a, packed, c, *sizes, repeats, threads, busy), float(busy[0])
 
 
 def ort_matmul(b: np.ndarray, m: int, threads: int = 1) -> ort.InferenceSession:
@@ -79,7 +82,6 @@ class OrtCall:
     """Repeated runs of one MatMul session with bound buffers."""
 
     def __init__(self, b: np.ndarray, a: np.ndarray, threads: int = 1) -> None:
-        self.threads = threads
         self.session = ort_matmul(b, a.shape[0], threads)
         self.binding = self.session.io_binding()
         self.a = ort.OrtValue.ortvalue_from_numpy(a)
@@ -87,9 +89,11 @@ class OrtCall:
         self.binding.bind_ortvalue_input("a", self.a)
         self.binding.bind_ortvalue_output("c", self.c)
 
-    def seconds(self, repeats: int) -> float:
-        """Of this thread's own time when it works alone, of wall-clock time otherwise."""
-        clock = time.thread_time if self.threads == 1 else time.perf_counter
+    def wall(self, repeats: int) -> float:
+        return self.seconds(repeats, time.perf_counter)
+
+    def seconds(self, repeats: int, clock: Callable[[], float] = time.thread_time) -> float:
+        """By default of this thread's own time, which is all there is when it works alone."""
         start = clock()
         for _ in range(repeats):
             self.session.run_with_iobinding(self.binding)
@@ -115,26 +119,51 @@ def quiet(values) -> float:
     return ordered[int(0.9 * (len(ordered) - 1))]
 
 
-def compute_table(benches: list[Bench], rounds: int, threads: int) -> None:
-    """GFLOP/s, share of the FMA peak of the same rounds, speed relative to ORT (its call overhead taken off)."""
-    idle = OrtCall(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), threads)
-    print(
-        f"\n{threads} thread(s)  M,K,N       level  GFLOP/s  peak of peak  quiet  ORT GFLOP/s  of peak  quiet  vs ORT"
-    )
+def operands(m: int, k: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A, B, room for C, packed B."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    return aligned(a), b, aligned(np.empty((m, n), np.float32)), aligned(pack.pack(b))
+
+
+def threads_table(benches: list[Bench], rounds: int) -> None:
+    """Two threads: speed on the wall over one thread's, the same of ORT, and the CPU time of both over one thread's.
+
+    Work near 1 means that sharing costs nothing; the wall shows it only when two cores are free.
+    """
+    print("\n2 threads    M,K,N          level  speedup   best  ORT speedup   best   work")
     for m, k, n in SHAPES:
-        rng = np.random.default_rng(0)
-        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
-        a, c, packed = aligned(a), aligned(np.empty((m, n), np.float32)), aligned(pack.pack(b))
+        a, b, c, packed = operands(m, k, n)
+        repeats = max(8, int(1e9 / (2.0 * m * n * k)))
+        stock = [OrtCall(b, a, threads) for threads in (1, 2)]
+        for bench in benches:
+            samples = []
+            for _ in range(rounds):
+                alone = bench.team(a, packed, c, repeats, 1)
+                both = bench.team(a, packed, c, repeats, 2)
+                theirs = [call.wall(repeats) for call in stock]
+                samples.append((alone[0] / both[0], theirs[0] / theirs[1], both[1] / alone[1]))
+            ours, ort_speedup, work = ([s[i] for s in samples] for i in range(3))
+            speedups = f"{median(ours):8.2f} {max(ours):6.2f} {median(ort_speedup):12.2f} {max(ort_speedup):6.2f}"
+            print(f"{'':12}{f'{m},{k},{n}':14} {bench.level:>5} {speedups} {median(work):6.2f}", flush=True)
+
+
+def compute_table(benches: list[Bench], rounds: int) -> None:
+    """GFLOP/s, share of the FMA peak of the same rounds, speed relative to ORT (its call overhead taken off)."""
+    idle = OrtCall(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32))
+    print("\n1 thread     M,K,N       level  GFLOP/s  peak of peak  quiet  ORT GFLOP/s  of peak  quiet  vs ORT")
+    for m, k, n in SHAPES:
+        a, b, c, packed = operands(m, k, n)
         flops = 2.0 * m * n * k
         repeats = max(1, int(2e8 / flops))
-        reference = OrtCall(b, a, threads)
+        reference = OrtCall(b, a)
         rows: dict[str, list[tuple[float, float, float]]] = {bench.level: [] for bench in benches}
         for _ in range(rounds + 2):
             base = max(1e-9, reference.seconds(repeats) - idle.seconds(50))
             for bench in benches:
                 before = bench.peak()
-                ours = bench.one(a, packed, c, repeats) if threads == 1 else bench.team(a, packed, c, repeats, threads)
-                peak = max(before, bench.peak()) * threads
+                ours = bench.one(a, packed, c, repeats)
+                peak = max(before, bench.peak())
                 rows[bench.level].append((flops / ours, peak, flops / base))
         for level, samples in rows.items():
             print_row(f"{m},{k},{n}", level, samples[2:])
@@ -183,9 +212,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         benches = [Bench(level, options.cc, Path(folder)) for level in options.levels.split(",")]
         if options.only in (None, "compute"):
-            compute_table(benches, options.rounds, 1)
+            compute_table(benches, options.rounds)
         if options.only in (None, "threads"):
-            compute_table(benches, options.rounds, 2)
+            threads_table(benches, max(3, options.rounds // 3))
         if options.only in (None, "bandwidth"):
             bandwidth_table(benches, options.rounds)
 

@@ -5,6 +5,7 @@
 #include "smelt/gemm.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -78,6 +79,7 @@ typedef struct {
   smelt_gemm_tasks plan;
   atomic_int_fast64_t next, arrived;
   int64_t threads;
+  _Atomic double busy; /* CPU seconds spent in tasks, by all threads */
 } team;
 
 static void run_task(team *t, int64_t index) {
@@ -92,23 +94,28 @@ static void run_task(team *t, int64_t index) {
 static void *member(void *argument) {
   team *t = argument;
   const int64_t tasks = t->plan.row_tasks * t->plan.panel_tasks, tickets = tasks + t->threads;
+  double busy = 0;
   for (int64_t r = 0; r < t->repeats; ++r) {
+    const double start = cpu_now();
     for (;;) {
       const int64_t ticket = atomic_fetch_add(&t->next, 1) - r * tickets;
       if (ticket >= tasks)
         break;
       run_task(t, ticket);
     }
+    busy += cpu_now() - start;
     atomic_fetch_add(&t->arrived, 1);
     while (atomic_load(&t->arrived) < (r + 1) * t->threads)
-      ;
+      sched_yield();
   }
+  for (double seen = t->busy; !atomic_compare_exchange_weak(&t->busy, &seen, seen + busy);)
+    ;
   return 0;
 }
 
-/* Seconds of one product shared by `threads` threads by smelt_gemm_plan. */
+/* Seconds of one product shared by `threads` threads by smelt_gemm_plan; *busy is the CPU time that all of them put in. */
 EXPORT double bench_team(const float *A, const float *Bp, float *C, int64_t M, int64_t N, int64_t K, int64_t repeats,
-                         int64_t threads) {
+                         int64_t threads, double *busy) {
   team t = {.A = A, .Bp = Bp, .C = C, .M = M, .N = N, .K = K, .repeats = repeats, .threads = threads};
   t.plan = smelt_gemm_plan(M, N, K, threads, 0);
   pthread_t others[64];
@@ -118,5 +125,6 @@ EXPORT double bench_team(const float *A, const float *Bp, float *C, int64_t M, i
   member(&t);
   for (int64_t i = 1; i < threads; ++i)
     pthread_join(others[i], 0);
+  *busy = t.busy / (double)repeats;
   return (now() - start) / (double)repeats;
 }
