@@ -47,7 +47,11 @@
 #endif
 
 #if SMELT_ISA >= 128
+#ifdef __AVX__
 #include <immintrin.h>
+#else
+#include <smmintrin.h> /* what the baseline has, in a tenth of the time that all of them take */
+#endif
 #elif SMELT_ISA == 64
 #include <arm_neon.h>
 #endif
@@ -143,5 +147,23 @@ SMELT_FN v_i64 iota_i64(void) {
 SMELT_FN v_i32 iota_i32(void) { return (v_i32){SMELT_LANES(SMELT_LANE_NUMBER)}; }
 
 SMELT_FN v_b tail_mask(int64_t n) { return iota_i32() < bc_i32((int32_t)n); }
+
+/* True if any, if all lanes are set. */
+SMELT_FN int hor_b(v_b v) {
+#if SMELT_ISA == 512
+  return _mm512_movepi32_mask((__m512i)v) != 0;
+#elif SMELT_ISA == 256
+  return _mm256_movemask_ps((__m256)v) != 0;
+#elif SMELT_ISA == 128
+  return _mm_movemask_ps((__m128)v) != 0;
+#elif SMELT_ISA == 64
+  return vmaxvq_u32((uint32x4_t)v) != 0;
+#else
+  int32_t any = 0;
+  for (int i = 0; i < SMELT_L; i++) any |= v[i];
+  return any != 0;
+#endif
+}
+SMELT_FN int hand_b(v_b v) { return !hor_b(~v); }
 
 #endif
