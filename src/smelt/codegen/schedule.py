@@ -326,11 +326,11 @@ class _Planner:
     # special placements
 
     def _place_matmul(self, tensor: Tensor, definition: MatMul) -> None:
+        lhs = self._stored(definition.a)
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
         cluster = self._new(list(loops))
-        cluster.matmul = tensor
-        cluster.lhs = self._stored(definition.a)
+        cluster.matmul, cluster.lhs = tensor, lhs
         self._join(tensor, cluster, {v: of(v) for v in loops})
 
     def _stored(self, tensor: Tensor) -> Buffer:
