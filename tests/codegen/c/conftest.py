@@ -1,7 +1,7 @@
 """Builds a C harness of array functions per compiler and CPU level, and calls it with numpy arrays.
 
 Input: a source file of this folder that includes harness.h. Output: `Harness.call(name, a, b, ...)`.
-Invariant: a build for this machine is loaded with ctypes; one for another CPU runs under qemu-user, one process per call.
+Invariant: a build for this machine is loaded with ctypes; one for another CPU runs under qemu-user and answers by pipe.
 """
 
 import ctypes
@@ -20,7 +20,9 @@ import pytest
 
 HERE = Path(__file__).parent
 INCLUDE = HERE.parents[2] / "src" / "smelt" / "codegen" / "c" / "include"
-FLAGS = "-std=gnu11 -O2 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden -g0".split()
+FLAGS = ["-std=gnu11", "-O2", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+FLAGS += ["-fPIC", "-fvisibility=hidden", "-g0"]
+AARCH64_ROOT = Path("/usr/aarch64-linux-gnu")
 LEVEL_FEATURES = {"x86-64-v2": "sse4_2", "x86-64-v3": "avx2", "x86-64-v4": "avx512vl"}
 Array = np.ndarray[Any, Any]
 
@@ -54,6 +56,15 @@ class Harness:
         command = [*build.command(), *shape, str(HERE / source), "-o", str(self.binary), "-lm"]
         subprocess.run(command, check=True, env=environment, timeout=240)
         self.library = None if build.emulator else ctypes.CDLL(str(self.binary))
+        self.process = self._start() if build.emulator else None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [*self.build.emulator, str(self.binary)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.communicate(timeout=60)
 
     def call(self, name: str, a: Array, b: Array | None = None, *, out: Array, count: int | None = None) -> Array:
         """Runs `name` over `count` (default: the length of a) elements; gives back `out`, filled."""
@@ -68,9 +79,11 @@ class Harness:
 
     def _call_emulated(self, name: str, a: Array, b: Array, out: Array, n: int) -> Array:
         sizes = np.array([n, a.nbytes, b.nbytes, out.nbytes], np.int64)
-        request = name.encode().ljust(64, b"\0") + sizes.tobytes() + a.tobytes() + b.tobytes()
-        command = [*self.build.emulator, str(self.binary)]
-        answer = subprocess.run(command, input=request, stdout=subprocess.PIPE, check=True, timeout=240).stdout
+        assert self.process is not None and self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(name.encode().ljust(64, b"\0") + sizes.tobytes() + a.tobytes() + b.tobytes())
+        self.process.stdin.flush()
+        answer = self.process.stdout.read(out.nbytes)
+        assert len(answer) == out.nbytes, f"{name} ended the emulated program"
         return np.frombuffer(answer, out.dtype).copy()
 
 
@@ -100,14 +113,15 @@ def _builds() -> Iterator[Any]:
         marks = [] if (compiler, (march, size)) == usual else [pytest.mark.full]
         yield pytest.param(build, id=build.title, marks=marks)
     emulator = shutil.which("qemu-aarch64")
-    if zig and emulator and platform.machine() == "x86_64":
-        compiler = (*zig, "-target", "aarch64-linux-musl", "-static")
-        build = Build(compiler, "generic", 16, (emulator,))
+    if zig and emulator and AARCH64_ROOT.exists() and platform.machine() == "x86_64":
+        build = Build((*zig, "-target", "aarch64-linux-gnu"), "generic", 16, (emulator, "-L", str(AARCH64_ROOT)))
         yield pytest.param(build, id="zig-aarch64-16", marks=[pytest.mark.full])
 
 
 @pytest.fixture(scope="session", params=list(_builds()))
-def harness_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Harness]:
+def harness_of(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Harness]]:
     """Gives a function from a harness source to its compiled form; each source is compiled once per build."""
     folder = tmp_path_factory.mktemp("harness")
     made: dict[str, Harness] = {}
@@ -117,4 +131,6 @@ def harness_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             made[source] = Harness(request.param, source, folder)
         return made[source]
 
-    return build
+    yield build
+    for harness in made.values():
+        harness.close()

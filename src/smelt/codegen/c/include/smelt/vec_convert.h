@@ -190,29 +190,39 @@ SMELT_FN h_u64 half_f64_u64(h_f64 v) {
   h_f64 reduced = v - (h_f64)(large & (h_i64)splat_f64(0x1p63));
   return (h_u64)(half_f64_i64(reduced) ^ (large & INT64_MIN));
 }
-/* Beyond 2^53 the low 11 bits become one sticky bit, so that f64 is exact and f32 rounds once. */
-SMELT_FN h_i64 half_sticky(h_i64 v, h_i64 big) {
-  h_i64 sticky = (((v & 2047) + 2047) | v) & ~(int64_t)2047;
-  return (v & ~big) | (sticky & big);
-}
-SMELT_FN h_f64 half_i64_f64_for_f32(h_i64 v) {
-  h_f64 near = half_i64_f64(v);
-  return half_i64_f64(half_sticky(v, (h_i64)((near >= 0x1p53) | (near <= -0x1p53))));
-}
-SMELT_FN h_f64 half_u64_f64_for_f32(h_u64 v) {
-  return half_u64_f64((h_u64)half_sticky((h_i64)v, (h_i64)(v >= (uint64_t)1 << 53)));
-}
-
 SMELT_FN v_f64 cvt_i64_f64(v_i64 v) { return (v_f64){half_i64_f64(v.lo), half_i64_f64(v.hi)}; }
 SMELT_FN v_f64 cvt_u64_f64(v_u64 v) { return (v_f64){half_u64_f64(v.lo), half_u64_f64(v.hi)}; }
 SMELT_FN v_i64 cvt_f64_i64(v_f64 v) { return (v_i64){half_f64_i64(v.lo), half_f64_i64(v.hi)}; }
 SMELT_FN v_u64 cvt_f64_u64(v_f64 v) { return (v_u64){half_f64_u64(v.lo), half_f64_u64(v.hi)}; }
+#if SMELT_ISA == 512
+#define SMELT_JOIN(a, b) ((v_f32)_mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1))
 SMELT_FN v_f32 cvt_i64_f32(v_i64 v) {
-  return cvt_f64_f32((v_f64){half_i64_f64_for_f32(v.lo), half_i64_f64_for_f32(v.hi)});
+  return SMELT_JOIN(_mm512_cvtepi64_ps((__m512i)v.lo), _mm512_cvtepi64_ps((__m512i)v.hi));
 }
 SMELT_FN v_f32 cvt_u64_f32(v_u64 v) {
-  return cvt_f64_f32((v_f64){half_u64_f64_for_f32(v.lo), half_u64_f64_for_f32(v.hi)});
+  return SMELT_JOIN(_mm512_cvtepu64_ps((__m512i)v.lo), _mm512_cvtepu64_ps((__m512i)v.hi));
 }
+#undef SMELT_JOIN
+#else
+/* f64 is exact below 2^53. Beyond, the low 11 bits become one sticky bit first, so that f64 is exact and f32 rounds once. */
+SMELT_FN h_i64 half_sticky(h_i64 v, h_i64 large) {
+  h_i64 sticky = (((v & 2047) + 2047) | v) & ~(int64_t)2047;
+  return (v & ~large) | (sticky & large);
+}
+SMELT_FN h_i64 half_beyond_53_bits(h_f64 v) { return (h_i64)((v >= 0x1p53) | (v <= -0x1p53)); }
+#define SMELT_DEFINE(D)                                                            \
+  SMELT_FN v_f32 cvt_##D##_f32(v_##D v) {                                          \
+    v_f64 exact = cvt_##D##_f64(v);                                                \
+    h_i64 low = half_beyond_53_bits(exact.lo), high = half_beyond_53_bits(exact.hi); \
+    if (hor_b((v_i32)(low | high))) {                                              \
+      exact.lo = half_##D##_f64((h_##D)half_sticky((h_i64)v.lo, low));             \
+      exact.hi = half_##D##_f64((h_##D)half_sticky((h_i64)v.hi, high));            \
+    }                                                                              \
+    return cvt_f64_f32(exact);                                                     \
+  }
+SMELT_DEFINE(i64) SMELT_DEFINE(u64)
+#undef SMELT_DEFINE
+#endif
 SMELT_FN v_i64 cvt_f32_i64(v_f32 v) { return cvt_f64_i64(cvt_f32_f64(v)); }
 SMELT_FN v_u64 cvt_f32_u64(v_f32 v) { return cvt_f64_u64(cvt_f32_f64(v)); }
 SMELT_FN v_f32 cvt_i32_f32(v_i32 v) { return __builtin_convertvector(v, v_f32); }

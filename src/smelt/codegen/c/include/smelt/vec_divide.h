@@ -57,24 +57,6 @@ SMELT_UNSIGNED(u8) SMELT_UNSIGNED(u16) SMELT_UNSIGNED(u32) SMELT_UNSIGNED(u64)
 #undef SMELT_SIGNED
 #undef SMELT_UNSIGNED
 
-/* True if any, if all lanes are set. */
-SMELT_FN int hor_b(v_b v) {
-#if SMELT_ISA == 512
-  return _mm512_movepi32_mask((__m512i)v) != 0;
-#elif SMELT_ISA == 256
-  return _mm256_movemask_ps((__m256)v) != 0;
-#elif SMELT_ISA == 128
-  return _mm_movemask_ps((__m128)v) != 0;
-#elif SMELT_ISA == 64
-  return vmaxvq_u32((uint32x4_t)v) != 0;
-#else
-  int32_t any = 0;
-  for (int i = 0; i < SMELT_L; i++) any |= v[i];
-  return any != 0;
-#endif
-}
-SMELT_FN int hand_b(v_b v) { return !hor_b(~v); }
-
 /* Powers by squaring, wrapping. A negative exponent leaves 0, except for bases 1 and -1. */
 #define SMELT_SQUARING(D)                                                          \
   SMELT_FN v_##D power_by_squaring_##D(v_##D base, v_##D exponent) {               \
