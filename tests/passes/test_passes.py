@@ -223,6 +223,18 @@ def test_wrong_value_info_does_not_lead_to_a_wrong_answer() -> None:
     assert "Shape" in kinds(model)
 
 
+def test_declared_names_survive_where_derivation_makes_one_up_but_declared_sizes_do_not() -> None:
+    nodes = [op("NonZero", "x", "i"), op("Abs", "i", "j"), op("Neg", "j", "y")]
+    proto = build(nodes, ROW, [("y", INT64, [2, None])])
+    proto.graph.value_info.append(helper.make_tensor_value_info("i", INT64, [3, "hits"]))
+    proto.graph.value_info.append(helper.make_tensor_value_info("j", INT64, [2, 77]))
+    model = load_model(proto)
+    run_passes(model, only=["infer-shapes"])
+    first, second = (node.outputs[0].shape for node in list(model.graph)[:2])
+    assert first == ir.Shape([2, "hits"])
+    assert second is not None and second[0] == 2 and second[1] != 77
+
+
 def test_sequences_keep_their_type() -> None:
     nodes = [op("SequenceConstruct", "x x", "s"), op("Identity", "s", "t"), op("SequenceAt", "t i", "y")]
     model = optimized(build(nodes, ROW, OUT, {"i": np.array(1)}), {"x": x(2, 8)})

@@ -1,7 +1,8 @@
 """Types and shapes of intermediate values.
 
 Input: a model whose value_info may be absent or wrong. Output: shapes derived from the graph inputs; a declared shape
-survives only where nothing can be derived. Invariant: a shape declared for a graph input or output stays as it is.
+survives only where nothing can be derived, and a declared name where derivation only invents one. Invariant: a declared
+size never overrules a derived one; a shape declared for a graph input or output stays as it is.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class InferShapes:
         if inferred is not None:
             _merge(model, inferred)
         changes: Counter[str] = Counter()
+        inputs = {dim for value in model.graph.inputs for dim in value.shape or ()}
         for value, shape in declared.items():
-            if value.shape is None:
-                value.shape = shape
-            elif value.shape != shape:
+            value.shape = _settled(value.shape, shape, inputs)
+            if value.shape != shape:
                 changes["shape derived"] += 1
         return Outcome(changes)
 
@@ -82,3 +83,20 @@ def _merge(model: ir.Model, inferred: ir.Model) -> None:
                     value.type = found.type
                 if value.shape is None and found.shape is not None:
                     value.shape = found.shape
+
+
+def _settled(derived: ir.Shape | None, declared: ir.Shape | None, inputs: set[int | ir.SymbolicDim]) -> ir.Shape | None:
+    if derived is None or declared is None:
+        return declared if derived is None else derived
+    if derived.rank() != declared.rank():
+        return derived
+    return ir.Shape([_dim(*dims, inputs) for dims in zip(derived, declared, strict=True)])
+
+
+def _dim(
+    derived: int | ir.SymbolicDim, declared: int | ir.SymbolicDim, inputs: set[int | ir.SymbolicDim]
+) -> int | ir.SymbolicDim:
+    """Exporters know that two dimensions are equal where onnx can only make up a new name."""
+    if isinstance(derived, int) or derived in inputs or isinstance(declared, int):
+        return derived
+    return declared if declared.value else derived

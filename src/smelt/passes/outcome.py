@@ -24,7 +24,7 @@ class Outcome:
         return self.changes.total() > 0
 
     def __str__(self) -> str:
-        return ", ".join(f"{what} x{count}" for what, count in sorted(self.changes.items())) or "nothing"
+        return ", ".join(f"{what} x{count}" for what, count in sorted(self.changes.items()) if count) or "nothing"
 
 
 class Pass(Protocol):
