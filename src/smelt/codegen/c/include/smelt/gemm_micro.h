@@ -62,7 +62,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
   SMELT_COLS_8(F, I) F(I, 8) F(I, 9) F(I, 10) F(I, 11) F(I, 12) F(I, 13) F(I, 14) F(I, 15)
 
 #define SMELT_ZERO_1(I, J) smelt_gemm_v c##I##_##J = {0};
-/* On x86 the instruction is spelled out: left to itself, gcc picks forms that overwrite a factor, and spills accumulators. */
+/* Spelled out on x86: left to itself, gcc picks forms that overwrite a factor, and spills accumulators. */
 #if (SMELT_VL == 64 && defined(__AVX512F__)) || (SMELT_VL == 32 && defined(__FMA__))
 #define SMELT_FMA_1(I, J) __asm__("vfmadd231ps %1, %2, %0" : "+v"(c##I##_##J) : "v"(a), "v"(b##J));
 #else
@@ -90,6 +90,11 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_B_STEP(U, J)                                                                                             \
   if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
     p##J += (U) * SMELT_GEMM_PANEL;
+/* A low tile waits for memory: it asks for each panel SMELT_GEMM_AHEAD steps early. */
+#define SMELT_GEMM_AHEAD 24
+#define SMELT_B_AHEAD(U, J)                                                                                            \
+  if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
+    __builtin_prefetch(SMELT_B_OF_##J + ((U) + SMELT_GEMM_AHEAD) * SMELT_GEMM_PANEL);
 #if SMELT_GEMM_LANES == 16
 #define SMELT_B_OF_0 p0
 #define SMELT_B_OF_1 p1
@@ -148,7 +153,8 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
       SMELT_STEP(R, W, 1)                                                                                              \
       SMELT_STEP(R, W, 2)                                                                                              \
       SMELT_STEP(R, W, 3)                                                                                              \
-      __builtin_prefetch(next, 0, 2);                                                                                  \
+      if (R > SMELT_GEMM_LOW_ROWS)                                                                                     \
+        __builtin_prefetch(next, 0, 2);                                                                                \
       next += 16;                                                                                                      \
       SMELT_BASES_##R(SMELT_BASE_STEP4)                                                                                \
       SMELT_COLS_##W(SMELT_B_STEP, 4)                                                                                  \
@@ -173,28 +179,33 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_STEP(R, W, U)                                                                                            \
   {                                                                                                                    \
     __asm__ volatile("" : "+r"(lda_bytes)::"memory");                                                                  \
+    if (R <= SMELT_GEMM_LOW_ROWS) {                                                                                    \
+      SMELT_COLS_##W(SMELT_B_AHEAD, U)                                                                                 \
+    }                                                                                                                  \
     SMELT_COLS_##W(SMELT_B_LOAD, U)                                                                                    \
     SMELT_ROWS_##R(SMELT_ROW_FMA_##W, U)                                                                               \
   }
 
+/* x - 0 is x, the sign of zero and NaN included, so nothing is computed. */
+#define SMELT_SPLAT(X) ((X) - (smelt_gemm_v){0})
 #define SMELT_ROW_ZERO_1(I, B, O, U) SMELT_COLS_1(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_1(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_1(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_1(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_1(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_1(I, B, O, U) SMELT_COLS_1(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_1(I, B, O, U) SMELT_COLS_1(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_2(I, B, O, U) SMELT_COLS_2(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_2(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_2(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_2(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_2(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_2(I, B, O, U) SMELT_COLS_2(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_2(I, B, O, U) SMELT_COLS_2(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_4(I, B, O, U) SMELT_COLS_4(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_4(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_4(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_4(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_4(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_4(I, B, O, U) SMELT_COLS_4(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_4(I, B, O, U) SMELT_COLS_4(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_8(I, B, O, U) SMELT_COLS_8(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_8(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_8(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_8(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_8(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_8(I, B, O, U) SMELT_COLS_8(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_8(I, B, O, U) SMELT_COLS_8(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_16(I, B, O, U) SMELT_COLS_16(SMELT_ZERO_1, I)
-#define SMELT_ROW_FMA_16(I, B, O, U) { const smelt_gemm_v a = SMELT_ROW_ELEMENT(B, O, U) - (smelt_gemm_v){0}; SMELT_COLS_16(SMELT_FMA_1, I) }
+#define SMELT_ROW_FMA_16(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_16(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_16(I, B, O, U) SMELT_COLS_16(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_16(I, B, O, U) SMELT_COLS_16(SMELT_ADD_1, I) crow += ldc;
 
@@ -226,6 +237,8 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 #ifndef SMELT_GEMM_NARROW_MR
 #define SMELT_GEMM_NARROW_MR SMELT_GEMM_MR
 #endif
+/* Rows up to which a tile is low: as a rule it has its panels to itself. */
+#define SMELT_GEMM_LOW_ROWS 3
 /* Panels of a main tile; a tile narrower than a panel is run several times. */
 #define SMELT_GEMM_NP (SMELT_GEMM_NV >= SMELT_GEMM_VPP ? SMELT_GEMM_NV / SMELT_GEMM_VPP : 1)
 
