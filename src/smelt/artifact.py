@@ -1,41 +1,223 @@
-"""Model + library -> Artifact: the folder that a deployment needs."""
+"""Model + library -> Artifact: the folder that a deployment needs.
+
+Input: the rewritten model, its library and what is known about both. Output: a folder with model.onnx, model.data where
+tensors are large, the library and manifest.json. Invariant: the folder is complete or as it was before; only an artifact
+or an empty folder is replaced; the same input gives the same bytes, whatever the umask, the clock or the place.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import onnx_ir as ir
 
+from smelt.base.errors import ArtifactError, SmeltError
 from smelt.base.version import __version__
+from smelt.check import Findings
 from smelt.codegen import Generated
 from smelt.ir.records import Artifact, Library, Plan
+from smelt.ir.save import save_model
+from smelt.runtime import read_manifest
+
+FORMAT: Final = 1
+MIN_ORT: Final = "1.17"
+MODEL: Final = "model.onnx"
+DATA: Final = "model.data"
+MANIFEST: Final = "manifest.json"
+_UNRECORDED: Final = frozenset(("dump", "feeds"))
+_CHUNK_BYTES: Final = 1 << 20
+
+
+def check_replaceable(directory: Path) -> None:
+    """Refuse a place that holds anything but an earlier artifact."""
+    if not directory.exists() and not directory.is_symlink():
+        return
+    if directory.is_dir() and not directory.is_symlink() and (_is_artifact(directory) or not any(directory.iterdir())):
+        return
+    raise ArtifactError("SM-ARTIFACT-004", f"{directory} exists and is no artifact, so it is not replaced")
+
+
+def _is_artifact(directory: Path) -> bool:
+    try:
+        manifest = read_manifest(directory)
+    except SmeltError:
+        return False
+    return isinstance(manifest.get("format"), int) and "smelt" in manifest
 
 
 def save_artifact(
     model: ir.Model, directory: Path, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
-    findings: Any,
+    findings: Findings | None,
 ) -> Artifact:  # fmt: skip
-    """Write everything beside the target, then move it into place."""
+    """Write everything beside the target, then move it into place. `options` is a dataclass of plain values."""
     directory = directory.absolute()
+    check_replaceable(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    work = Path(tempfile.mkdtemp(prefix=f".{directory.name[:100]}.", dir=directory.parent))
     try:
-        manifest: dict[str, Any] = {"format": 1, "smelt": __version__, "library": None}
+        staged = work / "new"
+        staged.mkdir()
+        save_model(model, staged / MODEL, data_name=DATA)
         if library is not None and generated is not None:
-            shutil.copy(library.path, work / library.path.name)
-            manifest["library"] = {"file": library.path.name, "sha256": library.sha256, "domain": generated.source.domain}
-        ir.save(model, work / "model.onnx", external_data="model.data")
-        (work / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        os.chmod(work, 0o755)
-        if directory.exists():
-            shutil.rmtree(directory)
-        work.rename(directory)
-    except BaseException:
+            shutil.copyfile(library.path, staged / library.path.name)
+        manifest = _manifest(model, staged, generated, library, plan, options, findings)
+        write_json(staged / MANIFEST, manifest)
+        publish(staged, directory, work)
+    finally:
         shutil.rmtree(work, ignore_errors=True)
-        raise
     return Artifact(directory, manifest)
+
+
+def replace_library(artifact: Path, library: Library, directory: Path) -> Artifact:
+    """A copy of an artifact with another library for the same custom ops."""
+    directory = directory.absolute()
+    check_replaceable(directory)
+    manifest = read_manifest(artifact)
+    old = manifest.get("library")
+    if not isinstance(old, dict):
+        raise ArtifactError("SM-ARTIFACT-001", f"{artifact} has no library that could be replaced")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{directory.name[:100]}.", dir=directory.parent))
+    try:
+        staged = work / "new"
+        shutil.copytree(artifact, staged, ignore=shutil.ignore_patterns(str(old.get("file"))))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        shutil.copyfile(library.path, staged / library.path.name)
+        manifest["library"] = {**old, "file": library.path.name, "sha256": library.sha256}
+        write_json(staged / MANIFEST, manifest)
+        publish(staged, directory, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Artifact(directory, manifest)
+
+
+def publish(staged: Path, directory: Path, work: Path) -> None:
+    """Move a finished folder to its place. An old artifact there is moved aside first, and back if that fails."""
+    for path in staged.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    staged.chmod(0o755)
+    old = work / "old"
+    if directory.exists():
+        directory.rename(old)
+    try:
+        staged.rename(directory)
+    except OSError:
+        if old.exists():
+            old.rename(directory)
+        raise
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, sort_keys=True, default=str) + "\n", encoding="utf-8")
+
+
+# What the manifest says
+
+
+def _manifest(
+    model: ir.Model, staged: Path, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
+    findings: Findings | None,
+) -> dict[str, Any]:  # fmt: skip
+    taken = sum(len(region.nodes) for region in plan.regions)
+    return {
+        "format": FORMAT,
+        "smelt": __version__,
+        "made_with": {name: _version(name) for name in ("onnx", "onnx_ir", "onnxruntime")},
+        "min_ort": MIN_ORT,
+        "model": {"file": MODEL, "sha256": _sha256(staged / MODEL), "ir_version": _ir_version(staged / MODEL)},
+        "data": {"file": DATA, "sha256": _sha256(staged / DATA)} if (staged / DATA).exists() else None,
+        "inputs": [_interface(v) for v in model.graph.inputs if v.name not in model.graph.initializers],
+        "outputs": [_interface(v) for v in model.graph.outputs],
+        "library": _library(generated, library),
+        "nodes": {"in_kernels": taken, "all": taken + len(plan.left)},
+        "regions": _regions(generated),
+        "left": _left(plan),
+        "verified": _verified(findings),
+        "options": _options(options),
+    }
+
+
+def _library(generated: Generated | None, library: Library | None) -> dict[str, Any] | None:
+    if generated is None or library is None:
+        return None
+    return {
+        "file": library.path.name,
+        "sha256": library.sha256,
+        "domain": generated.source.domain,
+        "targets": list(library.targets),
+        "compiler": library.compiler,
+    }
+
+
+def _regions(generated: Generated | None) -> list[dict[str, Any]]:
+    if generated is None:
+        return []
+    entries = {entry.name: entry for entry in generated.source.entries}
+    return [
+        {
+            "index": region.index,
+            "entry": name,
+            "nodes": len(region.nodes),
+            "kernels": [{"name": k.name, "kind": k.kind, "summary": k.summary} for k in entries[name].kernels],
+        }
+        for region, name in zip(generated.regions, generated.entry_of, strict=True)
+    ]
+
+
+def _left(plan: Plan) -> list[dict[str, Any]]:
+    counted = Counter((left.reason, left.node.op_type) for left in plan.left)
+    ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    return [{"reason": reason, "op_type": op, "count": count} for (reason, op), count in ordered]
+
+
+def _verified(findings: Findings | None) -> dict[str, Any] | None:
+    """Errors with one digit: more would differ from machine to machine. Times are not part of an artifact."""
+    if findings is None or not findings.verdicts:
+        return None
+    errors = [v.error for v in findings.verdicts if v.error is not None and not v.rejected and v.region is not None]
+    whole = next((v.error for v in findings.verdicts if v.region is None), None)
+    return {
+        "regions": len(errors),
+        "largest_error": None if not errors else f"{max(errors):.0e}",
+        "model_error": None if whole is None else f"{whole:.0e}",
+        "rejected": [{"region": index, "reason": reason} for index, reason in sorted(findings.rejected.items())],
+        "tuned": any(v.time_us is not None for v in findings.verdicts),
+    }
+
+
+def _options(options: Any) -> dict[str, Any]:
+    chosen = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _UNRECORDED}
+    return {name: dict(v) if isinstance(v, Mapping) else v for name, v in chosen.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _interface(value: ir.Value) -> dict[str, Any]:
+    shape = value.shape
+    dims = None if shape is None else [d if isinstance(d, int) else d.value for d in shape]
+    return {"name": value.name, "type": None if value.dtype is None else value.dtype.name.lower(), "dims": dims}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _ir_version(path: Path) -> int:
+    return ir.load(path).ir_version

@@ -8,22 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What to examine: correctness, speed, or both; with how many threads; on which inputs (generated when None)."""
+    """What to examine: correctness, speed, or both; with how many threads; on which inputs (generated when None).
+
+    `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
+    """
 
     verify: bool = True
     tune: bool = False
     threads: int = 0
     feeds: Mapping[str, Any] | None = None
+    keep_calls: Path | None = None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One region (or, with region None, the whole model). Errors are relative to |reference| + rms(reference)."""
+    """One region (or, with region None, the whole model). Errors are relative to |reference| + rms(reference).
+
+    `levels` are the CPU levels that ran; `note` says what was unusual, such as a missing reference. `ratio` is the 95%
+    interval of stock time over our time, for the whole model.
+    """
 
     region: int | None
     error: float | None = None
@@ -32,6 +41,9 @@ class Verdict:
     time_us: float | None = None
     stock_time_us: float | None = None
     rejected: str = ""
+    levels: tuple[str, ...] = ()
+    note: str = ""
+    ratio: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,4 +55,5 @@ class Findings:
     def merge(self, later: Findings) -> Findings:
         """Earlier rejections stay; verdicts of a region are those of its last examination."""
         kept = {v.region: v for v in (*self.verdicts, *later.verdicts)}
-        return Findings(tuple(kept.values()), {**self.rejected, **later.rejected}, (*self.notes, *later.notes))
+        notes = dict.fromkeys((*self.notes, *later.notes))
+        return Findings(tuple(kept.values()), {**self.rejected, **later.rejected}, tuple(notes))
