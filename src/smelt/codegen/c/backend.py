@@ -21,6 +21,7 @@ from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
 from .region import Packed, RegionCode, write_region
+from .structure import structure
 
 INCLUDE = Path(__file__).parent / "include"
 UNIT_LINES = 1200
@@ -64,9 +65,13 @@ class CBackend:
         codes: list[RegionCode] = []
         kept: list[Region] = []
         left: list[Left] = []
+        twins: dict[str, tuple[RegionCode, tuple[ir.Value, ...]]] = {}
         for region in regions:
+            key, border = structure(region, self.facts)
             try:
-                codes.append(write_region(region, self.facts, self.carriers))
+                if key not in twins:
+                    twins[key] = write_region(region, self.facts, self.carriers), border
+                codes.append(_transplant(*twins[key], border, region))
                 kept.append(region)
             except Refusal as refusal:
                 left += [Left(node, str(refusal)) for node in region.nodes]
@@ -79,10 +84,23 @@ class CBackend:
         return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left))
 
 
+def _transplant(
+    code: RegionCode, border: Sequence[ir.Value], new_border: Sequence[ir.Value], region: Region
+) -> RegionCode:
+    """The code of a region for its twin: the same text over other values."""
+    moved = dict(zip(border, new_border, strict=True))
+    inputs = tuple(
+        Packed(moved[v.source], v.transposed) if isinstance(v, Packed) else moved.get(v, v) for v in code.inputs
+    )
+    return replace(code, inputs=inputs, outputs=region.outputs)
+
+
 def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target]) -> Source:
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
     units = _kernel_units(distinct, names)
+    if any(k.matmul is not None for c in distinct for k in c.kernels):
+        units.append(Unit("gemm", "#include <smelt/gemm_unit.h>\n"))
     digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"
     glue = Unit("glue", _glue(entries, domain, targets), per_level=False)
@@ -126,7 +144,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Un
 
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
-    extra = "#include <smelt/loop_gemm.h>\n" if "smelt_gemm_f32(" in body else ""
+    extra = "#include <smelt/loop_gemm.h>\n" if "SMELT_PRODUCT(" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
     return f"{_HEADERS}{extra}\n{body}"
 

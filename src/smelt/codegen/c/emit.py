@@ -684,7 +684,7 @@ class _Writer:
             f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
             f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns}), ld = (p1 - p0) * 16;",
             "float *block = (float *)(t->rows + task * ((t->step * width * 16 * 4 + 63) & ~(int64_t)63));",
-            f"smelt_gemm_f32({a} + first * ({depth}), {depth}, {b}, {depth}, block, ld, count, p0, p1, p1 * 16, NULL);",
+            f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {b}, {depth}, block, ld, count, p0, p1, p1 * 16);",
             "int64_t u = first;",
             "const int64_t stop = first + count;",
         ]

@@ -1,29 +1,41 @@
 /* How a matrix product with an epilogue is cut into tasks.
  *
- * Input:     smelt_task, the product's sizes. Output: smelt_launch_gemm().
+ * Input:     smelt_task, the product's sizes. Output: smelt_launch_gemm(), and the product itself as declared here.
  * Invariant: a task owns a block of rows and a range of panels: t->step rows, t->row_bytes panels, t->units row blocks;
- *            its block of the product lies in its own slot of t->rows.
+ *            its block of the product lies in its own slot of t->rows. The product is compiled apart, once per level
+ *            (gemm_unit.h), so that no kernel unit pays for its micro-kernels.
  */
 #ifndef SMELT_LOOP_GEMM_H
 #define SMELT_LOOP_GEMM_H
 
-#include <smelt/gemm.h>
 #include <smelt/loop.h>
+
+#define SMELT_PRODUCT SMELT_NAME(smelt_product)
+#define SMELT_PRODUCT_SPLIT SMELT_NAME(smelt_product_split)
+
+typedef struct {
+  int64_t rows, panels, row_tasks, panel_tasks;
+} smelt_split;
+
+/* Rows 0..m-1 of the columns of panels p0..p1-1; see smelt_gemm_f32 in gemm.h. */
+void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+                   int64_t p0, int64_t p1, int64_t n_valid);
+smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows);
 
 static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t rows,
                                                                int64_t columns, int64_t depth, int whole_rows) {
   if (rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  const smelt_gemm_tasks plan = smelt_gemm_plan(rows, columns, depth, 0, whole_rows);
-  const int64_t slot = (plan.rows * plan.panels * SMELT_GEMM_PANEL * 4 + 63) & ~(int64_t)63;
-  const int64_t tasks = plan.row_tasks * plan.panel_tasks;
+  const smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
+  const int64_t slot = (split.rows * split.panels * 64 + 63) & ~(int64_t)63;
+  const int64_t tasks = split.row_tasks * split.panel_tasks;
   int bad = 0;
   const int64_t bytes = smelt_size_mul(slot, tasks, &bad);
   task->rows = bad ? NULL : (char *)env->scratch(env, bytes);
   if (!task->rows) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
-  task->units = plan.row_tasks;
-  task->step = plan.rows;
-  task->row_bytes = plan.panels;
+  task->units = split.row_tasks;
+  task->step = split.rows;
+  task->row_bytes = split.panels;
   if (tasks == 1) body(task, 0);
   else env->parallel(env, tasks, body, task);
   return env->code;

@@ -1,0 +1,22 @@
+/* The matrix product as a unit of its own: the functions that loop_gemm.h declares.
+ *
+ * Input:     gemm.h. Output: SMELT_PRODUCT and SMELT_PRODUCT_SPLIT of the level it is compiled for.
+ * Invariant: its text never depends on a model, so its object is compiled once and found in the cache ever after.
+ */
+#ifndef SMELT_GEMM_UNIT_H
+#define SMELT_GEMM_UNIT_H
+
+#include <smelt/gemm.h>
+#include <smelt/loop_gemm.h>
+
+void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+                   int64_t p0, int64_t p1, int64_t n_valid) {
+  smelt_gemm_f32(a, lda, panels, depth, c, ldc, m, p0, p1, n_valid, NULL);
+}
+
+smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows) {
+  const smelt_gemm_tasks plan = smelt_gemm_plan(rows, columns, depth, 0, whole_rows);
+  return (smelt_split){plan.rows, plan.panels, plan.row_tasks, plan.panel_tasks};
+}
+
+#endif
