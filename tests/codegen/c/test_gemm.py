@@ -252,6 +252,17 @@ def test_every_compiler_gives_the_same_bits(tmp_path: Path) -> None:
     assert all(np.array_equal(results[0], other) for other in results[1:])
 
 
+@pytest.mark.parametrize(
+    "target", ["aarch64-linux-gnu -DSMELT_VL=16", "x86_64-linux-gnu -march=x86_64_v3 -DSMELT_VL=32"]
+)
+def test_cross_builds_need_no_libc_headers(target: str, tmp_path: Path) -> None:
+    if not importlib.util.find_spec("ziglang"):
+        pytest.skip("needs the ziglang wheel")
+    zig = [sys.executable, "-m", "ziglang", "cc", "-nostdlib", "-shared", "-target", *target.split()]
+    source = [f"-I{INCLUDE}", str(HERE / "gemm_probe.c"), "-o", str(tmp_path / "probe.so")]
+    subprocess.run([*zig, *FLAGS, *source], check=True)
+
+
 @pytest.mark.full
 def test_aarch64_build_is_right_under_emulation(tmp_path: Path) -> None:
     if not shutil.which("qemu-aarch64") or not importlib.util.find_spec("ziglang"):

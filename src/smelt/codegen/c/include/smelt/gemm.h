@@ -150,7 +150,7 @@ static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64
     return;
   if (K <= 0) {
     for (int64_t i = 0; i < m; ++i)
-      memset(C + i * ldc, 0, (size_t)cols * sizeof(float));
+      __builtin_memset(C + i * ldc, 0, (size_t)cols * sizeof(float));
     return;
   }
   const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, SMELT_GEMM_MC);

@@ -7,7 +7,6 @@
 #define SMELT_GEMM_PACK_H
 
 #include <stdint.h>
-#include <string.h>
 
 #define SMELT_GEMM_INLINE static inline __attribute__((always_inline, unused))
 
@@ -45,7 +44,7 @@ static __attribute__((unused)) void smelt_gemm_pack_a(const float *A, int64_t ro
                                                       int64_t k, float *block, int64_t ld) {
   if (col_stride == 1) {
     for (int64_t i = 0; i < m; ++i)
-      memcpy(block + i * ld, A + i * row_stride, (size_t)k * sizeof(float));
+      __builtin_memcpy(block + i * ld, A + i * row_stride, (size_t)k * sizeof(float));
   } else if (row_stride == 1) {
     smelt_gemm_transpose(A, col_stride, k, m, block, ld);
   } else {
@@ -59,10 +58,10 @@ static __attribute__((unused)) void smelt_gemm_pack_a(const float *A, int64_t ro
 static __attribute__((unused)) void smelt_gemm_pack_panel(const float *B, int64_t k_stride, int64_t n_stride, int64_t K,
                                                           int64_t cols, float *panel) {
   if (cols < 16)
-    memset(panel, 0, (size_t)K * 16 * sizeof(float));
+    __builtin_memset(panel, 0, (size_t)K * 16 * sizeof(float));
   if (n_stride == 1 && cols == 16) {
     for (int64_t k = 0; k < K; ++k)
-      memcpy(panel + k * 16, B + k * k_stride, 16 * sizeof(float));
+      __builtin_memcpy(panel + k * 16, B + k * k_stride, 16 * sizeof(float));
   } else if (k_stride == 1) {
     smelt_gemm_transpose(B, n_stride, cols, K, panel, 16);
   } else {
