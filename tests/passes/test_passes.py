@@ -203,6 +203,21 @@ def test_shape_arithmetic_becomes_a_constant_target() -> None:
     assert target.const_value.numpy().tolist() == [0, 0, 2, 4]
 
 
+def test_targets_that_keep_zeros_become_copies_unless_a_zero_is_meant() -> None:
+    proto = reshape_to_heads()
+    reshape = next(node for node in proto.graph.node if node.op_type == "Reshape")
+    reshape.attribute.append(helper.make_attribute("allowzero", 1))
+    model = optimized(proto, *({"x": x(*shape, 8)} for shape in ((2, 3), (1, 1), (0, 3), (2, 0))))
+    assert kinds(model) == ["Reshape", "Transpose"]
+    nodes = [
+        op("Shape", "x", "s"), op("Gather", "s one", "t"), op("Concat", "t none", "shape", axis=0),
+        op("Reshape", "x shape", "y", allowzero=1),
+    ]  # fmt: skip
+    spec: list[Spec] = [("x", FLOAT, ["b", "t"])]
+    meant = build(nodes, spec, [("y", FLOAT, ["t", 0])], {"one": np.array([1]), "none": np.array([0])})
+    assert "Concat" in kinds(optimized(meant, {"x": x(0, 3)}))
+
+
 def test_minus_one_is_not_used_beside_a_dimension_that_may_be_zero() -> None:
     nodes = [
         op("Shape", "x", "s"), op("Gather", "s two", "c"), op("Concat", "first c", "shape", axis=0),

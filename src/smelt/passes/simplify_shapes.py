@@ -199,11 +199,13 @@ def _fix_target(node: ir.Node, known: dict[ir.Value, Elements], names: Names) ->
     elements = _elements(target, known)
     if data is None or target is None or elements is None or tensor_of(target) is not None or node.graph is None:
         return 0
-    if int_attribute(node, "allowzero", 0):
-        return 0
-    sizes = _target(elements, data)
+    keeps_zeros = int_attribute(node, "allowzero", 0) != 0
+    sizes = _target(elements, data) if not (keeps_zeros and 0 in elements) else None
     if sizes is None:
         return 0
+    if keeps_zeros:
+        # No size is written as 0 any more except to copy a dimension, which is right when that is 0 as well.
+        del node.attributes["allowzero"]
     node.replace_input_with(1, add_constant(node.graph, np.array(sizes, np.int64), names))
     return 1
 
