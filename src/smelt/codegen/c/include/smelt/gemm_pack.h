@@ -6,6 +6,7 @@
 #ifndef SMELT_GEMM_PACK_H
 #define SMELT_GEMM_PACK_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define SMELT_GEMM_INLINE static inline __attribute__((always_inline, unused))
