@@ -22,6 +22,7 @@ from smelt.base.config import Config
 from smelt.base.progress import open_progress
 
 STATUSES = ("pass", "mismatch", "error", "crashed", "hanged")
+SAVE_EVERY = 50
 MODES = ("stock", "default", "force")
 BARS = {"float32": 0.95, "whole": 0.85}
 TITLES = {"float32": "float32 cases of the families", "whole": "integer and bool cases of the families"}
@@ -34,8 +35,7 @@ def main() -> int:
     names = [case.name for case in load_cases() if re.search(arguments.only, case.name)]
     for mode in arguments.modes:
         _run_mode(mode, names, results.setdefault(mode, {}), arguments, results)
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(results, indent=1, sort_keys=True))
+    _save(results, arguments.json)
     print(report(results, names))
     return 0 if not failures(results, names) else 1
 
@@ -66,9 +66,16 @@ def _run_mode(mode: str, names: list[str], found: dict[str, Any], arguments: arg
     requests = [{"name": name, "mode": mode, "levels": levels} for name in names]
     with open_progress(Config.from_env()) as progress:
         step = progress.task(f"{mode:8}", len(requests))
-        for request, answer in run_all(requests, arguments.workers, arguments.timeout):
+        for number, (request, answer) in enumerate(run_all(requests, arguments.workers, arguments.timeout)):
             found[request["name"]] = answer
             step(request["name"])
+            if number % SAVE_EVERY == 0:
+                _save(all_found, arguments.json)
+
+
+def _save(results: Results, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, sort_keys=True))
 
 
 def failures(results: Results, names: list[str]) -> list[tuple[str, str]]:
