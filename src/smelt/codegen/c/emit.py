@@ -280,12 +280,34 @@ class _Writer:
         args = [self._name_of(a) or "?" for a in kind.args]
         if kind.name == "cvt":
             return f"cvt_{kind.args[0].dtype}_{node.dtype}({args[0]})"
-        divisor = kind.args[-1].kind
-        if kind.name == "div" and node.dtype in E.FLOATS and isinstance(divisor, E.Const) and 1e-30 < abs(divisor.value) < 1e30:
-            return f"mul_{node.dtype}({args[0]}, bc_{node.dtype}({constant(1.0 / divisor.value, node.dtype)}))"
+        if kind.name == "div" and node.dtype in E.FLOATS:
+            inverse = self._inverse(kind.args[1])
+            if inverse is not None:
+                return f"mul_{node.dtype}({args[0]}, {inverse})"
         suffix = node.dtype if kind.name == "sel" else kind.args[0].dtype
         name = _BOOL_NAMES.get(kind.name, kind.name) if suffix == "b" else kind.name
         return f"{name}_{suffix}({', '.join(args)})"
+
+    def _inverse(self, divisor: Expr) -> str | None:
+        """A factor to multiply by instead of dividing, where that is within one rounding for every dividend: an
+        ordinary constant, or a softmax's sum, which lies between 1 and the row's length."""
+        kind = divisor.kind
+        if isinstance(kind, E.Const) and 1e-30 < abs(kind.value) < 1e30:
+            return f"bc_{divisor.dtype}({constant(1.0 / kind.value, divisor.dtype)})"
+        if isinstance(kind, E.Ref) and self._is_softmax_sum(kind.tensor) and not self._varying(divisor):
+            return self._value(E.op("recip", divisor))
+        return None
+
+    def _is_softmax_sum(self, tensor: Tensor) -> bool:
+        by_tensor = {r.tensor: r for r in self.nest.reductions}
+        found = by_tensor.get(tensor)
+        if found is None or found.kind != "sum" or not isinstance(found.value.kind, E.Op) or found.value.kind.name != "exp":
+            return False
+        power = found.value.kind.args[0].kind
+        if not isinstance(power, E.Op) or power.name != "sub" or not isinstance(power.args[1].kind, E.Ref):
+            return False
+        top = by_tensor.get(power.args[1].kind.tensor)
+        return top is not None and top.kind == "max" and top.value is power.args[0]
 
     def _accumulator(self, kind: E.Ref) -> str:
         assert kind.tensor is self.nest.matmul
