@@ -375,7 +375,9 @@ def _in_range(value: Ix, by: Ix) -> bool:
 
 
 def _nested(value: Ix, by: Ix) -> tuple[Ix, Ix] | None:
-    """(x mod (a*by)) mod by = x mod by;  (x floordiv a) floordiv b = x floordiv (a*b)."""
+    """(x floordiv a + k) floordiv b = (x + k*a) floordiv (a*b)."""
+    if len(value.terms) == 2 and not value.terms[0][0]:
+        return _nested_plus(value, by)
     if len(value.terms) != 1 or value.terms[0][1] != 1 or len(value.terms[0][0]) != 1:
         return None
     atom = value.terms[0][0][0]
@@ -383,6 +385,18 @@ def _nested(value: Ix, by: Ix) -> tuple[Ix, Ix] | None:
         x, size = atom.args
         return fn("floordiv", x, size * by), fn("mod", value, by)
     return None
+
+
+def _nested_plus(value: Ix, by: Ix) -> tuple[Ix, Ix] | None:
+    """With a constant k, and constant divisors, for which it holds whatever the sign of x."""
+    (_, k), (monomial, scale) = value.terms
+    if scale != 1 or len(monomial) != 1 or by.const is None or by.const < 1:
+        return None
+    atom = monomial[0]
+    if not isinstance(atom, Fn) or atom.op != "floordiv" or (atom.args[1].const or 0) < 1:
+        return None
+    x, size = atom.args
+    return (x + size * k) // (size * by), fn("mod", value, by)
 
 
 def _term_div(m: Monomial, c: int, by: tuple[Monomial, int]) -> tuple[Monomial, int] | None:

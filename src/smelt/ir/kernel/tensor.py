@@ -14,7 +14,7 @@ from typing import Union, overload
 
 from . import expr as E
 from .expr import Expr
-from .index import agree, Fn, Ix, IxLike, Sym, Val, Var, exact_div, fn, ix, of, product
+from .index import Fn, Ix, IxLike, Refusal, Sym, Val, Var, agree, exact_div, fn, ix, of, product
 
 Index = tuple[Ix, ...]
 SIZE_TEXT_LIMIT = 3000
