@@ -13,7 +13,7 @@ import onnx_ir as ir
 import onnxruntime
 from onnx import helper
 
-from smelt.ir.kernel import Ix, Sym
+from smelt.ir.kernel import Ix, Sym, of
 from smelt.ir.kernel.index import evaluate
 from smelt.ops import Facts, analyze
 
@@ -40,12 +40,12 @@ def observe(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
 def symbol_values(facts: Facts, seen: Arrays, inputs: Sequence[ir.Value]) -> dict[str, int]:
     """Values of symbols: named sizes from the inputs, the others from the value that they are named after."""
     table: dict[str, int] = {}
-    for value in inputs:
-        if value not in facts.by_value:
+    for value in (*inputs, *facts.by_value):
+        if value not in facts.by_value or str(value.name) not in seen:
             continue
         for size, actual in zip(facts.by_value[value].shape, seen[str(value.name)].shape, strict=True):
-            for symbol in size.syms:
-                table[symbol.name] = actual
+            if len(size.atoms) == 1 and size == of(atom := next(iter(size.atoms))) and isinstance(atom, Sym):
+                table.setdefault(atom.name, actual)
     for value, number in facts.ids.items():
         array = seen.get(str(value.name))
         if array is None:

@@ -19,6 +19,7 @@ from smelt.ops.shape_only import PartialCall, Sized, shapes_of
 
 CONTENTS_LIMIT = 64
 FOLLOWED_LIMIT = 32
+INVOLVED_LIMIT = 400
 NESTING_LIMIT = 8
 INT64_MAX = 2**63 - 1
 
@@ -158,7 +159,13 @@ def _sized(facts: Facts, value: ir.Value, sized: Sized | None) -> Fact | None:
     if sized is None:
         return None
     free = (of(Sym(f"{facts.name(value)}.{axis}")) for axis in range(len(sized.shape)))
-    return Fact(sized.dtype, tuple(own if s is None else ix(s) for own, s in zip(free, sized.shape, strict=True)))
+    sizes = (None if s is None else ix(s) for s in sized.shape)
+    return Fact(sized.dtype, tuple(own if s is None or _involved(s) else s for own, s in zip(free, sizes, strict=True)))
+
+
+def _involved(size: Ix) -> bool:
+    """Too long to be of use: the value's own size is taken as it comes, for no region computes it."""
+    return len(size.key) > INVOLVED_LIMIT
 
 
 def _branches(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
@@ -251,7 +258,8 @@ def _contents(builder: Builder, tensor: Tensor) -> tuple[Ix, ...] | None:
     count = tensor.elements.const
     if tensor.dtype not in (*E.INTS, "b") or count is None or not 0 <= count <= FOLLOWED_LIMIT:
         return None
-    return builder.values(tensor)
+    found = builder.values(tensor)
+    return None if found is None or any(_involved(v) for v in found) else found
 
 
 def declaration_of(facts: Facts, node: ir.Node) -> Declaration:

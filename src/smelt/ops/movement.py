@@ -15,12 +15,15 @@ from smelt.ops.registry import Call, op
 
 
 def require_size(call: Call, value: Ix, what: str) -> Ix:
-    """A size must not be negative: refused when it is known, checked at run time when it is not."""
+    """A size must not be negative: refused when it is known, checked at run time when it is not.
+
+    The result shows that it is not, so that a shape made from it needs no second check."""
     if value.const is not None and value.const < 0:
         raise Refusal(f"{what} is negative: {value.const}")
-    if not nonneg(value):
-        call.k.require_equal(fn("lt", value, 0), 0, f"{what} must not be negative")
-    return value
+    if nonneg(value):
+        return value
+    call.k.require_equal(fn("lt", value, 0), 0, f"{what} must not be negative")
+    return fn("max", value, 0)
 
 
 def values_or_refuse(call: Call, position: int) -> tuple[Ix, ...]:
@@ -134,21 +137,25 @@ def numbers(values: Sequence[Ix]) -> tuple[int, ...] | None:
 
 
 def run_time_axes(call: Call, axes: Sequence[Ix], rank: int) -> list[Ix]:
-    """Axes in [0, rank), whatever sign they came with."""
+    """Axes in [0, rank), whatever sign they came with, and each of them once."""
     out: list[Ix] = []
     for axis in axes:
         place = fn("sel", fn("lt", axis, 0), axis + rank, axis)
         call.k.require_equal(fn("min", fn("max", place, 0), rank - 1), place, "an axis is out of range")
+        for other in out:
+            call.k.require_equal(fn("eq", place, other), 0, "axes name an axis twice")
         out.append(place)
     return out
 
 
 def _named(axes: Sequence[Ix], axis: int) -> Ix:
     """1 when one of the axes is this one, else 0."""
-    hit = ix(0)
-    for a in axes:
-        hit = fn("max", hit, fn("eq", a, axis))
-    return hit
+    return sum((fn("eq", a, axis) for a in axes), ix(0))
+
+
+def _others_below(axes: Sequence[Ix], axis: int) -> Ix:
+    """How many axes before this one are not among the given ones."""
+    return axis - sum((fn("lt", a, axis) for a in axes), ix(0))
 
 
 def _squeeze_at_run_time(call: Call, x: Tensor, given: Sequence[Ix]) -> Tensor:
@@ -156,32 +163,27 @@ def _squeeze_at_run_time(call: Call, x: Tensor, given: Sequence[Ix]) -> Tensor:
     axes = run_time_axes(call, given, x.rank)
     if len(axes) > x.rank:
         raise Refusal(f"{len(axes)} axes for rank {x.rank}")
-    gone = [_named(axes, d) for d in range(x.rank)]
-    call.k.require_equal(sum(gone, ix(0)), len(axes), "axes name an axis twice")
-    shape = [ix(1)] * (x.rank - len(axes))
-    before = ix(0)
     for d, size in enumerate(x.shape):
-        call.k.require_equal(fn("sel", gone[d], size, 1), 1, "a squeezed dimension must be 1")
-        for place in range(len(shape)):
-            here = fn("min", fn("eq", before, place), 1 - gone[d])
-            shape[place] = fn("sel", here, size, shape[place])
-        before = before + 1 - gone[d]
+        call.k.require_equal(fn("sel", _named(axes, d), size, 1), 1, "a squeezed dimension must be 1")
+    shape: list[Ix] = []
+    for place in range(x.rank - len(axes)):
+        size = x.shape[place + len(axes)]
+        for d in range(place + len(axes) - 1, place - 1, -1):
+            here = fn("lt", place, _others_below(axes, d + 1))
+            size = fn("sel", here, x.shape[d], size)
+        shape.append(size)
     return call.k.reshape(x, shape)
 
 
 def _unsqueeze_at_run_time(call: Call, x: Tensor, given: Sequence[Ix]) -> Tensor:
     rank = x.rank + len(given)
     axes = run_time_axes(call, given, rank)
-    new = [_named(axes, d) for d in range(rank)]
-    call.k.require_equal(sum(new, ix(0)), len(axes), "axes name an axis twice")
     shape: list[Ix] = []
-    used = ix(0)
     for d in range(rank):
         size = ix(1)
-        for source, s in enumerate(x.shape):
-            size = fn("sel", fn("eq", used, source), s, size)
-        shape.append(fn("sel", new[d], 1, size))
-        used = used + 1 - new[d]
+        for source in range(max(d - len(axes), 0), min(d + 1, x.rank)):
+            size = fn("sel", fn("eq", _others_below(axes, d), source), x.shape[source], size)
+        shape.append(fn("sel", _named(axes, d), 1, size))
     return call.k.reshape(x, shape)
 
 

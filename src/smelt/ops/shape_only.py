@@ -147,7 +147,7 @@ def top_k(call: Call) -> list[Sized | None]:
         count = ix(call.int("k"))
     else:
         found = call.values(1)
-        count = found[0] if found else None
+        count = fn("max", found[0], 0) if found else None
     shape = tuple(count if d == axis else s for d, s in enumerate(x.shape))
     return [Sized(x.dtype, shape), Sized("i64", shape)]
 

@@ -197,4 +197,4 @@ def _present_length(call: Call, past: Tensor | None) -> Ix | None:
     found = call.k.values(total) if total is not None else None
     if not found:
         return None
-    return found[0] if past is None else fn("max", past.shape[2], found[0])
+    return fn("max", found[0], 0 if past is None else past.shape[2])

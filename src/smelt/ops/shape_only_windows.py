@@ -46,9 +46,9 @@ def _windows(call: Call, sizes: Sequence[Ix], kernel: Sequence[Ix | int], *, rou
 def _count(span: Ix, reach: Ix, stride: int, round_up: bool) -> Ix:
     """Window positions over `span`; when rounding up, the last one must start inside the input or its left pad."""
     if not round_up:
-        return span // stride + 1
-    count = (span + (stride - 1)) // stride + 1
-    return fn("sel", fn("lt", (count - 1) * stride, reach), count, count - 1)
+        return fn("max", (span + stride) // stride, 0)
+    count = (span + (2 * stride - 1)) // stride
+    return fn("max", fn("sel", fn("lt", (count - 1) * stride, reach), count, count - 1), 0)
 
 
 def _convolved(call: Call, x: Tensor, weights: Tensor) -> tuple[Ix, ...]:
@@ -95,7 +95,7 @@ def _transposed_sizes(call: Call, x: Tensor, kernel: Sequence[Ix | int]) -> list
             out.append(size * stride)
             continue
         pad = 0 if mode == "VALID" else pads[axis] + pads[rank + axis]
-        out.append((size - 1) * stride + extra[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - pad)
+        out.append(fn("max", (size - 1) * stride + extra[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - pad, 0))
     return out
 
 
