@@ -103,8 +103,8 @@ SMELT_FN v_f64 pow_f64(v_f64 x, v_f64 y) { return (v_f64){half_pow(x.lo, y.lo), 
 /* a = m 2^e and b = n 2^f: m 2^(e-f) mod n in integers, a few bits of the exponent at a time. */
 static inline __attribute__((unused)) double exact_remainder(double a, double b) {
   uint64_t x, y;
-  memcpy(&x, &a, sizeof x);
-  memcpy(&y, &b, sizeof y);
+  __builtin_memcpy(&x, &a, sizeof x);
+  __builtin_memcpy(&y, &b, sizeof y);
   uint64_t sign = x & 0x8000000000000000u, infinity = 0x7ff0000000000000u;
   x ^= sign;
   y &= ~0x8000000000000000u;
@@ -122,14 +122,14 @@ static inline __attribute__((unused)) double exact_remainder(double a, double b)
   double rest = (double)(int64_t)m;
   uint64_t bits;
   if (m != 0 && f > 1) { /* the result is m 2^(f - 1075) */
-    memcpy(&bits, &rest, sizeof bits);
+    __builtin_memcpy(&bits, &rest, sizeof bits);
     int exponent = (int)(bits >> 52) + f - 1075;
     bits = exponent > 0 ? (bits & 0xfffffffffffffu) | (uint64_t)exponent << 52 : m << (f - 1);
   } else {
     bits = m;
   }
   bits |= sign;
-  memcpy(&rest, &bits, sizeof rest);
+  __builtin_memcpy(&rest, &bits, sizeof rest);
   return rest;
 }
 SMELT_FN v_f64 fmod_f64(v_f64 a, v_f64 b) {

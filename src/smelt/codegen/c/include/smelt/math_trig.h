@@ -30,7 +30,7 @@ static inline __attribute__((unused)) double reduce_huge_angle(double x, int64_t
     0x9c845f8bbdf9283bu, 0x1ff897ffde05980fu, 0xef2f118b5a0a6d1fu, 0x6d367ecf27cb09b7u, 0x4f463f669e5fea2du,
     0x7527bac7ebe5f17bu, 0x3d0739f78a5292eau, 0x6bfb5fb11f8d5d08u, 0x56033046fc7b6babu, 0xf0cfbc209af4361du};
   uint64_t bits, word[3];
-  memcpy(&bits, &x, sizeof bits);
+  __builtin_memcpy(&bits, &x, sizeof bits);
   int exponent = (int)(bits >> 52 & 2047);
   if (exponent == 2047) {
     *quadrant = 0;
@@ -66,12 +66,12 @@ static __attribute__((noinline, unused)) void reduce_huge_lanes(const double *x,
 SMELT_FN half_angle half_reduce_huge(h_f64 x, half_angle angle) {
   double lanes[SMELT_H], rest[SMELT_H];
   int64_t quadrant[SMELT_H];
-  memcpy(lanes, &x, sizeof x);
-  memcpy(rest, &angle.rest, sizeof x);
-  memcpy(quadrant, &angle.quadrant, sizeof x);
+  __builtin_memcpy(lanes, &x, sizeof x);
+  __builtin_memcpy(rest, &angle.rest, sizeof x);
+  __builtin_memcpy(quadrant, &angle.quadrant, sizeof x);
   reduce_huge_lanes(lanes, rest, quadrant, SMELT_H);
-  memcpy(&angle.rest, rest, sizeof x);
-  memcpy(&angle.quadrant, quadrant, sizeof x);
+  __builtin_memcpy(&angle.rest, rest, sizeof x);
+  __builtin_memcpy(&angle.quadrant, quadrant, sizeof x);
   return angle;
 }
 SMELT_FN int half_has_huge(h_f64 x) { return hor_b((v_i32)~(h_i64)(half_abs(x) < SMELT_EASY_ANGLE)); }

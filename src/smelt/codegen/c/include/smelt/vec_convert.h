@@ -100,14 +100,14 @@ typedef float half_f32 __attribute__((vector_size(SMELT_VL / 2)));
 #define SMELT_WIDEN(S, half, D)                                                    \
   SMELT_FN v_##D cvt_##S##_##D(v_##S v) {                                          \
     half part[2];                                                                  \
-    memcpy(part, &v, sizeof v);                                                    \
+    __builtin_memcpy(part, &v, sizeof v);                                                    \
     return (v_##D){__builtin_convertvector(part[0], h_##D), __builtin_convertvector(part[1], h_##D)}; \
   }
 #define SMELT_NARROW(S, half, D)                                                   \
   SMELT_FN v_##D cvt_##S##_##D(v_##S v) {                                          \
     half part[2] = {__builtin_convertvector(v.lo, half), __builtin_convertvector(v.hi, half)}; \
     v_##D out;                                                                     \
-    memcpy(&out, part, sizeof out);                                                \
+    __builtin_memcpy(&out, part, sizeof out);                                                \
     return out;                                                                    \
   }
 SMELT_WIDEN(i32, half_i32, i64)

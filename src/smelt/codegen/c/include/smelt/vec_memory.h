@@ -12,10 +12,10 @@
 #define SMELT_DEFINE(D)                                                            \
   SMELT_FN v_##D ld_##D(const T_##D *p) {                                          \
     v_##D v;                                                                       \
-    memcpy(&v, p, sizeof v);                                                       \
+    __builtin_memcpy(&v, p, sizeof v);                                                       \
     return v;                                                                      \
   }                                                                                \
-  SMELT_FN void st_##D(T_##D *p, v_##D v) { memcpy(p, &v, sizeof v); }             \
+  SMELT_FN void st_##D(T_##D *p, v_##D v) { __builtin_memcpy(p, &v, sizeof v); }             \
   SMELT_FN T_##D lane0_##D(v_##D v) { return v[0]; }
 SMELT_EACH_WORD(SMELT_DEFINE)
 #undef SMELT_DEFINE
@@ -23,13 +23,13 @@ SMELT_EACH_WORD(SMELT_DEFINE)
 #define SMELT_DEFINE(D)                                                            \
   SMELT_FN v_##D ld_##D(const T_##D *p) {                                          \
     v_##D v;                                                                       \
-    memcpy(&v.lo, p, sizeof v.lo);                                                 \
-    memcpy(&v.hi, p + SMELT_H, sizeof v.hi);                                       \
+    __builtin_memcpy(&v.lo, p, sizeof v.lo);                                                 \
+    __builtin_memcpy(&v.hi, p + SMELT_H, sizeof v.hi);                                       \
     return v;                                                                      \
   }                                                                                \
   SMELT_FN void st_##D(T_##D *p, v_##D v) {                                        \
-    memcpy(p, &v.lo, sizeof v.lo);                                                 \
-    memcpy(p + SMELT_H, &v.hi, sizeof v.hi);                                       \
+    __builtin_memcpy(p, &v.lo, sizeof v.lo);                                                 \
+    __builtin_memcpy(p + SMELT_H, &v.hi, sizeof v.hi);                                       \
   }                                                                                \
   SMELT_FN T_##D lane0_##D(v_##D v) { return v.lo[0]; }
 SMELT_EACH_WIDE(SMELT_DEFINE)
@@ -59,7 +59,7 @@ SMELT_FN void st_shorts(void *p, v_i32 v) {
 #elif SMELT_ISA == 128
 SMELT_FN __m128i ld_4_bytes(const void *p) {
   int32_t x;
-  memcpy(&x, p, sizeof x);
+  __builtin_memcpy(&x, p, sizeof x);
   return _mm_cvtsi32_si128(x);
 }
 SMELT_FN v_i8 ld_i8(const int8_t *p) { return (v_i32)_mm_cvtepi8_epi32(ld_4_bytes(p)); }
@@ -68,7 +68,7 @@ SMELT_FN v_i16 ld_i16(const int16_t *p) { return (v_i32)_mm_cvtepi16_epi32(_mm_l
 SMELT_FN v_u16 ld_u16(const uint16_t *p) { return (v_i32)_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)p)); }
 SMELT_FN void st_bytes(void *p, v_i32 v) {
   int32_t x = _mm_cvtsi128_si32(_mm_shuffle_epi8((__m128i)v, _mm_set1_epi32(0x0c080400)));
-  memcpy(p, &x, sizeof x);
+  __builtin_memcpy(p, &x, sizeof x);
 }
 SMELT_FN void st_shorts(void *p, v_i32 v) {
   _mm_storel_epi64((__m128i *)p, _mm_shuffle_epi8((__m128i)v, _mm_set1_epi64x(0x0d0c090805040100)));
@@ -81,18 +81,18 @@ typedef uint16_t packed_u16 __attribute__((vector_size(SMELT_L * 2)));
 #define SMELT_DEFINE(D)                                                            \
   SMELT_FN v_##D ld_##D(const T_##D *p) {                                          \
     packed_##D v;                                                                  \
-    memcpy(&v, p, sizeof v);                                                       \
+    __builtin_memcpy(&v, p, sizeof v);                                                       \
     return __builtin_convertvector(v, v_i32);                                      \
   }
 SMELT_EACH_SMALL(SMELT_DEFINE)
 #undef SMELT_DEFINE
 SMELT_FN void st_bytes(void *p, v_i32 v) {
   packed_u8 x = __builtin_convertvector((v_u32)v, packed_u8);
-  memcpy(p, &x, sizeof x);
+  __builtin_memcpy(p, &x, sizeof x);
 }
 SMELT_FN void st_shorts(void *p, v_i32 v) {
   packed_u16 x = __builtin_convertvector((v_u32)v, packed_u16);
-  memcpy(p, &x, sizeof x);
+  __builtin_memcpy(p, &x, sizeof x);
 }
 #endif
 

@@ -12,7 +12,6 @@
 #define SMELT_VEC_TYPES_H
 
 #include <stdint.h>
-#include <string.h>
 
 #ifndef SMELT_VL
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
@@ -47,6 +46,13 @@
 #endif
 
 #if SMELT_ISA >= 128
+/* The intrinsics' allocator wants libc's headers, which a cross build need not have: its guards, set, leave it out. */
+#ifndef __MM_MALLOC_H
+#define __MM_MALLOC_H
+#endif
+#ifndef _MM_MALLOC_H_INCLUDED
+#define _MM_MALLOC_H_INCLUDED
+#endif
 #ifdef __AVX__
 #include <immintrin.h>
 #else
