@@ -9,6 +9,7 @@ from . import slicing as _slicing
 from . import contrib_normalization as _contrib_normalization
 from . import normalization as _normalization
 from . import reduction as _reduction
+from . import resize as _resize
 from . import scan as _scan
 from . import softmax as _softmax
 from . import activations as _activations
@@ -27,5 +28,5 @@ _FAMILIES = (
     _product,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
-    _gather, _movement, _shape, _shape_only_products, _shape_only_windows, _slicing,
+    _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
 )  # fmt: skip

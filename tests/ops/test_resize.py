@@ -1,0 +1,68 @@
+"""Resize by nearest neighbour: the ONNX suite and ONNX Runtime, for every transformation and rounding."""
+
+import cases
+import numpy as np
+import pytest
+import shapes
+
+X = np.arange(2 * 3 * 5 * 6, dtype=np.float32).reshape(2, 3, 5, 6)
+SIZES = [c for c in cases.backend_cases("Resize") if "sizes_nearest" in c.name and "_not_" not in c.name]
+MODES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
+ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+
+
+@pytest.mark.parametrize("case", SIZES, ids=lambda c: c.name)
+def test_backend_case_is_right(case: cases.Case) -> None:
+    cases.run_case(case)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 0.5, 0.5), (1, 1, 1.7, 0.6), (1, 1, 4, 1)])
+def test_constant_scales(mode: str, rounding: str, scales: tuple[float, ...]) -> None:
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": rounding}
+    inputs = [X, None, np.array(scales, np.float32)]
+    model = cases.node_model("Resize", inputs, constants=[2], attrs=attrs, opset=18)
+    want = cases.by_ort(model, [X])
+    assert want is not None
+    cases.compare(cases.evaluate(model, [X]), want)
+    if scales in ((1, 1, 2, 3), (1, 1, 0.5, 0.5)):
+        free = cases.node_model("Resize", inputs, constants=[2], attrs=attrs, opset=18, free=True)
+        cases.compare(cases.evaluate(free, [X]), want)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sizes", [(2, 3, 10, 12), (2, 3, 3, 7), (2, 3, 1, 1)])
+def test_sizes_as_constants_and_at_run_time(mode: str, sizes: tuple[int, ...]) -> None:
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": "floor"}
+    inputs = [X, None, None, np.array(sizes, np.int64)]
+    shapes.check_operands("Resize", inputs, [3], attrs=attrs, opset=18, against=("ort",))
+
+
+def test_upsample_and_the_first_resize() -> None:
+    scales = np.array([1, 1, 2, 3], np.float32)
+    cases.check_node("Upsample", [X, scales], constants=[1], opset=9, attrs={"mode": "nearest"}, against=("ort",))
+    cases.check_node("Resize", [X, scales], constants=[1], opset=10, attrs={"mode": "nearest"}, against=("ort",))
+
+
+@pytest.mark.parametrize("scale", [2.0, 0.5])
+def test_size_of_other_interpolations_stays_known(scale: float) -> None:
+    scales = np.array([1, 1, scale, scale], np.float32)
+    model = cases.node_model("Resize", [X, None, scales], constants=[2], attrs={"mode": "linear"}, opset=18, free=True)
+    facts = shapes.compare_shapes(model, {"x0": X})
+    assert "y0" in {v.name for v in facts.by_value}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attrs", "reason"),
+    [
+        ([X, None, np.ones(4, np.float32)], {"mode": "cubic"}, "interpolation"),
+        ([X, None, np.zeros(4, np.float32)], {}, "positive"),
+        ([X, None, np.ones(3, np.float32)], {}, "number of scales"),
+        ([X, None, None, np.array([1, 2], np.int64)], {}, "fit the resized axes"),
+        ([X, None, np.ones(4, np.float32)], {"coordinate_transformation_mode": "tf_crop_and_resize"}, "has no kernel"),
+    ],
+)
+def test_what_has_no_kernel_is_refused(inputs: list[np.ndarray], attrs: dict[str, str], reason: str) -> None:
+    fixed = [i for i, a in enumerate(inputs) if i and a is not None]
+    assert reason in cases.refuses("Resize", inputs, constants=fixed, attrs=attrs, opset=18)
