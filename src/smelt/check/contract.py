@@ -1,0 +1,185 @@
+"""The numerics contract: when a result is right.
+
+Input: a result, the reference in float64 and, where known, what stock ONNX Runtime gave. Output: a `Comparison`.
+Invariant: the tolerances are declared here and nowhere else; shapes and element types must be equal, NaN meets NaN and
+an infinity meets the same infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+# Allowed |result - reference| / (|reference| + rms(reference)), by element type and class of the region's ops.
+# elementwise: functions are within 4 ULP (2.4e-7 in float32), and chains of a few add up.
+# product:     sums of hundreds to thousands of rounded products; the order of summation differs from stock's.
+# model:       dozens of regions in a row; the same bound as for what stock ONNX Runtime itself does.
+# float16 and bfloat16 are rounded at every node border, so one rounding of the type is the unit there.
+TOLERANCES: Final[dict[str, dict[str, float]]] = {
+    "float32": {"elementwise": 1e-6, "product": 1e-5, "model": 1e-5},
+    "float64": {"elementwise": 1e-13, "product": 1e-12, "model": 1e-12},
+    "float16": {"elementwise": 2e-3, "product": 5e-3, "model": 1e-2},
+    "bfloat16": {"elementwise": 1.6e-2, "product": 4e-2, "model": 8e-2},
+}
+# Where stock ONNX Runtime has to serve as the reference, its own rounding is in the difference too.
+STOCK_AS_REFERENCE: Final = {"float32": 1e-5, "float64": 1e-11, "float16": 1e-2, "bfloat16": 8e-2}
+STOCK_FACTOR: Final = 1.5
+
+PRODUCTS: Final = frozenset(
+    ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "FusedMatMul", "FusedGemm", "FusedConv")
+)
+# A rounding error before one of these may become a whole step after it.
+STEPS: Final = frozenset(
+    ("Round", "Floor", "Ceil", "Sign", "Cast", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "Mod",
+     "ArgMax", "ArgMin", "Hardmax", "QuantizeLinear", "DynamicQuantizeLinear", "TopK", "ThresholdedRelu", "Shrink")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far a result is from the reference. `problem` is empty when the contract holds."""
+
+    error: float = 0.0
+    stock_error: float | None = None
+    tolerance: float = 0.0
+    problem: str = ""
+
+
+def op_class(op_types: Iterable[str]) -> str:
+    return "product" if PRODUCTS.intersection(op_types) else "elementwise"
+
+
+def has_steps(op_types: Iterable[str]) -> bool:
+    return bool(STEPS.intersection(op_types))
+
+
+def compare_all(
+    results: Sequence[Array], references: Sequence[Any], stock: Sequence[Any] | None, kind: str, *,
+    steps: bool = False, stock_is_reference: bool = False,
+) -> Comparison:  # fmt: skip
+    """The worst comparison over all outputs; the first problem counts."""
+    worst = Comparison()
+    if len(results) != len(references):
+        return Comparison(problem=f"{len(results)} outputs instead of {len(references)}")
+    for place, (result, reference) in enumerate(zip(results, references, strict=True)):
+        yardstick = None if stock is None else stock[place]
+        tolerance = _tolerance(result, kind, stock_is_reference)
+        found = compare(result, reference, yardstick, tolerance, steps=steps)
+        if found.problem:
+            return Comparison(found.error, found.stock_error, tolerance, f"output {place}: {found.problem}")
+        if found.error >= worst.error:
+            worst = found
+    return worst
+
+
+def _tolerance(result: Any, kind: str, stock_is_reference: bool) -> float:
+    name = getattr(getattr(result, "dtype", None), "name", "")
+    if stock_is_reference:
+        return STOCK_AS_REFERENCE.get(name, 0.0)
+    return TOLERANCES.get(name, {}).get(kind, 0.0)
+
+
+def compare(result: Any, reference: Any, stock: Any, tolerance: float, *, steps: bool = False) -> Comparison:
+    """One output. With `steps`, an element may also be what stock ONNX Runtime gave there."""
+    if not isinstance(result, np.ndarray) or not isinstance(reference, np.ndarray):
+        return Comparison(problem="" if _same(result, reference) else "a value that is no tensor differs")
+    if result.shape != reference.shape:
+        return Comparison(problem=f"shape {list(result.shape)} instead of {list(reference.shape)}")
+    if result.size == 0:
+        return Comparison(tolerance=tolerance)
+    if tolerance == 0.0:
+        return _exact(result, reference, stock if steps else None)
+    return _floats(result, reference, stock, tolerance, steps)
+
+
+def _exact(result: Array, reference: Array, stock: Any) -> Comparison:
+    wrong = np.asarray(result != reference)
+    if stock is not None:
+        wrong &= np.asarray(result != np.asarray(stock))
+    count = int(wrong.sum())
+    if not count:
+        return Comparison()
+    at = _first(wrong)
+    return Comparison(1.0, problem=f"{count} of {wrong.size} elements differ, first {result[at]} instead of {reference[at]}")
+
+
+def _floats(result: Array, reference: Array, stock: Any, tolerance: float, steps: bool) -> Comparison:
+    limit = float(np.finfo(result.dtype).max) if result.dtype.kind == "f" else np.inf
+    reference = np.asarray(reference, np.float64)
+    scale = _scale(reference)
+    errors = relative_errors(result, reference, scale, limit)
+    stock_errors = None
+    if stock is not None and np.shape(stock) == result.shape:
+        stock_errors = relative_errors(np.asarray(stock), reference, scale, limit)
+        if steps:
+            near = relative_errors(result, np.asarray(stock, np.float64), scale, limit)
+            errors = np.minimum(errors, near)
+    error = float(errors.max())
+    stock_error = None if stock_errors is None else float(stock_errors.max())
+    if error <= tolerance or (stock_error is not None and np.isfinite(error) and error <= STOCK_FACTOR * stock_error):
+        return Comparison(error, stock_error, tolerance)
+    # Where stock's class of special value differs from the reference too, its answer is as good.
+    if stock_errors is not None and np.isinf(error):
+        odd = np.isinf(errors) & ~_same_class(result, np.asarray(stock))
+        rest = float(np.where(np.isinf(errors), 0.0, errors).max())
+        if not odd.any() and rest <= max(tolerance, STOCK_FACTOR * _finite_max(stock_errors)):
+            return Comparison(rest, stock_error, tolerance)
+    return Comparison(error, stock_error, tolerance, _describe(errors, result, reference, tolerance))
+
+
+def _scale(reference: Array) -> Array:
+    finite = reference[np.isfinite(reference)]
+    if not finite.size:
+        return np.abs(reference)
+    peak = max(float(np.abs(finite).max()), 1e-300)  # squares of large numbers overflow even in float64
+    return np.abs(reference) + peak * float(np.sqrt(np.mean(np.square(finite / peak))))
+
+
+def relative_errors(result: Array, reference: Array, scale: Array, limit: float) -> Array:
+    """Per element; 0 where both are the same special value, inf where only one is special."""
+    wide = np.asarray(result, np.float64)
+    with np.errstate(all="ignore"):
+        bounded = np.where(np.abs(reference) > limit, np.copysign(np.inf, reference), reference)
+        # The smallest normal number keeps results that are all (nearly) zero comparable.
+        tiny = float(np.finfo(result.dtype).tiny) if result.dtype.kind == "f" else 1e-38
+        errors = np.abs(wide - bounded) / np.maximum(np.where(np.isfinite(scale), scale, 1.0), tiny)
+    same = (wide == bounded) | (np.isnan(wide) & np.isnan(bounded))
+    near_limit = np.isinf(wide) & (np.abs(reference) >= limit * (1 - 1e-5)) & (np.sign(wide) == np.sign(reference))
+    near_limit |= np.isinf(bounded) & (np.abs(wide) >= limit * (1 - 1e-5)) & (np.sign(wide) == np.sign(bounded))
+    special = ~np.isfinite(wide) | ~np.isfinite(bounded)
+    return np.where(same | near_limit, 0.0, np.where(special, np.inf, errors))
+
+
+def _same_class(left: Array, right: Array) -> Array:
+    a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    both_finite = np.isfinite(a) & np.isfinite(b)
+    return both_finite | (np.isnan(a) & np.isnan(b)) | (a == b)
+
+
+def _finite_max(errors: Array) -> float:
+    return float(np.where(np.isfinite(errors), errors, 0.0).max())
+
+
+def _describe(errors: Array, result: Array, reference: Array, tolerance: float) -> str:
+    wrong = errors > tolerance
+    at = np.unravel_index(int(errors.argmax()), errors.shape)
+    count = int(wrong.sum())
+    return (
+        f"{count} of {errors.size} elements are off by more than {tolerance:g}; "
+        f"the worst is {float(result[at])!r} instead of {float(reference[at])!r} (error {float(errors[at]):.3g})"
+    )
+
+
+def _first(wrong: Array) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return bool(np.array_equal(left, right))

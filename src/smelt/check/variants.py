@@ -1,0 +1,215 @@
+"""Models to examine, made from the prepared model and its regions.
+
+Input: the prepared model and the code of its regions. Output: rewritten copies, and each region as a model of its own.
+Invariant: the prepared model is unchanged; names inside a region's own models are generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx_ir as ir
+
+from smelt.codegen import Generated, Packed, RegionCode, attach_packed, with_inputs
+from smelt.ir.records import Plan, Region
+from smelt.ir.walk import model_graphs, model_nodes
+from smelt.partition import rewrite
+from smelt.passes import run_passes
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A region as two models: one custom op, and the nodes that it replaces. Inputs are named by place, i0, i1 ...
+
+    `inputs` and `plain_inputs` are the values of the prepared model that feed them; constants are inside.
+    """
+
+    index: int
+    entry: str
+    custom: ir.Model
+    plain: ir.Model
+    inputs: tuple[ir.Value, ...]
+    plain_inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    op_types: tuple[str, ...]
+
+
+class Variants:
+    """Copies of the model with some regions replaced. Packed constants are made once and shared."""
+
+    def __init__(self, model: ir.Model, generated: Generated) -> None:
+        self.model = model
+        self.generated = generated
+        self._packed: dict[tuple[ir.Value, bool], ir.TensorProtocol] = {}
+
+    def rewritten(self, keep: Collection[int] | None = None) -> tuple[ir.Model, dict[str, int]]:
+        """A copy where the regions in `keep` (all when None) are custom ops, and the region of each such node."""
+        copy = self.model.clone()
+        values, nodes = _matched(self.model, copy)
+        chosen = [
+            (region, code, entry)
+            for region, code, entry in self._regions()
+            if keep is None or region.index in keep
+        ]  # fmt: skip
+        codes = [_moved_code(code, values) for _, code, _ in chosen]
+        back = {new: old for old, new in values.items()}
+        packed = self._attach(copy, codes, back)
+        regions = [
+            with_inputs(_moved_region(region, values, nodes), code, packed)
+            for (region, _, _), code in zip(chosen, codes, strict=True)
+        ]
+        names = {region.index: entry for region, _, entry in chosen}
+        domain = self.generated.source.domain
+        rewrite(copy, Plan(tuple(regions), ()), domain, names)
+        run_passes(copy, only=("remove-unused",))
+        return copy, _custom_nodes(copy, domain, regions)
+
+    def alone(self) -> list[Alone]:
+        """Every region of the main graph as models of its own."""
+        made: dict[Packed, ir.TensorProtocol] = {}
+        out: list[Alone] = []
+        for region, code, entry in self._regions():
+            if region.nodes[0].graph is self.model.graph:
+                out.append(self._alone(region, code, entry, made))
+        return out
+
+    def nested(self) -> tuple[int, ...]:
+        """Regions inside bodies of control flow, whose inputs cannot be watched."""
+        graph = self.model.graph
+        return tuple(region.index for region, _, _ in self._regions() if region.nodes[0].graph is not graph)
+
+    def _regions(self) -> Iterable[tuple[Region, RegionCode, str]]:
+        return zip(self.generated.regions, self.generated.codes, self.generated.entry_of, strict=True)
+
+    def _attach(
+        self, copy: ir.Model, codes: Sequence[RegionCode], back: dict[ir.Value, ir.Value]
+    ) -> dict[Packed, ir.Value]:
+        """As `attach_packed`, with the tensors of earlier copies used again."""
+        packed = attach_packed(copy, codes) if not self._packed else _attach_known(copy, codes, back, self._packed)
+        for wanted, value in packed.items():
+            if value.const_value is not None:
+                self._packed.setdefault((back[wanted.source], wanted.transposed), value.const_value)
+        return packed
+
+    def _alone(
+        self, region: Region, code: RegionCode, entry: str, made: dict[Packed, ir.TensorProtocol]
+    ) -> Alone:  # fmt: skip
+        types = {e.name: e.out_types for e in self.generated.source.entries}[entry]
+        operands: list[ir.Value | ir.TensorProtocol] = [
+            self._packed[(v.source, v.transposed)] if isinstance(v, Packed) else v.const_value or v for v in code.inputs
+        ]
+        outputs = [ir.Value(name=f"o{i}", type=ir.TensorType(ir.DataType(t))) for i, t in enumerate(types)]
+        builder = _Builder()
+        node = ir.Node(self.generated.source.domain, entry, [builder.operand(o) for o in operands], outputs=outputs)
+        custom = builder.model([node], outputs, {self.generated.source.domain: 1, "": self.model.opset_imports[""]})
+        plain, plain_inputs = _plain_model(region, dict(self.model.opset_imports))
+        inputs = tuple(o for o in operands if isinstance(o, ir.Value))
+        op_types = tuple(n.op_type for n in region.nodes)
+        return Alone(region.index, entry, custom, plain, inputs, plain_inputs, region.outputs, op_types)
+
+
+class _Builder:
+    """Collects the inputs and constants of a small model."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[ir.Value, ir.Value] = {}
+        self.order: list[ir.Value] = []
+        self.constants: list[ir.Value] = []
+
+    def operand(self, source: ir.Value | ir.TensorProtocol) -> ir.Value:
+        if isinstance(source, ir.Value):
+            made = ir.Value(name=f"i{len(self.order)}", type=ir.TensorType(source.dtype or ir.DataType.FLOAT))
+            self.order.append(made)
+            return made
+        made = ir.Value(
+            name=f"c{len(self.constants)}", type=ir.TensorType(source.dtype), shape=ir.Shape(source.shape.numpy())
+        )
+        made.const_value = source
+        self.constants.append(made)
+        return made
+
+    def model(self, nodes: list[ir.Node], outputs: list[ir.Value], opsets: dict[str, int]) -> ir.Model:
+        graph = ir.Graph(
+            self.order, outputs, nodes=nodes, initializers=self.constants, opset_imports=opsets, name="region"
+        )
+        return ir.Model(graph, ir_version=10)
+
+
+def _plain_model(region: Region, opsets: dict[str, int]) -> tuple[ir.Model, tuple[ir.Value, ...]]:
+    """The region's nodes as a model. Values are renamed: their own names may be anything."""
+    builder = _Builder()
+    known: dict[ir.Value, ir.Value] = {}
+    feeding: list[ir.Value] = []
+    nodes: list[ir.Node] = []
+    for node in region.nodes:
+        operands: list[ir.Value | None] = []
+        for value in node.inputs:
+            if value is not None and value not in known:
+                known[value] = builder.operand(value.const_value or value)
+                if value.const_value is None:
+                    feeding.append(value)
+            operands.append(None if value is None else known[value])
+        outputs = [ir.Value(name=f"n{len(nodes)}_{i}" if v.name else "", type=v.type) for i, v in enumerate(node.outputs)]
+        known.update(zip(node.outputs, outputs, strict=True))
+        attributes: list[Any] = list(node.attributes.values())
+        nodes.append(ir.Node(node.domain, node.op_type, operands, attributes, outputs=outputs, version=node.version))
+    return builder.model(nodes, [known[v] for v in region.outputs], opsets), tuple(feeding)
+
+
+def _matched(model: ir.Model, copy: ir.Model) -> tuple[dict[ir.Value, ir.Value], dict[ir.Node, ir.Node]]:
+    """What became of each value and node in the copy."""
+    nodes = dict(zip(model_nodes(model), model_nodes(copy), strict=True))
+    values: dict[ir.Value, ir.Value] = {}
+    for old, new in zip(model_graphs(model), model_graphs(copy), strict=True):
+        values.update(zip(old.inputs, new.inputs, strict=True))
+        values.update((value, new.initializers[name]) for name, value in old.initializers.items())
+    for old, new in nodes.items():
+        values.update(zip(old.outputs, new.outputs, strict=True))
+    return values, nodes
+
+
+def _moved_code(code: RegionCode, values: dict[ir.Value, ir.Value]) -> RegionCode:
+    inputs = tuple(
+        Packed(values[v.source], v.transposed) if isinstance(v, Packed) else values[v] for v in code.inputs
+    )
+    return replace(code, inputs=inputs, outputs=tuple(values[v] for v in code.outputs))
+
+
+def _moved_region(region: Region, values: dict[ir.Value, ir.Value], nodes: dict[ir.Node, ir.Node]) -> Region:
+    return Region(
+        region.index,
+        tuple(nodes[n] for n in region.nodes),
+        tuple(values[v] for v in region.inputs),
+        tuple(values[v] for v in region.outputs),
+    )
+
+
+def _attach_known(
+    copy: ir.Model, codes: Sequence[RegionCode], back: dict[ir.Value, ir.Value],
+    tensors: dict[tuple[ir.Value, bool], ir.TensorProtocol],
+) -> dict[Packed, ir.Value]:  # fmt: skip
+    made: dict[Packed, ir.Value] = {}
+    for wanted in (v for code in codes for v in code.inputs if isinstance(v, Packed)):
+        if wanted in made:
+            continue
+        tensor = tensors[(back[wanted.source], wanted.transposed)]
+        value = ir.Value(
+            name=f"smelt.packed.again.{len(made)}",
+            shape=ir.Shape(tensor.shape.numpy()),
+            type=ir.TensorType(tensor.dtype),
+        )
+        value.const_value = tensor
+        copy.graph.register_initializer(value)
+        made[wanted] = value
+    return made
+
+
+def _custom_nodes(model: ir.Model, domain: str, regions: Sequence[Region]) -> dict[str, int]:
+    by_output = {region.outputs[0].name: region.index for region in regions}
+    return {
+        node.name or "": by_output[node.outputs[0].name]
+        for node in model_nodes(model)
+        if node.domain == domain and node.outputs[0].name in by_output
+    }

@@ -1,0 +1,323 @@
+"""Verification inside the examining process: each region, then the whole model, by the numerics contract.
+
+Input: a job of `examine` and the models of its folder. Output: events: a verdict per region and one for the model.
+Invariant: a region runs on the values that it gets in the real model, at every CPU level of this machine, and once more
+with NaN and infinities among them; it is compared with the float64 reference, and with stock ONNX Runtime where there
+is none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from smelt.check.contract import Comparison, compare_all, has_steps, op_class
+from smelt.check.inputs import ATTEMPTS, make_feeds
+from smelt.ops.reference import NoReferenceError, evaluate_nodes
+from smelt.runtime import Session, SessionSettings, session_for, write_call
+
+Array = np.ndarray[Any, Any]
+
+_SPRINKLED: Final = 3
+# A reference for more constants than this would take longer than it is worth; stock ONNX Runtime serves instead.
+_MAX_CONSTANTS: Final = 400_000_000
+
+
+class Report(Protocol):
+    def __call__(self, **event: Any) -> None: ...
+
+
+def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
+    values = observe(job, folder, report)
+    if values is None:
+        return
+    libraries = level_libraries(Path(job["library"]), job["levels"], folder)
+    check = _RegionCheck(folder, values, libraries, int(job["threads"]), job.get("calls"))
+    done = set(job["done"])
+    for region in job["regions"]:
+        if region["index"] not in done:
+            report(at="region", index=region["index"])
+            report(verdict=_verdict(region["index"], check(region), list(libraries)))
+    report(at="model")
+    report(model=_verdict(None, _whole(job, folder, values, libraries), list(libraries)))
+
+
+def _verdict(index: int | None, found: tuple[Comparison, str], levels: list[str]) -> dict[str, Any]:
+    comparison, note = found
+    return {
+        "region": index,
+        "error": _finite(comparison.error),
+        "stock_error": _finite(comparison.stock_error),
+        "tolerance": comparison.tolerance,
+        "rejected": comparison.problem,
+        "levels": levels,
+        "note": note,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None else min(float(value), 1e300)
+
+
+def level_libraries(library: Path, levels: Sequence[str], folder: Path) -> dict[str, Path]:
+    """One copy of the library per level, the best first. A copy is another library to the loader, which reads the
+    level when it is registered."""
+    copies: dict[str, Path] = {}
+    for level in levels:
+        copies[level] = folder / f"{level}_{library.name}"
+        if not copies[level].exists():
+            shutil.copyfile(library, copies[level])
+    return copies
+
+
+def open_at(model: Path, libraries: Mapping[str, Path], level: str, settings: SessionSettings) -> Session:
+    os.putenv("SMELT_LEVEL", level)
+    return session_for(model, libraries[level], settings)
+
+
+# the values of the real model
+
+
+def observe(job: Mapping[str, Any], folder: Path, report: Report) -> dict[str, Array] | None:
+    """Run stock ONNX Runtime with every region border as an output, on inputs that the model takes."""
+    report(at="observe", attempt=int(job["attempt"]))
+    settings = SessionSettings(threads=int(job["threads"]), optimization="disable", log_severity=4)
+    try:
+        session = session_for(folder / "watched.onnx", None, settings)
+    except Exception as error:  # onnxruntime raises many kinds
+        report(failed=f"stock ONNX Runtime does not load the model: {_short(error)}")
+        return None
+    names = [output.name for output in session.get_outputs()]
+    reasons: list[str] = []
+    for attempt, feeds in _feeds(job, folder):
+        if attempt > int(job["attempt"]):
+            report(at="observe", attempt=attempt)
+        try:
+            return {**feeds, **dict(zip(names, session.run(names, feeds), strict=True))}
+        except Exception as error:
+            reasons.append(_short(error))
+    given = "the inputs given are" if job["feeds"] else "no generated inputs are"
+    report(failed=f"{given} accepted by stock ONNX Runtime: {reasons[0] if reasons else 'inputs that are no tensors'}")
+    return None
+
+
+def _feeds(job: Mapping[str, Any], folder: Path) -> list[tuple[int, dict[str, Array]]]:
+    if job["feeds"]:
+        return [(0, read_feeds(folder / job["feeds"]))]
+    model = ir.load(folder / "stock.onnx")
+    made = [(n, make_feeds(model, job["size"], n)) for n in range(int(job["attempt"]), ATTEMPTS)]
+    return [(attempt, feeds) for attempt, feeds in made if feeds is not None]
+
+
+def write_feeds(path: Path, feeds: Mapping[str, Any]) -> None:
+    """By position with a list of names: a name may be anything, a member of an archive may not."""
+    names = np.array(list(feeds), dtype=np.str_)
+    arrays = {f"a{i}": np.asarray(value) for i, value in enumerate(feeds.values())}
+    np.savez(path, names=names, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def read_feeds(path: Path) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {str(name): np.array(archive[f"a{i}"]) for i, name in enumerate(archive["names"])}
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+# one region
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Inputs of one call and what should come out."""
+
+    inputs: list[Array]
+    reference: list[Any]
+    stock: Sequence[Array]
+    stock_is_reference: bool
+    special: bool
+
+    def compare(self, results: Sequence[Array], op_types: Sequence[str]) -> Comparison:
+        if not self.special:
+            return compare_all(
+                results, self.reference, self.stock, op_class(op_types), steps=has_steps(op_types),
+                stock_is_reference=self.stock_is_reference,
+            )  # fmt: skip
+        # What NaN becomes as an integer is not defined. Beside infinities, large values cancel: the bound of products.
+        floats = [place for place, array in enumerate(results) if array.dtype.kind not in "iub"]
+        found = compare_all(
+            [results[i] for i in floats], [self.reference[i] for i in floats], [self.stock[i] for i in floats], "product",
+            steps=True, stock_is_reference=self.stock_is_reference,
+        )  # fmt: skip
+        return replace(found, problem=f"with NaN and inf among the inputs, {found.problem}") if found.problem else found
+
+
+class _RegionCheck:
+    def __init__(
+        self, folder: Path, values: Mapping[str, Array], libraries: Mapping[str, Path], threads: int, calls: str | None
+    ) -> None:
+        self.folder = folder
+        self.values = values
+        self.libraries = libraries
+        self.settings = SessionSettings(threads=threads, log_severity=4, spin=False)
+        self.calls = Path(calls) if calls else None
+        self.best = next(iter(libraries))
+
+    def __call__(self, region: Mapping[str, Any]) -> tuple[Comparison, str]:
+        try:
+            return self._twin(region) if region["twin"] else self._first(region)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return Comparison(problem=f"the kernel refused its inputs: {_short(error)}"), ""
+
+    def _twin(self, region: Mapping[str, Any]) -> tuple[Comparison, str]:
+        """The code was checked already; this one shows that it is wired right."""
+        inputs = [self.values[name] for name in region["inputs"]]
+        stock = [self.values[name] for name in region["outputs"]]
+        results = self._run(region, self.best, inputs)
+        found = compare_all(results, stock, None, "", stock_is_reference=True)
+        if not found.problem:
+            return found, "same code as an earlier region; compared with stock ONNX Runtime"
+        return self._first(region)
+
+    def _first(self, region: Mapping[str, Any]) -> tuple[Comparison, str]:
+        cases, note = self._cases(region)
+        worst = Comparison()
+        for level in self.libraries:
+            for case in cases:
+                found = case.compare(self._run(region, level, case.inputs), region["op_types"])
+                if found.problem:
+                    return replace(found, problem=f"{level}: {found.problem}"), note
+                worst = found if found.error >= worst.error and not case.special else worst
+        return worst, note
+
+    def _cases(self, region: Mapping[str, Any]) -> tuple[list[_Case], str]:
+        """The values of the real model, and the same with NaN and infinities among them."""
+        values = {name: self.values[name] for name in (*region["inputs"], *region["plain_inputs"])}
+        stock = [self.values[name] for name in region["outputs"]]
+        case, note = self._case(region, values, stock, special=False)
+        if self.calls is not None:
+            self._keep(region, case.inputs, stock)
+        sprinkled = _sprinkled(values)
+        if sprinkled is None:
+            return [case], note
+        special, _ = self._case(region, sprinkled, self._stock(region, sprinkled), special=True)
+        return [case, special], note
+
+    def _case(
+        self, region: Mapping[str, Any], values: Mapping[str, Array], stock: Sequence[Array], *, special: bool
+    ) -> tuple[_Case, str]:
+        inputs = [values[name] for name in region["inputs"]]
+        try:
+            plain = [values[name] for name in region["plain_inputs"]]
+            reference, note = evaluate_model(self.folder / region["plain"], plain), ""
+        except NoReferenceError as error:
+            reference, note = list(stock), f"compared with stock ONNX Runtime, as there is no reference: {_short(error)}"
+        return _Case(inputs, reference, stock, bool(note), special), note
+
+    def _stock(self, region: Mapping[str, Any], values: Mapping[str, Array]) -> list[Array]:
+        settings = SessionSettings(threads=1, optimization="disable", log_severity=4)
+        session = session_for(self.folder / region["plain"], None, settings)
+        return session.run(None, {f"i{place}": values[name] for place, name in enumerate(region["plain_inputs"])})
+
+    def _run(self, region: Mapping[str, Any], level: str, inputs: Sequence[Array]) -> list[Array]:
+        session = open_at(self.folder / region["custom"], self.libraries, level, self.settings)
+        return session.run(None, {f"i{place}": array for place, array in enumerate(inputs)})
+
+    def _keep(self, region: Mapping[str, Any], inputs: Sequence[Array], expected: Sequence[Array]) -> None:
+        """The call as the standalone program reads it: constants are inputs there too."""
+        assert self.calls is not None
+        model = ir.load(self.folder / region["custom"])
+        node = model.graph[0]
+        fed = {f"i{place}": array for place, array in enumerate(inputs)}
+        arrays = [_operand(value, fed) for value in node.inputs]
+        write_call(self.calls / f"{region['entry']}.call", arrays, expected)
+
+
+def _operand(value: ir.Value | None, fed: Mapping[str, Array]) -> Array | None:
+    if value is None:
+        return None
+    return fed[value.name or ""] if value.const_value is None else np.asarray(value.const_value.numpy())
+
+
+def _sprinkled(values: Mapping[str, Array]) -> dict[str, Array] | None:
+    """The same values with a few NaN and infinities in every float tensor; None where there is none."""
+    rng = np.random.default_rng(7)
+    out: dict[str, Array] = {}
+    changed = False
+    for name, array in values.items():
+        out[name] = array
+        if array.dtype.kind == "f" and array.size:
+            out[name] = array.copy()
+            places = rng.integers(0, array.size, _SPRINKLED)
+            out[name].reshape(-1)[places] = np.array([np.nan, np.inf, -np.inf], array.dtype)
+            changed = True
+    return out if changed else None
+
+
+# the whole model
+
+
+def _whole(
+    job: Mapping[str, Any], folder: Path, values: Mapping[str, Array], libraries: Mapping[str, Path]
+) -> tuple[Comparison, str]:
+    names: list[str] = job["outputs"]
+    feeds = {name: values[name] for name in job["inputs"] if name in values}
+    stock = [values[name] for name in names]
+    settings = SessionSettings(threads=int(job["threads"]), log_severity=4)
+    try:
+        session = open_at(folder / "fast.onnx", libraries, next(iter(libraries)), settings)
+        results = session.run(names, feeds)
+    except Exception as error:
+        return Comparison(problem=f"the model does not run: {_short(error)}"), ""
+    reference, note = _model_reference(folder / "stock.onnx", feeds, stock)
+    steps = has_steps(job["op_types"])
+    return compare_all(results, reference, stock, "model", steps=steps, stock_is_reference=bool(note)), note
+
+
+def _model_reference(path: Path, feeds: Mapping[str, Array], stock: Sequence[Array]) -> tuple[list[Any], str]:
+    model = ir.load(path)
+    constants = sum(v.const_value.size for v in model.graph.initializers.values() if v.const_value is not None)
+    if constants > _MAX_CONSTANTS:
+        return list(stock), "compared with stock ONNX Runtime, as the model is large"
+    wanted = [v for v in model.graph.inputs if v.name in feeds]
+    try:
+        return _evaluated(model, {v: feeds[v.name or ""] for v in wanted}), ""
+    except NoReferenceError as error:
+        return list(stock), f"compared with stock ONNX Runtime, as there is no reference: {_short(error)}"
+
+
+def evaluate_model(path: Path, inputs: Sequence[Array]) -> list[Any]:
+    """The outputs of a model by the float64 reference."""
+    model = ir.load(path)
+    return _evaluated(model, dict(zip(model.graph.inputs, inputs, strict=True)))
+
+
+def _evaluated(model: ir.Model, env: dict[ir.Value, Any]) -> list[Any]:
+    """Node by node; a value is dropped after its last use, so that long models fit."""
+    uses = Counter(v for node in model.graph for v in node.inputs if v is not None)
+    uses.update(model.graph.outputs)
+    nested = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for n in model.graph for a in n.attributes.values())
+    for node in model.graph:
+        try:
+            evaluate_nodes([node], env, model.opset_imports)
+        except (NoReferenceError, MemoryError):
+            raise
+        except Exception as error:  # a rule that does not know this form of its op
+            raise NoReferenceError(f"{node.op_type}: {_short(error)}") from error
+        for value in () if nested else node.inputs:
+            if value is not None:
+                uses[value] -= 1
+                if not uses[value]:
+                    env.pop(value, None)
+    return [env[v] if v in env else np.asarray(v.const_value.numpy()) for v in model.graph.outputs if v in env or v.const_value is not None]

@@ -1,0 +1,124 @@
+"""Run the examining process under limits.
+
+Input: a job (plain JSON), its folder, and how long it may take in all and for one step. Output: `Ran`: the events that
+the process reported, and how it ended. Invariant: no pickle, no shell; the process and its children are gone
+when `run_worker` returns or raises; a crash, a hang or a memory bomb in the process is a result, not an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from smelt.base.config import child_environment
+
+_POLL_S: Final = 0.01
+_TAIL_BYTES: Final = 4000
+_PACKAGE_DIR: Final = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`step_s` bounds the time between two events inside a region, `total_s` the whole run."""
+
+    total_s: float
+    step_s: float
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """`failure` is empty when the process ended by itself with code 0."""
+
+    events: tuple[dict[str, Any], ...]
+    failure: str = ""
+
+    @property
+    def last_step(self) -> dict[str, Any]:
+        """The last step that was begun and not finished by a later one."""
+        return next((event for event in reversed(self.events) if "at" in event), {"at": "start"})
+
+
+def run_worker(job: dict[str, Any], folder: Path, limits: Limits) -> Ran:
+    """Start the worker on `job` and follow it to its end, whichever that is."""
+    job_file, events_file, log_file = folder / "job.json", folder / "events.jsonl", folder / "worker.log"
+    job_file.write_text(json.dumps({**job, "memory_bytes": limits.memory_bytes}), encoding="utf-8")
+    events_file.write_bytes(b"")
+    path = os.pathsep.join([str(_PACKAGE_DIR), *(entry for entry in sys.path if entry)])
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "smelt.check.worker", str(job_file)],
+            cwd=folder,
+            env=child_environment({"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            failure = _follow(process, events_file, limits)
+        finally:
+            _end(process)
+    if failure == "died":
+        failure = _how_it_died(process.returncode, log_file)
+    return Ran(_read_events(events_file), failure)
+
+
+def _follow(process: subprocess.Popen[bytes], events: Path, limits: Limits) -> str:
+    started = changed = time.monotonic()
+    size = 0
+    while process.poll() is None:
+        now = time.monotonic()
+        grown = events.stat().st_size
+        if grown != size:
+            size, changed = grown, now
+        if now - started > limits.total_s:
+            return f"no end after {limits.total_s:.0f} s"
+        if now - changed > limits.step_s and _inside_region(events):
+            return f"no end after {limits.step_s:.0f} s in one region"
+        time.sleep(_POLL_S)
+    return "" if process.returncode == 0 else "died"
+
+
+def _inside_region(events: Path) -> bool:
+    """Steps of stock ONNX Runtime on a large model may take long; a region on small inputs may not."""
+    steps = [event for event in _read_events(events) if "at" in event]
+    return bool(steps) and steps[-1]["at"] == "region"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _how_it_died(code: int, log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        text = file.read().decode("utf-8", errors="replace").strip()
+    if code < 0:
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+        return f"died of {name}"
+    if "MemoryError" in text or "bad_alloc" in text:
+        return "ran out of its memory limit"
+    return f"ended with code {code}: {text.splitlines()[-1] if text else 'no message'}"
+
+
+def _read_events(path: Path) -> tuple[dict[str, Any], ...]:
+    """Complete lines only: a killed process may leave half a line."""
+    found: list[dict[str, Any]] = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        with suppress(ValueError):
+            event: Any = json.loads(line)
+            if isinstance(event, dict):
+                found.append(event)  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(found)

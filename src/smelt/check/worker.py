@@ -1,0 +1,53 @@
+"""The process that runs an untrusted model and untested kernels.
+
+Input: the path of a job file (JSON). Output: events, one JSON object per line, in events.jsonl beside it; a step is
+announced before it begins, so that a crash can be told apart by what was under way. Invariant: limits are set before
+anything of the model is read.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+class Reporter:
+    """Appends events; each is on disk before the next step begins."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def __call__(self, **event: Any) -> None:
+        self._file.write(json.dumps(event) + "\n")
+        self._file.flush()
+
+
+def _limit(memory_bytes: int) -> None:
+    if memory_bytes > 0:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # When memory runs out on the whole machine, this process is the one to go.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def main(job_file: Path) -> None:
+    job: dict[str, Any] = json.loads(job_file.read_bytes())
+    _limit(int(job["memory_bytes"]))
+    report = Reporter(job_file.parent / "events.jsonl")
+    if job["mode"] == "verify":
+        from smelt.check.verify import verify
+
+        verify(job, job_file.parent, report)
+    else:
+        from smelt.check.timing import time_variants
+
+        time_variants(job, job_file.parent, report)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
