@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import load_cases
+from suite import load_cases
 from pool import run_all
 
 from smelt.base.config import Config

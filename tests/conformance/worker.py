@@ -21,7 +21,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
-    from cases import load_cases
+    from suite import load_cases
 
     cases = {case.name: case for case in load_cases()}
     print(json.dumps({"ready": sorted(cases)}), file=answers, flush=True)
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def run(case: Any, mode: str, levels: tuple[str, ...]) -> dict[str, Any]:
-    from cases import families
+    from suite import families
 
     model = case.model()
     answer: dict[str, Any] = {"status": "pass", "detail": "", "families": sorted(families(model))}

@@ -217,7 +217,7 @@ class Builder:
 
     def table(self, values: Sequence[float | int | bool], dtype: str, shape: Sequence[IxLike]) -> Tensor:
         """A small constant tensor, as selects over its flat index."""
-        elements = [E.const(v, dtype) for v in values]
+        elements = [E.const(v, dtype) for v in values] or [E.const(0, dtype)]
         sizes = tuple(ix(s) for s in shape)
 
         def at(where: Index) -> Expr:
@@ -233,7 +233,7 @@ class Builder:
 
     def vector_of(self, values: Sequence[IxLike], dtype: str = "i64") -> Tensor:
         """A rank-1 integer tensor whose elements are size expressions (what Shape gives)."""
-        elements = [_size_element(ix(v), dtype) for v in values]
+        elements = [_size_element(ix(v), dtype) for v in values] or [E.const(0, dtype)]
 
         def at(where: Index) -> Expr:
             if where[0].const is not None:
@@ -243,7 +243,7 @@ class Builder:
                 out = E.select(E.op("eq", E.index(where[0]), E.const(i, "i64")), elements[i], out)
             return out
 
-        return self.make((len(elements),), dtype, View(at, None))
+        return self.make((len(values),), dtype, View(at, None))
 
     def iota(self, shape: Sequence[IxLike], axis: int, dtype: str = "i64") -> Tensor:
         return self.index_map(shape, dtype, lambda w: E.cast(E.index(w[axis]), dtype))

@@ -1,0 +1,79 @@
+"""Whole regions, generated, compiled and run: one test per behaviour, several graphs per compilation."""
+
+from __future__ import annotations
+
+import numpy as np
+from region_check import Graph, check, floats, whole
+
+
+def test_an_empty_shape_is_an_empty_vector():
+    check(Graph("(float[2,3] x) => (int64[0] y) { y = Shape<start = 2, end = 1>(x) }", [floats(2, 3)]))
+
+
+def test_movement_folds_into_what_reads_it():
+    x = floats(2, 3, 4)
+    check(
+        Graph("(float[a,b,c] x) => (float[c,a,b] y) { t = Transpose<perm = [2, 0, 1]>(x)  y = Exp(t) }", [x]),
+        Graph("(float[a,b,c] x) => (float[a,c] y) { t = Transpose<perm = [0, 2, 1]>(x)  y = ReduceSum<keepdims = 0>(t, k) }".replace(
+            "{ t", "<int64[1] k = {2}> { t"), [x]),
+        Graph("(float[a,b,c] x) => (float[b,m] y) { t = Transpose<perm = [1, 0, 2]>(x)  y = Flatten<axis = 1>(t) }", [x]),
+        Graph("(float[a,b,c] x) => (float[d,c,b] y) { t = Concat<axis = 0>(x, x)  u = Neg(t)  y = Transpose<perm = [0, 2, 1]>(u) }", [x]),
+    )  # fmt: skip
+
+
+def test_reductions_over_any_axes_feed_what_comes_next():
+    x = floats(3, 5, 7)
+    graphs = []
+    for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        listed = ", ".join(map(str, axes))
+        graphs.append(Graph(
+            f"(float[a,b,c] x) => (float[a,b,c] y) <int64[{len(axes)}] k = {{{listed}}}> "
+            "{ s = ReduceMean(x, k)  d = Sub(x, s)  q = Mul(d, d)  v = ReduceSum(q, k)  r = Sqrt(v)  y = Div(d, r) }", [x],
+        ))  # fmt: skip
+    check(*graphs)
+
+
+def test_the_softmax_of_any_axis_with_a_mask():
+    x, mask = floats(2, 9, 5), whole(2, 1, 5, low=0, high=2).astype(bool)
+    mask[:, :, 0] = True
+    check(*(
+        Graph(f"(float[a,b,c] x, bool[a,1,c] m) => (float[a,b,c] y) <float low = {{-10000.0}}> "
+              f"{{ w = Where(m, x, low)  y = Softmax<axis = {axis}>(w) }}", [x, mask])
+        for axis in (0, 1, 2)
+    ))  # fmt: skip
+
+
+def test_one_value_serves_several_outputs():
+    x = floats(4, 6)
+    check(
+        Graph("(float[a,b] x) => (float[a,b] y, float[a,b] z) { y = Tanh(x)  z = Identity(y) }", [x]),
+        Graph("(float[a,b] x) => (float[c,b] y, float[c,b] z) { y = Concat<axis = 0>(x, x)  z = Identity(y) }", [x]),
+        Graph("(float[a,b] x) => (float[a,b] y, float[a,1] z, float[b] w) <int64[1] k = {1}, int64[1] j = {0}> "
+              "{ y = Exp(x)  z = ReduceMax(y, k)  w = ReduceMin<keepdims = 0>(y, j) }", [x]),
+    )  # fmt: skip
+
+
+def test_sizes_of_zero_and_one_run():
+    text = ("(float[a,b] x, float[1,b] s) => (float[a,b] y, float[a] r, float[b] q) <int64[1] k = {1}, int64[1] j = {0}> "
+            "{ t = Mul(x, s)  y = Softmax<axis = 1>(t)  r = ReduceSum<keepdims = 0>(t, k)  q = ReduceSum<keepdims = 0>(t, j) }")  # fmt: skip
+    check(*(Graph(text, [floats(a, b), floats(1, b)]) for a, b in ((0, 3), (3, 0), (1, 1), (1, 17), (17, 1))))
+
+
+def test_integers_wrap_and_divide_without_trapping():
+    low = np.iinfo(np.int64).min
+    x, y = np.array([7, -7, low, 5, low], np.int64), np.array([2, 2, -1, 0, 1], np.int64)
+    check(
+        Graph("(int64[n] x, int64[n] y) => (int64[n] q) { q = Div(x, y) }", [x, y], [np.array([3, -3, low, 0, low])]),
+        Graph("(int64[n] x, int64[n] y) => (int64[n] q) { q = Mul(x, y) }", [x, y], [np.array([14, -14, low, 0, low])]),
+    )
+
+
+def test_quantized_values_are_those_of_a_true_division():
+    """A product with the reciprocal rounds differently just at the border between two integers."""
+    x = (np.arange(-40, 40, dtype=np.float32) + np.float32(0.5)) * np.float32(0.1)
+    check(
+        Graph("(float[n] x) => (int8[n] y) <float s = {0.1}, int8 z = {0}> { y = QuantizeLinear(x, s, z) }", [x]),
+        Graph("(float[n] x) => (float[n] y) <float s = {0.1}> { d = Div(x, s)  y = Floor(d) }", [x]),
+        Graph("(float[n] x) => (bool[n] y) <float s = {3.0}, float h = {0.5}> { d = Div(x, s)  y = GreaterOrEqual(d, h) }",
+              [np.arange(0, 9, 0.1, dtype=np.float32)]),
+    )  # fmt: skip
