@@ -1,0 +1,335 @@
+"""A compilation's result -> Report: every fact that text, JSON and HTML show.
+
+Input: the pipeline's result, a picture of the graph, and measured times if there are any. Output: a `Report` of plain data.
+Invariant: every string out of the model is readable; a report holds no weights and no path of the machine; each node of the
+picture is counted once, in a region or under a reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from smelt.base.version import __version__
+from smelt.ir.records import KernelInfo, Library, Plan
+from smelt.report.picture import Picture, op_name
+from smelt.report.readable import readable
+from smelt.report.times import Times
+
+_EXAMPLES = 5
+
+
+class ResultLike(Protocol):
+    """What is read of `pipeline.Result`. Its parts belong to stages that reports must not know."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def generated(self) -> Any: ...
+    @property
+    def library(self) -> Library | None: ...
+    @property
+    def passes(self) -> tuple[tuple[str, Any], ...]: ...
+    @property
+    def stages(self) -> tuple[Any, ...]: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def findings(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class OpRow:
+    op: str
+    original: int
+    in_kernels: int
+    left: int
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One loop nest. `flops` and `bytes` are formulas over the model's named sizes."""
+
+    name: str
+    kind: str
+    nodes: tuple[str, ...]
+    units: str
+    flops: str
+    bytes: str
+
+
+@dataclass(frozen=True)
+class RegionRow:
+    """One custom op. Errors are relative to |reference| + rms(reference); times are medians in microseconds."""
+
+    index: int
+    entry: str
+    nodes: int
+    ops: tuple[tuple[str, int], ...]
+    kernels: tuple[KernelRow, ...]
+    inputs: int
+    outputs: int
+    error: float | None = None
+    tolerance: float | None = None
+    time_us: float | None = None
+    stock_time_us: float | None = None
+    bound_us: float | None = None
+
+
+@dataclass(frozen=True)
+class CodeRow:
+    """Regions that run the same code: one row instead of one per layer of a model."""
+
+    entry: str
+    regions: tuple[int, ...]
+    nodes: int
+    ops: tuple[tuple[str, int], ...]
+    kernels: tuple[KernelRow, ...]
+    error: float | None
+    time_us: float | None
+    bound_us: float | None
+
+
+@dataclass(frozen=True)
+class ReasonRow:
+    reason: str
+    count: int
+    ops: tuple[tuple[str, int], ...]
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on the whole model, and what was rejected on the way."""
+
+    checked: bool
+    regions: int = 0
+    worst_error: float | None = None
+    tolerance: float | None = None
+    rejected: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    title: str
+    ops: tuple[OpRow, ...]
+    regions: tuple[RegionRow, ...]
+    reasons: tuple[ReasonRow, ...]
+    picture: Picture = field(default_factory=Picture)
+    passes: tuple[tuple[str, str], ...] = ()
+    stages: tuple[tuple[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    library: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    check: Check = field(default_factory=lambda: Check(False))
+    times: Times | None = None
+    version: str = __version__
+
+    @property
+    def in_kernels(self) -> int:
+        return sum(row.in_kernels for row in self.ops)
+
+    @property
+    def left(self) -> int:
+        return sum(row.left for row in self.ops)
+
+    @property
+    def nodes(self) -> int:
+        return self.in_kernels + self.left
+
+    @property
+    def original(self) -> int:
+        return sum(row.original for row in self.ops)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the nodes that are in kernels; 1 for a model without nodes."""
+        return self.in_kernels / self.nodes if self.nodes else 1.0
+
+    @property
+    def kernels(self) -> int:
+        return sum(len(region.kernels) for region in self.regions)
+
+    @property
+    def codes(self) -> tuple[CodeRow, ...]:
+        """Regions by their code; where times are known, those that take longest come first."""
+        groups: dict[str, list[RegionRow]] = {}
+        for region in self.regions:
+            groups.setdefault(region.entry, []).append(region)
+        rows = [_code(entry, members) for entry, members in groups.items()]
+        return tuple(sorted(rows, key=lambda row: -(row.time_us or 0.0)))
+
+
+def as_dict(report: Report, *, graph: bool = True, sources: bool = True) -> dict[str, Any]:
+    """For JSON, with the numbers that properties give."""
+    content = asdict(report)
+    content["summary"] = {
+        "original_nodes": report.original,
+        "nodes": report.nodes,
+        "in_kernels": report.in_kernels,
+        "left": report.left,
+        "coverage": report.coverage,
+        "regions": len(report.regions),
+        "kernels": report.kernels,
+        "time_share": report.times.kernel_share if report.times else None,
+        "speedup": report.times.speedup if report.times else None,
+    }
+    if not graph:
+        del content["picture"]
+    if not sources:
+        del content["sources"]
+    return content
+
+
+def report_of(result: ResultLike, title: str, picture: Picture, times: Times | None = None) -> Report:
+    """The report on one compilation."""
+    return Report(
+        title=readable(title),
+        ops=_ops(result.plan, picture.original),
+        regions=_regions(result, times),
+        reasons=reasons_of((left.reason, op_name(left.node), left.node.name or "") for left in result.plan.left),
+        picture=picture,
+        passes=_passes(result.passes),
+        stages=_stages(result.stages),
+        notes=tuple(readable(note, 2000) for note in _notes(result)),
+        sources=_sources(result.generated),
+        library=_library(result.library),
+        check=_check(result),
+        times=times,
+    )
+
+
+def _ops(plan: Plan, original: Mapping[str, int]) -> tuple[OpRow, ...]:
+    inside = Counter(op_name(node) for region in plan.regions for node in region.nodes)
+    left = Counter(op_name(item.node) for item in plan.left)
+    names = {**dict.fromkeys(original), **dict.fromkeys(inside), **dict.fromkeys(left)}
+    rows = [OpRow(name, original.get(name, 0), inside[name], left[name]) for name in names]
+    return tuple(sorted(rows, key=lambda row: (-max(row.original, row.in_kernels + row.left), row.op)))
+
+
+def _regions(result: ResultLike, times: Times | None) -> tuple[RegionRow, ...]:
+    if result.generated is None:
+        return ()
+    entries = {entry.name: entry for entry in result.generated.source.entries}
+    names = dict(zip((r.index for r in result.generated.regions), result.generated.entry_of, strict=True))
+    verdicts = {v.region: v for v in (result.findings.verdicts if result.findings is not None else ())}
+    rows: list[RegionRow] = []
+    for region in result.plan.regions:
+        verdict, entry = verdicts.get(region.index), names.get(region.index, "")
+        kernels = tuple(_kernel(info) for info in entries[entry].kernels) if entry in entries else ()
+        rows.append(
+            RegionRow(
+                region.index,
+                entry,
+                len(region.nodes),
+                _counted(op_name(node) for node in region.nodes),
+                kernels,
+                len(region.inputs),
+                len(region.outputs),
+                verdict.error if verdict else None,
+                verdict.tolerance if verdict else None,
+                times.regions.get(region.index) if times else (verdict.time_us if verdict else None),
+                verdict.stock_time_us if verdict else None,
+                times.bounds.get(region.index) if times else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _code(entry: str, members: Sequence[RegionRow]) -> CodeRow:
+    ops: Counter[str] = Counter()
+    for member in members:
+        ops.update(dict(member.ops))
+    return CodeRow(
+        entry,
+        tuple(member.index for member in members),
+        sum(member.nodes for member in members),
+        tuple(ops.most_common()),
+        members[0].kernels,
+        max((m.error for m in members if m.error is not None), default=None),
+        _total(m.time_us for m in members),
+        _total(m.bound_us for m in members),
+    )
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _kernel(info: KernelInfo) -> KernelRow:
+    sizes = (info.summary.removesuffix(" units"), info.flops, info.bytes)
+    # Sizes are named d:<dim> inside; the prefix says nothing to a reader.
+    units, flops, moved = (readable(text.replace("d:", ""), 200) for text in sizes)
+    return KernelRow(info.name, info.kind, tuple(readable(name) for name in info.nodes), units, flops, moved)
+
+
+def reasons_of(left: Iterable[tuple[str, str, str]]) -> tuple[ReasonRow, ...]:
+    """Group (reason, op, name of node) by reason, the most frequent first."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for reason, op, name in left:
+        groups.setdefault(readable(reason, 400), []).append((op, readable(name)))
+    rows = [
+        ReasonRow(reason, len(items), _counted(op for op, _ in items), tuple(n for _, n in items if n)[:_EXAMPLES])
+        for reason, items in groups.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.count, row.reason)))
+
+
+def _counted(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(names).most_common())
+
+
+def _passes(passes: Sequence[tuple[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """What each pass did in all of its rounds."""
+    changes: dict[str, Counter[str]] = {}
+    for name, outcome in passes:
+        changes.setdefault(name, Counter()).update(outcome.changes)
+    return tuple(
+        (name, ", ".join(f"{what} x{count}" for what, count in sorted(done.items()) if count))
+        for name, done in changes.items()
+    )
+
+
+def _stages(stages: Sequence[Any]) -> tuple[tuple[str, float], ...]:
+    """Seconds by stage, in order; a stage that ran again is added up."""
+    seconds: dict[str, float] = {}
+    for stage in stages:
+        seconds[stage.name] = seconds.get(stage.name, 0.0) + stage.seconds
+    return tuple(seconds.items())
+
+
+def _notes(result: ResultLike) -> tuple[str, ...]:
+    found = tuple(result.findings.notes) if result.findings is not None else ()
+    return tuple(dict.fromkeys((*result.notes, *found)))
+
+
+def _sources(generated: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((unit.name, unit.text) for unit in generated.source.units) if generated is not None else ()
+
+
+def _library(library: Library | None) -> dict[str, Any]:
+    if library is None:
+        return {}
+    compiler = " ".join(library.compiler.split()[:2])
+    return {
+        "compiler": compiler,
+        "levels": list(library.targets),
+        "bytes": library.path.stat().st_size if library.path.exists() else 0,
+        "cached": library.cached,
+        "seconds": library.seconds,
+    }
+
+
+def _check(result: ResultLike) -> Check:
+    findings = result.findings
+    if findings is None or not (findings.verdicts or findings.rejected):
+        return Check(False)
+    errors = [v.error for v in findings.verdicts if v.error is not None and not v.rejected]
+    whole = next((v for v in findings.verdicts if v.region is None), None)
+    checked = [v for v in findings.verdicts if v.region is not None and v.error is not None]
+    worst = whole.error if whole is not None else max(errors, default=None)
+    rejected = tuple((index, readable(reason, 400)) for index, reason in findings.rejected.items())
+    return Check(bool(errors) or whole is not None, len(checked), worst, whole.tolerance if whole else None, rejected)

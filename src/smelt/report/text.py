@@ -1,0 +1,133 @@
+"""Report -> plain text, for a terminal and for `CompiledModel.explain`.
+
+Input: a `Report`. Output: text without escape sequences. Invariant: what is not shown for length is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smelt.report.facts import Check, CodeRow, Report
+from smelt.report.readable import counted, in_bytes, in_time
+from smelt.report.tables import listed, table
+
+_MAX_ROWS = 20
+
+
+def format_report(report: Report, *, full: bool = False) -> str:
+    """Everything but the generated source. `full` shows all rows."""
+    limit = 1 << 30 if full else _MAX_ROWS
+    parts = [
+        [headline(report)],
+        ops_lines(report, limit),
+        region_lines(report, limit),
+        reason_lines(report, limit),
+        time_lines(report, limit),
+        pass_lines(report),
+        stage_lines(report),
+        [check_line(report.check)],
+        [f"note: {note}" for note in report.notes],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def headline(report: Report) -> str:
+    """One line: how much is in kernels."""
+    regions = counted(len(report.regions), "region")
+    text = f"{report.title}: {report.in_kernels:,} of {counted(report.nodes, 'node')} in kernels ({report.coverage:.1%}), {regions}"
+    return text + (f", {counted(report.left, 'node')} left to ONNX Runtime" if report.left else "")
+
+
+def ops_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
+    """The table of ops before and after."""
+    rows = [(r.op, r.original, r.in_kernels or "", r.left or "") for r in report.ops[:limit]]
+    total = ("total", report.original, report.in_kernels, report.left)
+    lines = table(("op", "original", "in kernels", "left to ORT"), [*_blank(rows), total])
+    return [*lines, *_more(len(report.ops), limit, "op")]
+
+
+def _blank(rows: list[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+    for row in rows:
+        yield tuple("-" if cell == "" else cell for cell in row)
+
+
+def region_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
+    """One row per distinct code: the layers of a model usually share theirs."""
+    if not report.regions:
+        return ["no regions: ONNX Runtime runs the whole model"]
+    codes = report.codes
+    timed = any(row.time_us is not None for row in codes)
+    header = ["code", "regions", "nodes", "kernels", *(("time", "share", "of roofline") if timed else ()), "ops"]
+    whole = report.times.kernel_us + report.times.left_us if report.times else 0.0
+    rows = [
+        [r.entry, len(r.regions), r.nodes, len(r.kernels), *(_time_cells(r, whole) if timed else ()), listed(r.ops)]
+        for r in codes[:limit]
+    ]
+    return [*table(header, rows), *_more(len(codes), limit, "code")]
+
+
+def _time_cells(code: CodeRow, whole: float) -> tuple[str, str, str]:
+    if code.time_us is None:
+        return "-", "-", "-"
+    share = f"{code.time_us / whole:.1%}" if whole else "-"
+    bound = f"{code.bound_us / code.time_us:.0%}" if code.bound_us and code.time_us else "-"
+    return in_time(code.time_us), share, bound
+
+
+def reason_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
+    """Why nodes were left, the most frequent reason first."""
+    if not report.reasons:
+        return []
+    rows = [(row.count, listed(row.ops), row.reason) for row in report.reasons[:limit]]
+    return [*table(("nodes", "ops", "left to ONNX Runtime because"), rows), *_more(len(report.reasons), limit, "reason")]
+
+
+def time_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
+    times = report.times
+    if times is None:
+        return []
+    share = f" ({times.kernel_share:.0%} of it in kernels)" if times.kernel_share is not None else ""
+    lines = [f"profile at {times.shapes or 'the shapes of the model'}:"]
+    if times.whole_us is not None:
+        lines.append(f"  this artifact {in_time(times.whole_us)} a run{share}")
+    if times.stock_us is not None and times.speedup is not None:
+        lines.append(f"  stock model   {in_time(times.stock_us)} a run: {times.speedup:.2f}x")
+    if times.left:
+        rows = [(op, name, in_time(us)) for op, name, us in times.left[: min(limit, 8)]]
+        lines += table(("left op", "node", "time"), rows)
+    return lines
+
+
+def pass_lines(report: Report) -> list[str]:
+    return table(("pass", "what it did"), report.passes)
+
+
+def stage_lines(report: Report) -> list[str]:
+    """Seconds by stage, and what was built."""
+    if not report.stages:
+        return []
+    lines = table(("stage", "seconds"), [(name, f"{seconds:.2f}") for name, seconds in report.stages])
+    total = sum(seconds for _, seconds in report.stages)
+    return [*lines, f"  {total:.2f} s in all{_built(report)}"]
+
+
+def _built(report: Report) -> str:
+    library = report.library
+    if not library:
+        return ""
+    origin = "from the cache" if library["cached"] else f"built by {library['compiler']}"
+    return f"; library {in_bytes(library['bytes'])} for {', '.join(library['levels'])}, {origin}"
+
+
+def check_line(check: Check) -> str:
+    """The verdict in one line, and one line per rejected region."""
+    rejected = [f"  region {index} rejected: {reason}" for index, reason in check.rejected]
+    if not check.checked:
+        return "\n".join(["not verified", *rejected])
+    worst = f", worst error {check.worst_error:.1e}" if check.worst_error is not None else ""
+    allowed = f" (allowed {check.tolerance:.0e})" if check.tolerance is not None else ""
+    return "\n".join([f"verified: {counted(check.regions, 'region')}{worst}{allowed}", *rejected])
+
+
+def _more(count: int, limit: int, noun: str) -> list[str]:
+    return [f"  … {counted(count - limit, noun)} more"] if count > limit else []
