@@ -70,10 +70,12 @@ def test_integers_wrap_and_divide_without_trapping():
 
 def test_quantized_values_are_those_of_a_true_division():
     """A product with the reciprocal rounds differently just at the border between two integers."""
-    x = (np.arange(-40, 40, dtype=np.float32) + np.float32(0.5)) * np.float32(0.1)
+    k = np.arange(-200, 200, dtype=np.float32)
     check(
-        Graph("(float[n] x) => (int8[n] y) <float s = {0.1}, int8 z = {0}> { y = QuantizeLinear(x, s, z) }", [x]),
-        Graph("(float[n] x) => (float[n] y) <float s = {0.1}> { d = Div(x, s)  y = Floor(d) }", [x]),
-        Graph("(float[n] x) => (bool[n] y) <float s = {3.0}, float h = {0.5}> { d = Div(x, s)  y = GreaterOrEqual(d, h) }",
-              [np.arange(0, 9, 0.1, dtype=np.float32)]),
+        Graph("(float[n] x) => (uint8[n] y) <float s = {0.3}, uint8 z = {128}> { y = QuantizeLinear(x, s, z) }",
+              [(k + np.float32(0.5)) * np.float32(0.3)]),
+        Graph("(float[n] x) => (float[n] y) <float s = {7.0}> { d = Div(x, s)  y = Floor(d) }", [k * 7]),
+        Graph("(float[n] x) => (int32[n] y) <float s = {41.0}> { d = Div(x, s)  y = Cast<to = 6>(d) }", [k * 41]),
+        Graph("(float[n] x) => (bool[n] y) <float s = {47.0}, float h = {6.0}> { d = Div(x, s)  y = GreaterOrEqual(d, h) }",
+              [k * 47]),
     )  # fmt: skip
