@@ -1,6 +1,30 @@
-"""Loops over code generation, toolchain and runtime: verify, tune."""
+"""Loops over code generation, toolchain and runtime: verify, tune, and rebuild single regions for debugging.
 
-from smelt.check.examine import examine
+What is heavy is imported when it is called: the examining process imports this package too, and needs little of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from smelt.check.findings import Examination, Findings, Verdict
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from smelt.base.config import Config
+    from smelt.base.progress import Progress
+    from smelt.codegen import Generated
+    from smelt.ir.records import Library
+
+
+def examine(
+    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress
+) -> Findings:
+    """The findings for every region of the model as it was partitioned."""
+    from smelt.check import examination
+
+    return examination.examine(model, generated, library, wanted, config, progress)
+
 
 __all__ = ["Examination", "Findings", "Verdict", "examine"]

@@ -35,7 +35,7 @@ class Bundle:
             for graph in model_graphs(model):
                 for value in graph.initializers.values():
                     tensor = value.const_value
-                    if tensor is not None and _is_large(tensor):
+                    if tensor is not None and _goes_outside(tensor):
                         originals.append((value, tensor))
                         value.const_value = self._place(tensor)
             proto = ir.to_proto(model)
@@ -51,6 +51,10 @@ class Bundle:
         path = self.folder / name
         path.write_bytes(proto.SerializeToString())
         return path
+
+    def flush(self) -> None:
+        """What was added so far can be read; more may follow."""
+        self._file.flush()
 
     def close(self) -> None:
         self._file.close()
@@ -71,6 +75,7 @@ class Bundle:
         return self._placed[id(tensor)]
 
 
-def _is_large(tensor: ir.TensorProtocol) -> bool:
+def _goes_outside(tensor: ir.TensorProtocol) -> bool:
+    """Large tensors, and those that lie in another file already."""
     external = isinstance(tensor, ir.ExternalTensor)
-    return tensor.dtype != ir.DataType.STRING and (external or tensor.nbytes >= MIN_EXTERNAL_BYTES)
+    return tensor.dtype != ir.DataType.STRING and tensor.nbytes >= (1 if external else MIN_EXTERNAL_BYTES)

@@ -1,0 +1,118 @@
+"""Timing inside the examining process.
+
+Input: a job of `tune`: pairs of models to compare. Output: events: the paired times of each pair, and the time of each
+custom op. Invariant: the members of a pair take turns run by run, in alternating order, so that whatever else the
+machine does meets both alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from smelt.check.verify import Report, feeds_to_try, short
+from smelt.runtime import Session, SessionSettings, node_times, session_for
+
+Array = np.ndarray[Any, Any]
+
+_WARMUP: Final = 3
+_PAIR_BUDGET_S: Final = 1.5
+_MAX_ROUNDS: Final = 60
+_MIN_ROUNDS: Final = 9
+_SHORTEST_S: Final = 300e-6  # shorter runs are repeated: a clock and a scheduler have their own grain
+_PROFILE_RUNS: Final = 5
+
+
+def time_variants(job: Mapping[str, Any], folder: Path, report: Report) -> None:
+    sessions = _Sessions(folder, Path(job["library"]), int(job["threads"]))
+    report(at="observe", attempt=int(job["attempt"]))
+    feeds = _accepted_feeds(job, folder, sessions["stock.onnx"])
+    if feeds is None:
+        report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
+        return
+    if job["profile"]:
+        report(at="profile")
+        report(nodes=_node_times(folder, sessions, feeds))
+    for left, right in job["pairs"]:
+        report(at="pair", left=left, right=right)
+        try:
+            rounds = _paired(sessions[left], sessions[right], feeds)
+        except Exception as error:  # onnxruntime raises many kinds
+            report(failed=f"{left} or {right} does not run: {short(error)}")
+            return
+        report(pair=[left, right], rounds=rounds)
+        sessions.drop(left if left not in job["keep"] else "", right if right not in job["keep"] else "")
+
+
+class _Sessions(dict[str, Session]):
+    """Sessions by file name, opened when first asked for."""
+
+    def __init__(self, folder: Path, library: Path, threads: int) -> None:
+        super().__init__()
+        self.folder = folder
+        self.library = library
+        self.settings = SessionSettings(threads=threads, log_severity=4)
+
+    def __missing__(self, name: str) -> Session:
+        library = None if name == "stock.onnx" else self.library
+        self[name] = session_for(self.folder / name, library, self.settings)
+        return self[name]
+
+    def drop(self, *names: str) -> None:
+        for name in names:
+            self.pop(name, None)
+
+
+def _accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> dict[str, Array] | None:
+    for _, feeds in feeds_to_try(job, folder):
+        try:
+            session.run(None, feeds)
+        except Exception:  # noqa: S112  the next attempt has other sizes
+            continue
+        return feeds
+    return None
+
+
+def _node_times(folder: Path, sessions: _Sessions, feeds: Mapping[str, Array]) -> dict[str, float]:
+    times = node_times(
+        folder / "fast.onnx", feeds, sessions.library, sessions.settings, runs=_PROFILE_RUNS, warmup=_WARMUP
+    )
+    return {node.name: node.median_us for node in times}
+
+
+def _paired(left: Session, right: Session, feeds: Mapping[str, Array]) -> list[list[float]]:
+    """Microseconds of one run of each, round by round."""
+    once = max(_run_us(left, feeds, 1), _run_us(right, feeds, 1))
+    for session in (left, right):
+        _run_us(session, feeds, _WARMUP)
+    once = min(once, _run_us(left, feeds, 1)) / 1e6
+    repeats = max(1, round(_SHORTEST_S / max(once, 1e-7)))
+    rounds = int(np.clip(_PAIR_BUDGET_S / max(2 * once * repeats, 1e-7), _MIN_ROUNDS, _MAX_ROUNDS))
+    out: list[list[float]] = []
+    for number in range(rounds):
+        if number % 2:
+            second = _run_us(right, feeds, repeats)
+            out.append([_run_us(left, feeds, repeats), second])
+        else:
+            out.append([_run_us(left, feeds, repeats), _run_us(right, feeds, repeats)])
+    return out
+
+
+def _run_us(session: Session, feeds: Mapping[str, Array], repeats: int) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        session.run(None, feeds)
+    return (time.perf_counter() - started) * 1e6 / repeats
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float, float]:
+    """The median with its 95% interval by order statistics, which no single outlier moves."""
+    ordered = np.sort(np.asarray(samples, np.float64))
+    count = len(ordered)
+    half = 0.98 * count**0.5
+    low, high = max(0, int(np.floor(count / 2 - half))), min(count - 1, int(np.ceil(count / 2 + half)))
+    return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
