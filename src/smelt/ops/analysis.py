@@ -175,7 +175,8 @@ def _branches(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
     condition = facts.by_value.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
     taken = _truth(facts, node.inputs[0], condition) if condition is not None else None
     names = ["then_branch", "else_branch"] if taken is None else ["then_branch" if taken else "else_branch"]
-    sides = [_branch(facts, node.attributes[n].as_graph(), depth) for n in names if n in node.attributes]
+    graphs = [a for n in names if (a := node.attributes.get(n)) and a.type == ir.AttributeType.GRAPH and not a.is_ref()]
+    sides = [_branch(facts, a.as_graph(), depth) for a in graphs]
     if len(sides) != len(names) or any(len(s) < len(node.outputs) for s in sides):
         return []
     return [outs[0] if all(o == outs[0] for o in outs) else None for outs in zip(*sides, strict=False)]

@@ -50,23 +50,25 @@ class Call:
         return name in self.attributes
 
     def int(self, name: str, default: int | None = None) -> int:
-        return int(self._attribute(name, default))
+        return int(self._attribute(name, default, ir.AttributeType.INT))
 
     def float(self, name: str, default: float | None = None) -> float:
         """A float attribute: float32 in the format, defaults included."""
-        return float(np.float32(self._attribute(name, default)))
+        return float(np.float32(self._attribute(name, default, ir.AttributeType.FLOAT)))
 
     def str(self, name: str, default: str | None = None) -> str:
-        return str(self._attribute(name, default))
+        return str(self._attribute(name, default, ir.AttributeType.STRING))
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
-        return tuple(int(v) for v in self._attribute(name, default))
+        return tuple(int(v) for v in self._attribute(name, default, ir.AttributeType.INTS))
 
-    def _attribute(self, name: str, default: Any) -> Any:
+    def _attribute(self, name: str, default: Any, kind: ir.AttributeType) -> Any:
         if name in self.attributes:
             attribute = self.attributes[name]
             if attribute.is_ref():
                 raise Refusal(f"attribute {name} refers to a function's attribute")
+            if attribute.type != kind:
+                raise Refusal(f"attribute {name} has another type than {kind.name}")
             return attribute.value
         if default is None:
             raise Refusal(f"attribute {name} is missing")

@@ -70,8 +70,15 @@ def constant_array(call: Call) -> tuple[np.ndarray[Any, Any], str]:
     if call.has("value_ints"):
         return np.array(call.ints("value_ints"), np.int64), "i64"
     if call.has("value_floats"):
-        return np.array(call.attributes["value_floats"].as_floats(), np.float32), "f32"
+        return np.array(_floats(call, "value_floats"), np.float32), "f32"
     raise Refusal("a constant that is sparse or text has no kernel")
+
+
+def _floats(call: Call, name: str) -> tuple[float, ...]:
+    attribute = call.attributes[name]
+    if attribute.is_ref() or attribute.type != ir.AttributeType.FLOATS:
+        raise Refusal(f"attribute {name} is not a list of numbers")
+    return tuple(attribute.as_floats())
 
 
 def tensor_attribute(call: Call, name: str) -> tuple[np.ndarray[Any, Any], str]:
