@@ -1,0 +1,149 @@
+"""The parent's side of a worker process.
+
+Input: a job and the CPUs to run on. Output: a `Contestant` that is running, or stopped. Invariant: between its turns a
+contestant is stopped by the kernel (SIGSTOP), threads included: no thread pool of one peer can spin while another is timed,
+and no peer's settings have to be changed for that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, cast
+
+from smelt.base.config import child_environment
+from smelt.bench.peers import Array, Job
+
+_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_ANSWER_S: Final = 900.0
+
+
+class PeerError(Exception):
+    """A peer cannot run this model; the table shows why."""
+
+
+class Contestant:
+    """One worker process. A context manager; made stopped, woken for each question and stopped again after it."""
+
+    def __init__(self, job: Job, cpus: Collection[int]) -> None:
+        self.name = job.peer
+        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        variables = {name: str(job.threads) for name in _THREAD_VARIABLES}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "smelt.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=child_environment({**variables, "TOKENIZERS_PARALLELISM": "false"}),
+        )
+        os.sched_setaffinity(self._process.pid, cpus)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(cast("IO[bytes]", self._process.stdout), selectors.EVENT_READ)
+
+    @classmethod
+    def open(cls, job: Job, cpus: Collection[int]) -> Contestant:
+        contestant = cls(job, cpus)
+        try:
+            opened = contestant.ask("open", **{k: _plain(v) for k, v in asdict(job).items()})
+        except BaseException:
+            contestant.close()
+            raise
+        contestant.load_s, contestant.first_s = float(opened["load_s"]), float(opened["first_s"])
+        return contestant
+
+    load_s: float = 0.0
+    first_s: float = 0.0
+
+    def run(self, repeat: int, warm: int = 0) -> list[float]:
+        """Seconds of each of `repeat` runs; `warm` runs before them bring caches and threads back."""
+        seconds = cast("list[float]", self.ask("run", repeat=repeat + warm)["seconds"])
+        return seconds[warm:]
+
+    def outputs(self) -> list[Array]:
+        import numpy as np
+
+        with tempfile.TemporaryDirectory(prefix="smelt-bench-") as folder:
+            path = Path(folder) / "outputs.npz"
+            self.ask("outputs", path=str(path))
+            with np.load(path, allow_pickle=False) as stored:
+                return [stored[f"arr_{place}"] for place in range(len(stored.files))]
+
+    def memory(self) -> tuple[int, int]:
+        """Peak of the whole process in bytes, and of that what came after the start of Python."""
+        found = self.ask("memory")
+        return int(found["peak_bytes"]), int(found["own_bytes"])
+
+    def ask(self, question: str, **arguments: Any) -> dict[str, Any]:
+        stdin = cast("IO[bytes]", self._process.stdin)
+        self._signal(signal.SIGCONT)
+        try:
+            stdin.write(json.dumps({"ask": question, **arguments}).encode() + b"\n")
+            stdin.flush()
+            line = self._line()
+        except OSError as error:
+            raise PeerError(self._last_words()) from error
+        finally:
+            self._signal(signal.SIGSTOP)
+        answer = cast("dict[str, Any]", json.loads(line))
+        if "error" in answer:
+            raise PeerError(str(answer["error"]))
+        return answer
+
+    def _line(self) -> bytes:
+        stdout = cast("IO[bytes]", self._process.stdout)
+        deadline = time.monotonic() + _ANSWER_S
+        if not self._selector.select(max(0.0, deadline - time.monotonic())):
+            raise PeerError(f"no answer in {_ANSWER_S:g} s")
+        line = stdout.readline()
+        if not line:
+            raise PeerError(self._last_words())
+        return line
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        code = self._process.poll()
+        return f"its process ended ({code}): {lines[-1] if lines else 'it said nothing'}"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+        self._selector.close()
+
+    def __enter__(self) -> Contestant:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def choose_cpus(threads: int) -> tuple[int, ...]:
+    """The CPUs for `threads` threads: the last ones that this process may use, since the first ones serve interrupts."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return tuple(allowed[-threads:])

@@ -1,0 +1,175 @@
+"""The ways to run a model that are compared, each opened in a process of its own.
+
+Input: a `Job`: model file, feeds, number of threads. Output: a `Loaded` that runs once per call and gives its outputs.
+Invariant: every peer gets the same number of threads, keeps its defaults otherwise, computes in float32, and has its
+inputs in place before the clock starts; a peer's packages are imported only when it is opened.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker opens. `model` is a file, or smelt's artifact folder; `module` names a torch module, if there is one."""
+
+    peer: str
+    model: Path
+    feeds: Path
+    threads: int
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    run: Callable[[], object]
+    outputs: Callable[[], list[Array]]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`packages` must be installed; `needs_module` peers run a torch module and not the file."""
+
+    name: str
+    meaning: str
+    open: Callable[[Job], Loaded]
+    packages: tuple[str, ...] = ("onnxruntime",)
+    needs_module: bool = False
+
+    @property
+    def installed(self) -> bool:
+        return all(importlib.util.find_spec(package) is not None for package in self.packages)
+
+
+def read_feeds(path: Path) -> dict[str, Array]:
+    """Arrays by name. They are numbered in the file, since a name may be anything."""
+    with np.load(path, allow_pickle=False) as stored:
+        names = cast("list[str]", json.loads(str(stored["names"])))
+        return {name: stored[f"feed{place}"] for place, name in enumerate(names)}
+
+
+def write_feeds(path: Path, feeds: Mapping[str, Array]) -> None:
+    arrays = {f"feed{place}": array for place, array in enumerate(feeds.values())}
+    np.savez(path, names=np.array(json.dumps(list(feeds))), **cast("Any", arrays))
+
+
+# ONNX Runtime, alone and with artifacts
+
+
+def _open_ort(job: Job) -> Loaded:
+    from smelt.runtime import SessionSettings, session_for
+
+    return _bound(session_for(job.model, None, SessionSettings(threads=job.threads)), job)
+
+
+def _open_smelt(job: Job) -> Loaded:
+    from smelt.runtime import Executable, SessionSettings
+
+    return _bound(Executable.open(job.model, SessionSettings(threads=job.threads)).session, job)
+
+
+def _bound(session: Any, job: Job) -> Loaded:
+    """Inputs bound once and outputs left in the session's own memory: what is timed is the model, not Python's arrays."""
+    import onnxruntime
+
+    binding = session.io_binding()
+    for name, array in read_feeds(job.feeds).items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cpu")
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+
+    def outputs() -> list[Array]:
+        return cast("list[Array]", binding.copy_outputs_to_cpu())
+
+    return Loaded(run, outputs)
+
+
+def fuse_with_ort(model: Path, output: Path, fusion: str) -> None:
+    """Rewrite a transformer by onnxruntime's own optimizer; heads and widths are found by the optimizer itself."""
+    from onnxruntime.transformers.optimizer import optimize_model  # pyright: ignore[reportUnknownVariableType]
+
+    fused = cast("Any", optimize_model)(str(model), model_type=fusion, num_heads=0, hidden_size=0, opt_level=1, use_gpu=False)
+    fused.save_model_to_file(str(output), use_external_data_format=True)
+
+
+# OpenVINO
+
+
+def _open_openvino(job: Job) -> Loaded:
+    import openvino
+
+    core = cast("Any", openvino).Core()
+    settings = {
+        "INFERENCE_NUM_THREADS": job.threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    compiled = core.compile_model(core.read_model(str(job.model)), "CPU", settings)
+    request = compiled.create_infer_request()
+    for name, array in read_feeds(job.feeds).items():
+        request.set_tensor(name, cast("Any", openvino).Tensor(np.ascontiguousarray(array)))
+
+    def outputs() -> list[Array]:
+        return [np.array(request.get_output_tensor(place).data) for place in range(len(compiled.outputs))]
+
+    return Loaded(request.infer, outputs)
+
+
+# torch
+
+
+def _open_eager(job: Job) -> Loaded:
+    return _torch(job, compiled=False)
+
+
+def _open_inductor(job: Job) -> Loaded:
+    return _torch(job, compiled=True)
+
+
+def _torch(job: Job, *, compiled: bool) -> Loaded:
+    import torch
+
+    from smelt.bench.modules import module_of
+
+    library = cast("Any", torch)
+    library.set_num_threads(job.threads)
+    feeds = read_feeds(job.feeds)
+    module = module_of(job.module, job.model)
+    if compiled:
+        module = library.compile(module)
+    values = [library.from_numpy(np.ascontiguousarray(array)) for array in feeds.values()]
+    last: list[Any] = []
+
+    def run() -> None:
+        with library.no_grad():
+            last[:] = [module(*values)]
+
+    def outputs() -> list[Array]:
+        found = last[0] if isinstance(last[0], (tuple, list)) else [last[0]]
+        return [np.asarray(tensor.numpy()) for tensor in cast("list[Any]", found)]
+
+    return Loaded(run, outputs)
+
+
+_ALL: Final = (
+    Peer("ort", "stock ONNX Runtime, optimizers on", _open_ort),
+    Peer("smelt", "this project's artifact in stock ONNX Runtime", _open_smelt),
+    Peer("ort-fused", "ONNX Runtime after its transformers optimizer", _open_ort, ("onnxruntime", "onnx", "sympy")),
+    Peer("openvino", "OpenVINO, latency hint, f32", _open_openvino, ("openvino",)),
+    Peer("eager", "torch without compilation", _open_eager, ("torch",), needs_module=True),
+    Peer("inductor", "torch.compile", _open_inductor, ("torch",), needs_module=True),
+)
+PEERS: Final[dict[str, Peer]] = {peer.name: peer for peer in _ALL}

@@ -1,0 +1,108 @@
+"""The machine's limits, measured in the run that they are compared with.
+
+Input: a number of threads. Output: `Limits`. Invariant: the loops are compiled by the toolchain for the CPU level that the
+kernels use; the best of several tries counts, since a limit is what the machine can do, not what it does on average.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from smelt.base import Config
+from smelt.base.target import host_level
+from smelt.bench.contestant import choose_cpus
+from smelt.ir.records import Source, Unit
+from smelt.toolchain import Cache, build, find_compiler
+
+Array = np.ndarray[Any, Any]
+_DRAM_BYTES: Final = 256 << 20
+_CACHED_BYTES: Final = 3 << 20
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Flops per second of multiply-adds in float32, and bytes per second; `cached` is for arrays of 3 MB in and out."""
+
+    threads: int
+    fma: float
+    read: float
+    copy: float
+    cached_copy: float
+
+    def __str__(self) -> str:
+        rates = f"{self.fma / 1e9:.0f} GFLOP/s, memory read {self.read / 1e9:.1f} GB/s, copy {self.copy / 1e9:.1f} GB/s"
+        return f"{self.threads} threads: {rates}, copy in cache {self.cached_copy / 1e9:.0f} GB/s"
+
+
+def measure_limits(threads: int, config: Config) -> Limits:
+    """Raises NoCompilerError where there is no compiler."""
+    library = _library(config)
+    with ThreadPoolExecutor(threads) as pool:
+        team = _Team(pool, threads)
+        big, small = _pairs(threads, _DRAM_BYTES), _pairs(threads, _CACHED_BYTES)
+        return Limits(
+            threads,
+            team.rate(_fma_flops(library), lambda _: library.limit_fma(ctypes.c_int64(2_000_000))),
+            team.rate(_bytes(big[:1]), lambda i: _call(library.limit_read, big[i][1])),
+            team.rate(2 * _bytes(big[:1]), lambda i: _call(library.limit_copy, *big[i])),
+            team.rate(60 * _bytes(small[:1]), lambda i: [_call(library.limit_copy, *small[i]) for _ in range(30)]),
+        )
+
+
+class _Team:
+    """Threads that do the same at once, each on a CPU of its own as far as there are enough."""
+
+    def __init__(self, pool: ThreadPoolExecutor, threads: int) -> None:
+        self.pool, self.threads = pool, threads
+        self.cpus = choose_cpus(threads)
+
+    def rate(self, each: float, work: Callable[[int], object]) -> float:
+        """The best of some tries at doing `work` in every thread, in units per second."""
+        best = 0.0
+        for _ in range(_TRIES):
+            started = time.perf_counter()
+            list(self.pool.map(work, range(self.threads)))
+            best = max(best, each * self.threads / (time.perf_counter() - started))
+        return best
+
+
+def _fma_flops(library: Any) -> float:
+    return 2_000_000 * 24.0 * int(library.limit_lanes())
+
+
+def _pairs(threads: int, total_bytes: int) -> list[tuple[Array, Array]]:
+    floats = total_bytes // 4 // 2 // threads
+    return [(np.ones(floats, np.float32), np.ones(floats, np.float32)) for _ in range(threads)]
+
+
+def _bytes(pairs: list[tuple[Array, Array]]) -> float:
+    return float(sum(source.nbytes for _, source in pairs))
+
+
+def _call(function: Any, *arrays: Array) -> None:
+    function(*(ctypes.c_void_p(array.ctypes.data) for array in arrays), ctypes.c_int64(arrays[-1].size))
+
+
+@lru_cache(maxsize=4)
+def _library(config: Config) -> Any:
+    level = host_level()
+    if level is None:
+        raise RuntimeError("this CPU is below every level that code is made for")
+    text = (Path(__file__).parent / "roofline.c").read_text(encoding="utf-8")
+    source = Source((Unit("roofline", text),), ())
+    built = build(source, (level,), find_compiler(config), Cache(config.cache_dir), config)
+    library = ctypes.CDLL(str(built.path))
+    for name in ("limit_fma", "limit_read", "limit_copy"):
+        getattr(library, name).restype = ctypes.c_float
+    library.limit_lanes.restype = ctypes.c_int64
+    return library
