@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, expr as E, ix, of, product
+from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
+from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
 from .schedule import Cluster, Reduction, Store, replace_index

@@ -16,10 +16,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smelt.ir.kernel import (
-    Assemble, Buffer, Builder, Expr, Ix, Map, MatMul, Reduce, Refusal, Scan, Stored, Tensor, Var, expr as E, flat, ix, of,
+    Assemble,
+    Buffer,
+    Builder,
+    Expr,
+    Ix,
+    Map,
+    MatMul,
+    Reduce,
+    Refusal,
+    Scan,
+    Stored,
+    Tensor,
+    Var,
+    flat,
+    ix,
+    of,
     product,
 )  # fmt: skip
+from smelt.ir.kernel import (
+    expr as E,
+)
 from smelt.ir.kernel.index import Atom, substitute
+
+from .prelude import in_order
 
 Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
@@ -54,9 +74,7 @@ class Cluster:
     vars: list[Var]
     reduced: list[Var] = field(default_factory=list[Var])
     members: dict[Tensor, Index] = field(default_factory=dict[Tensor, Index])
-    pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(
-        default_factory=list[tuple[Tensor, Index, Buffer, Index]]
-    )
+    pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(default_factory=list[tuple[Tensor, Index, Buffer, Index]])
     matmul: Tensor | None = None
     lhs: Buffer | None = None
     scan: Tensor | None = None
@@ -198,7 +216,7 @@ class _Planner:
 
     def _place_loops(self, tensor: Tensor) -> None:
         loops, element = self.domain(tensor)
-        self._settle_broadcast(tensor, loops, element)
+        self._settle_broadcast(loops, element)
         latest = self._latest(self.refs(tensor))
         bound = self._fit(tensor, latest) if latest is not None else None
         if latest is None or bound is None:
@@ -234,7 +252,7 @@ class _Planner:
                 last = home
         return last
 
-    def _settle_broadcast(self, tensor: Tensor, loops: Sequence[Var], element: Expr) -> None:
+    def _settle_broadcast(self, loops: Sequence[Var], element: Expr) -> None:
         """A costly floating operand that is read more often than it has elements is computed once, on its own."""
         space = product(v.extent for v in loops)
         for ref in _refs(element):
@@ -342,11 +360,11 @@ class _Planner:
             self.place(made)
         if made in self.floating:
             self._sink(made)
-        return self._buffer(made)
+        return self.buffer(made)
 
     def _place_scan(self, tensor: Tensor, definition: Scan) -> None:
         loops, element = self.domain(tensor)
-        self._settle_broadcast(tensor, loops, element)
+        self._settle_broadcast(loops, element)
         cluster, bound = self._own(loops)
         cluster.scan = tensor
         axis = loops[definition.axis]
@@ -354,7 +372,7 @@ class _Planner:
         self._join(tensor, cluster, bound)
 
     def _place_assemble(self, tensor: Tensor, definition: Assemble) -> None:
-        buffer = self._buffer(tensor)
+        buffer = self.buffer(tensor)
         if definition.fill is not None:
             loops = [Var(f"i{next(self.counter)}", tensor.elements)]
             self._new(loops).fill = buffer, definition.fill
@@ -366,7 +384,7 @@ class _Planner:
         copy = self.builder.map(lambda e: e, piece)
         copy.source = whole.source
         loops, element = self.domain(copy)
-        self._settle_broadcast(copy, loops, element)
+        self._settle_broadcast(loops, element)
         latest = None if after_fill else self._latest(self.refs(copy))
         bound = self._fit(copy, latest) if latest is not None else None
         if latest is None or bound is None:
@@ -377,7 +395,7 @@ class _Planner:
 
     # storing
 
-    def _buffer(self, tensor: Tensor) -> Buffer:
+    def buffer(self, tensor: Tensor) -> Buffer:
         if tensor in self.outputs and tensor not in self.buffers:
             return self.outputs[tensor][0]
         if tensor not in self.buffers:
@@ -391,7 +409,8 @@ class _Planner:
 
     def finish(self) -> Schedule:
         self._share_floats()
-        self.clusters = self.prelude + self.clusters
+        self.clusters = in_order(self.prelude, self.floating) + self.clusters
+        self.home.update((tensor, c) for c in self.clusters for tensor in c.members)
         for cluster in self.clusters:
             _Resolver(self, cluster).run()
         self._store_used()
@@ -422,7 +441,7 @@ class _Planner:
 
     def _store_used(self) -> None:
         """Add the stores: outputs, and members that other clusters load."""
-        loaded = {e.kind.buffer.uid for c in self.clusters for e in _loads(c)}
+        loaded = {load.buffer.uid for c in self.clusters for load in _loads(c)}
         loaded |= {c.lhs.uid for c in self.clusters if c.lhs is not None}
         for cluster in self.clusters:
             resolver = cluster_resolvers[cluster]
@@ -484,7 +503,7 @@ class _Resolver:
             return self.resolve(tensor.expand(where))
         if isinstance(definition, (Reduce, Scan)) and tensor not in self.cluster.reductions:
             loops, element = self.planner.domain(tensor)
-            table: dict[Atom, Ix] = dict(self.cluster.bound[tensor])
+            table: dict[Atom, Ix] = {**self.cluster.bound[tensor]}
             value = self.resolve(replace_index(element, table))
             axis = definition.axes[0] if isinstance(definition, Reduce) else definition.axis
             position = E.index(substitute(of(loops[axis]), table))
@@ -531,7 +550,7 @@ class _Resolver:
             return node
         if tensor in self.planner.floating:
             return tensor.expand(where)
-        return E.load(self.planner._buffer(tensor), flat(where, tensor.shape))
+        return E.load(self.planner.buffer(tensor), flat(where, tensor.shape))
 
     def _rebuild(self, node: Expr) -> Expr:
         kind = node.kind
@@ -587,12 +606,12 @@ def _refs(element: Expr) -> list[E.Ref]:
     return [e.kind for e in E.walk(element) if isinstance(e.kind, E.Ref)]
 
 
-def _loads(cluster: Cluster) -> list[Expr]:
+def _loads(cluster: Cluster) -> list[E.Load]:
     roots = [s.value for s in cluster.stores] + [r.value for r in cluster.reductions.values()]
     resolver = cluster_resolvers.get(cluster)
     if resolver is not None:
         roots += list(resolver.done.values())
-    return [e for e in E.walk(*roots) if isinstance(e.kind, E.Load)]
+    return [e.kind for e in E.walk(*roots) if isinstance(e.kind, E.Load)]
 
 
 def _solve(component: Ix, place: Ix) -> dict[Var, Ix]:

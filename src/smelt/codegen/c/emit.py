@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Sym, Tensor, Var, ix, product
 from smelt.ir.kernel import expr as E
 
-from ..loops import Nest
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .rows import RowWriter
@@ -51,8 +51,9 @@ class _KernelWriter(RowWriter):
         body = self._matmul_body() if self.nest.matmul is not None else self._units_body()
         cost = self._unit_cost()
         arguments = [
-            f"{'' if b.uid in self.written else 'const '}{C_TYPE[b.dtype]} *{'restrict ' if b.uid not in self.written else ''}"
-            f"b{place} = t->b[{place}];"
+            f"{C_TYPE[b.dtype]} *b{place} = t->b[{place}];"
+            if b.uid in self.written
+            else f"const {C_TYPE[b.dtype]} *restrict b{place} = t->b[{place}];"
             for place, b in self.buffers.values()
         ]
         arguments += [f"const int64_t s{place} = t->s[{place}];" for place in self.symbols.values()]
@@ -60,9 +61,20 @@ class _KernelWriter(RowWriter):
         name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
         whole = f"static void SMELT_NAME({name})(void *p, int64_t task) {{\n  const smelt_task *t = p;\n{text}\n}}\n"
         return Kernel(
-            name, whole, tuple(b for _, b in self.buffers.values()), tuple(self.symbols), self._units(),
-            self._chunks(), cost, self._row_bytes(), self._matmul_definition(), flops(self.nest, sum(self.phases.cost)), moved_bytes(self.nest), data_extents(self.nest), bool(self.nest.inner),
-        )  # fmt: skip
+            name=name,
+            text=whole,
+            buffers=tuple(b for _, b in self.buffers.values()),
+            symbols=tuple(self.symbols),
+            units=self._units(),
+            chunked=self._chunks(),
+            unit_cost=cost,
+            row_bytes=self._row_bytes(),
+            matmul=self._matmul_definition(),
+            flops=flops(self.nest, sum(self.phases.cost)),
+            moved_bytes=moved_bytes(self.nest),
+            data_extents=data_extents(self.nest),
+            whole_rows=bool(self.nest.inner),
+        )
 
     def _matmul_definition(self) -> MatMul | None:
         definition = self.nest.matmul.definition if self.nest.matmul is not None else None
@@ -125,7 +137,8 @@ class _KernelWriter(RowWriter):
         if not self.phases.row_buffers:
             return []
         lines = [
-            "char *row = t->rows ? t->rows + task * t->row_bytes : __builtin_alloca_with_align((size_t)t->row_bytes, 512);"
+            "char *row = t->rows ? t->rows + task * t->row_bytes",
+            "                    : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
         ]
         for place, buffer in enumerate(self.phases.row_buffers):
             name = self._buffer(buffer)

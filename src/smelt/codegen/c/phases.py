@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, expr as E, flat, of
-
-from ..loops import Nest
-from ..schedule import Reduction, Store
+from smelt.codegen.loops import Nest
+from smelt.codegen.schedule import Reduction, Store
+from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, flat, of
+from smelt.ir.kernel import expr as E
 
 KEEP_COST = 2
 
@@ -96,7 +96,11 @@ class _Planner:
         return order
 
     def _needs(self, reduction: Reduction) -> list[Tensor]:
-        return [e.kind.tensor for e in E.walk(reduction.value) if isinstance(e.kind, E.Ref) and e.kind.tensor in self.by_tensor]
+        return [
+            e.kind.tensor
+            for e in E.walk(reduction.value)
+            if isinstance(e.kind, E.Ref) and e.kind.tensor in self.by_tensor
+        ]
 
     def _level(self, root: Expr) -> int:
         for node in E.walk(root):
@@ -199,5 +203,3 @@ class _Planner:
         offset = flat(tuple(of(v) for v in self.nest.inner), sizes)
         self.out.saves[phase].append((node, buffer, offset))
         return buffer, offset
-
-

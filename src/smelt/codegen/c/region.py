@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, expr as E, of, show
+from smelt.codegen.loops import build as build_nest
+from smelt.codegen.schedule import Schedule, schedule
+from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, of, show
+from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg
 from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts, meaning
 
-from ..loops import build as build_nest
-from ..schedule import Schedule, schedule
 from .emit import Kernel, write_kernel
 from .names import Integers
 
@@ -75,7 +76,7 @@ class _Writer:
         sources = [tuple(c.sources) for c in plan.clusters]
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
-        self._checks(kernels)
+        self._checks()
         self._allocate(outputs, plan, kernels)
         for kernel in kernels:
             self._launch(kernel)
@@ -135,7 +136,9 @@ class _Writer:
     def _symbol_name(self, symbol: Sym) -> str:
         return self.symbols[symbol]
 
-    def _needed_symbols(self, outputs: Sequence[tuple[Tensor, Buffer]], plan: Schedule, kernels: Sequence[Kernel]) -> list[Sym]:
+    def _needed_symbols(
+        self, outputs: Sequence[tuple[Tensor, Buffer]], plan: Schedule, kernels: Sequence[Kernel]
+    ) -> list[Sym]:
         sizes = [s for _, b in outputs for s in b.shape]
         sizes += [s for b in plan.temporaries.values() for s in b.shape]
         for kernel in kernels:
@@ -181,7 +184,9 @@ class _Writer:
         self._rank_check(value, place)
         element = int(rest.rstrip("]"))
         count = " * ".join(f"env->in_dims[{place}][{a}]" for a in range(len(self.facts.by_value[value].shape))) or "1"
-        self.lines.append(f"if ({count} <= {element}) return smelt_fail(env, SMELT_E_SHAPE, {place}, -1, {count}, {element + 1});")
+        self.lines.append(
+            f"if ({count} <= {element}) return smelt_fail(env, SMELT_E_SHAPE, {place}, -1, {count}, {element + 1});"
+        )
         self._define(symbol, f"((const {kind} *)env->in[{place}])[{element}]")
 
     def _value_named(self, name: str) -> ir.Value:
@@ -253,7 +258,7 @@ class _Writer:
                 f"if ({found} != {text}) return smelt_fail(env, SMELT_E_SHAPE, {place}, {axis}, {found}, {text});"
             )
 
-    def _checks(self, kernels: Sequence[Kernel]) -> None:
+    def _checks(self) -> None:
         for left, right, _ in self.builder.requirements:
             a, b = self.integers.text(left), self.integers.text(right)
             self.lines.append(f"if (({a}) != ({b})) return smelt_fail(env, SMELT_E_SHAPE, -1, -1, {a}, {b});")
@@ -295,7 +300,9 @@ class _Writer:
                 units = " || ".join(
                     f"(({self.integers.text(k.units)}) > 0)" for k in kernels if extent in k.data_extents
                 )
-                self.lines.append(f"if (({guard}) <= 0 && ({units})) return smelt_fail(env, SMELT_E_INDEX, -1, 0, 0, 0);")
+                self.lines.append(
+                    f"if (({guard}) <= 0 && ({units})) return smelt_fail(env, SMELT_E_INDEX, -1, 0, 0, 0);"
+                )
 
     def _arena(self, temporaries: Sequence[tuple[Buffer, int, int]]) -> None:
         """One block; temporaries that do not live at the same time share a slot."""
@@ -373,5 +380,6 @@ def _live_temporaries(plan: Schedule, kernels: Sequence[Kernel]) -> list[tuple[B
 
 def _info(kernel: Kernel, sources: tuple[str, ...]) -> KernelInfo:
     kind = "gemm" if kernel.matmul is not None else "loops"
-    return KernelInfo(kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes))
-
+    return KernelInfo(
+        kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes)
+    )

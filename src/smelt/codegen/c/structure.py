@@ -15,7 +15,7 @@ from smelt.ops import Facts
 
 
 def structure(region: Region, facts: Facts) -> tuple[str, tuple[ir.Value, ...]]:
-    """Nodes in order, each operand as the result of an earlier node or as a border value with all that is known of it."""
+    """Nodes in order, each operand as an earlier node's result or as a border value with all that is known of it."""
     number: dict[ir.Value, str] = {}
     border: list[ir.Value] = []
     parts: list[str] = []

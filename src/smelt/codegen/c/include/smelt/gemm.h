@@ -169,7 +169,7 @@ static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64
 /* C[0..m-1][0..] = the columns of panels p0..p1-1 of A * B. C points at the place of row 0, column 16 * p0. n_valid is the
  * number of columns that exist, counted from panel 0: N for a real output, 16 * p1 or more for a padded buffer. workspace is
  * NULL (A is read in place) or SMELT_GEMM_WORKSPACE(m) floats, used where a copy of A pays: on AVX-512, when lda is a
- * multiple of 1024. K = 0 gives zeros. Bp on a 64-byte boundary saves a fifth of the time. */
+ * multiple of 1024. K = 0 gives zeros. Bp on a 64-byte boundary is faster. */
 static __attribute__((unused)) void smelt_gemm_f32(const float *A, int64_t lda, const float *Bp, int64_t K, float *C,
                                                    int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
                                                    float *workspace) {

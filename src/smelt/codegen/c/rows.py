@@ -1,0 +1,183 @@
+"""One row of a nest as C: passes over its inner loops, then what belongs to the row itself.
+
+Input: the phases of a nest. Output: lines in the current scope. Invariant: whole vectors first, then a tail that
+touches only valid lanes; accumulators take no part of a lane beyond the end.
+"""
+
+from __future__ import annotations
+
+from smelt.codegen.schedule import Reduction, Store
+from smelt.ir.kernel import Var
+
+from .reductions import combine_name, declare_accumulator, horizontal_name, identity
+from .scope import Scope
+from .values import ValueWriter
+
+UNROLL = 4
+UNROLL_COST = 14
+
+
+class RowWriter(ValueWriter):
+    """Adds statements to the values of a nest."""
+
+    def _emit_store(self, store: Store) -> None:
+        value = self._value(store.value)
+        line = self._store(store.buffer, store.offset, value, store.value.dtype)
+        self.scopes[-1].lines.append(line)
+
+    def _body(self, phase: int, copy: int) -> None:
+        """What happens at one point of the inner loops."""
+        hidden = {uid: self.phases.reload.pop(uid) for uid in self.phases.made[phase] if uid in self.phases.reload}
+        for node, buffer, offset in self.phases.saves[phase]:
+            value = self._value(node)
+            self.scopes[-1].lines.append(self._store(buffer, offset, value, node.dtype))
+        for store in self.phases.stores[phase]:
+            self._emit_store(store)
+        for place, reduction in enumerate(self.phases.reductions[phase]):
+            self._accumulate(reduction, f"a{phase}_{place}_{copy}")
+        self.phases.reload.update(hidden)
+
+    def _accumulate(self, reduction: Reduction, name: str) -> None:
+        value = self._value(reduction.value)
+        dtype = reduction.value.dtype
+        lines = self.scopes[-1].lines
+        masked = self.tail and not self.nest.columns
+        if reduction.kind.startswith("arg"):
+            assert reduction.position is not None
+            position = self._value(reduction.position)
+            better = f"smelt_{reduction.kind}_{dtype}({value}, {name}, {name}_at)"
+            mask = self._fresh("m")
+            lines.append(f"const v_b {mask} = {f'and_b({better}, tail_mask(n))' if masked else better};")
+            lines.append(f"{name} = sel_{dtype}({mask}, {value}, {name});")
+            lines.append(f"{name}_at = sel_i64({mask}, {position}, {name}_at);")
+            return
+        combine = combine_name(reduction.kind, dtype)
+        text = f"{combine}({name}, {value})"
+        lines.append(f"{name} = {f'sel_{dtype}(tail_mask(n), {text}, {name})' if masked else text};")
+
+    def _open(self) -> None:
+        self.scopes.append(Scope())
+
+    def _close(self, head: str, tail: str = "}") -> None:
+        scope = self.scopes.pop()
+        self.scopes[-1].lines += [head, *("  " + line for line in scope.lines), tail]
+
+    def _phase(self, phase: int) -> None:
+        """Accumulators, loops, results."""
+        lines = self.scopes[-1].lines
+        copies = self._copies(phase)
+        for place, reduction in enumerate(self.phases.reductions[phase]):
+            for copy in range(copies):
+                lines += declare_accumulator(reduction, f"a{phase}_{place}_{copy}")
+        loops = [v for v in self.nest.inner if v is not self.nest.vector]
+        for var in loops:
+            self._open_loop(var)
+        if self.nest.vector is None or self.nest.columns:
+            self._body(phase, 0)
+        else:
+            self._vector_loops(phase, copies)
+        for var in reversed(loops):
+            name = self.var_names[var]
+            self._close(f"for (int64_t {name} = 0; {name} < {self.extent_names[var]}; {name}++) {{")
+        for place, reduction in enumerate(self.phases.reductions[phase]):
+            self._finish(reduction, f"a{phase}_{place}", copies)
+
+    def _open_loop(self, var: Var) -> None:
+        self.extent_names[var] = self._integer(var.extent)
+        self._open()
+
+    def _copies(self, phase: int) -> int:
+        """Independent accumulators hide the latency of short reductions."""
+        if self.nest.vector is None or self.nest.columns or not self.phases.reductions[phase]:
+            return 1
+        if any(r.kind.startswith("arg") for r in self.phases.reductions[phase]):
+            return 1
+        return UNROLL if self.phases.cost[phase] <= UNROLL_COST else 1
+
+    def _vector_loops(self, phase: int, copies: int) -> None:
+        """Whole vectors, several at a time where that hides latency, then the tail. Collected apart: what belongs to
+        the row is appended to the row's own lines meanwhile."""
+        assert self.nest.vector is not None
+        stop = self._integer(self.nest.vector.extent)
+        block = ["{", "int64_t v = 0;"]
+        if copies > 1:
+            block.append(f"for (; v + {copies} * SMELT_L <= {stop}; v += {copies} * SMELT_L) {{")
+            for copy in range(copies):
+                self.shift = f" + {copy} * SMELT_L" if copy else ""
+                block += self._collected(phase, copy, "{", "}")
+            self.shift = ""
+            block.append("}")
+        block += self._collected(phase, 0, f"for (; v + SMELT_L <= {stop}; v += SMELT_L) {{", "}")
+        self.tail = True
+        block += self._collected(phase, 0, f"if (v < {stop}) {{ const int64_t n = {stop} - v;", "}")
+        self.tail = False
+        self.scopes[-1].lines += [*block, "}"]
+
+    def _collected(self, phase: int, copy: int, head: str, tail: str) -> list[str]:
+        self._open()
+        self._body(phase, copy)
+        scope = self.scopes.pop()
+        return [head, *("  " + line for line in scope.lines), tail]
+
+    def _finish(self, reduction: Reduction, name: str, copies: int) -> None:
+        lines = self.scopes[-1].lines
+        dtype = reduction.value.dtype
+        combine = combine_name(reduction.kind, dtype)
+        if reduction.kind.startswith("arg"):
+            across = f"bc_i64(smelt_h{reduction.kind}_{dtype}({name}_0, {name}_0_at))"
+            result = f"{name}_0_at" if self.nest.columns or self.nest.vector is None else across
+            out = "i64"
+        else:
+            for copy in range(1, copies):
+                lines.append(f"{name}_0 = {combine}({name}_0, {name}_{copy});")
+            whole = self.nest.columns or self.nest.vector is None
+            result = f"{name}_0" if whole else f"bc_{dtype}({horizontal_name(reduction.kind, dtype)}({name}_0))"
+            out = dtype
+        made = self._fresh("r")
+        lines.append(f"const v_{out} {made} = {result};")
+        self.results[reduction.tensor] = made
+
+    def _row(self) -> None:
+        """Everything of one unit, in the current scope: phases, then stores that belong to the row itself."""
+        kept = dict(self.results)
+        self.extent_names: dict[Var, str] = {}
+        if self.nest.scan is not None:
+            self._scan()
+        else:
+            for phase in range(self.phases.count):
+                self._phase(phase)
+            for store in self.phases.row_stores:
+                self._emit_store(store)
+        self.results = kept
+
+    def _scan(self) -> None:
+        """A running total along the one inner loop."""
+        scan, reduction = self.nest.scan, self.nest.reductions[0]
+        assert scan is not None
+        dtype = reduction.value.dtype
+        combine = combine_name(scan.kind, dtype)
+        lines = self.scopes[-1].lines
+        lines.append(f"v_{dtype} run = bc_{dtype}({identity(scan.kind, dtype)});")
+        if not self.nest.inner:
+            self._scan_step(scan.exclusive, combine, reduction)
+            return
+        axis = self.nest.inner[0]
+        name, extent = self.var_names[axis], self._integer(axis.extent)
+        self._open()
+        self._scan_step(scan.exclusive, combine, reduction)
+        down = f"for (int64_t {name} = {extent} - 1; {name} >= 0; {name}--) {{"
+        self._close(down if scan.reverse else f"for (int64_t {name} = 0; {name} < {extent}; {name}++) {{")
+
+    def _scan_step(self, exclusive: bool, combine: str, reduction: Reduction) -> None:
+        value = self._value(reduction.value)
+        lines = self.scopes[-1].lines
+        dtype = reduction.value.dtype
+        kept = self._fresh("w")
+        if exclusive:
+            lines.append(f"const v_{dtype} {kept} = run;")
+        lines.append(f"run = {combine}(run, {value});")
+        if not exclusive:
+            lines.append(f"const v_{dtype} {kept} = run;")
+        self.results[reduction.tensor] = kept
+        for store in self.nest.stores:
+            self._emit_store(store)
