@@ -6,11 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from smelt.base.errors import InputError
+from smelt.base.errors import InputError, ModelError
 from smelt.ir.records import Artifact
 from smelt.runtime import Executable, FeedChecker, SessionSettings, session_for
 
@@ -142,3 +143,11 @@ def test_the_optimization_level_reaches_onnxruntime(tmp_path: Path, level: str, 
     out = tmp_path / "optimized.onnx"
     session_for(model, settings=SessionSettings(optimization=level, optimized_path=out, log_severity=4))
     assert len(onnx.load(out).graph.node) == nodes
+
+
+def test_a_model_that_no_runtime_takes_is_an_error_with_a_code(artifact: Path) -> None:
+    proto = onnx.load(artifact / "model.onnx")
+    proto.graph.node[1].op_type = "NoSuchOperator"
+    onnx.save(proto, artifact / "model.onnx")
+    with pytest.raises(ModelError, match=r"SM-MODEL-008.*NoSuchOperator"):
+        Executable.open(artifact)

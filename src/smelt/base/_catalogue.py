@@ -116,6 +116,13 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "The file is a ModelProto, but a field in it has no meaning: a bad enum, a missing name, a broken reference.",
         "Run onnx.checker on the model and export it again.",
     ),
+    "SM-MODEL-008": (
+        "ONNX Runtime refuses the model",
+        "The model was compiled, but no session can be made of it: an operator, domain, type or opset that this ONNX "
+        "Runtime does not know, or shapes that contradict each other. Its own words are in the message.",
+        "Load the original model with onnxruntime: it fails there too. Mend or convert the model, or install the "
+        "release that has the operator.",
+    ),
     "SM-PASS-001": (
         "A dimension cannot be bound",
         "The name is not a symbolic dimension of any input, or the size is negative or not a whole number.",

@@ -65,7 +65,12 @@ def compile(
     source = _accepted(model)
     if output is not None:
         result = compile_to(source, _replaceable(Path(output)), chosen, config, progress)
-        return CompiledModel(result, _settings(chosen, config))
+        try:
+            return CompiledModel(result, _settings(chosen, config))
+        except BaseException:
+            # What no runtime loads is not worth keeping, and must not be taken for a good artifact.
+            shutil.rmtree(result.artifact.directory, ignore_errors=True)
+            raise
     folder = Path(tempfile.mkdtemp(prefix="smelt-"))
     try:
         result = compile_to(source, folder / "artifact", chosen, config, progress)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from smelt.base.errors import ModelError, SmeltError
 from smelt.runtime.artifact import OpenedArtifact, open_artifact
 from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, output_specs
 from smelt.runtime.session import Session, SessionSettings, session_for
 
 if TYPE_CHECKING:
     from smelt.ir.records import Artifact
+
+_WORDS: Final = 1000
 
 
 class Executable:
@@ -34,7 +37,14 @@ class Executable:
         """Check the artifact, then load it."""
         directory = Path(artifact) if isinstance(artifact, (str, Path)) else artifact.directory
         opened = open_artifact(directory)
-        return cls(opened, session_for(opened.model, opened.library, settings))
+        try:
+            session = session_for(opened.model, opened.library, settings)
+        except SmeltError:
+            raise
+        except Exception as error:
+            # onnxruntime has no base class of its own for what it raises.
+            raise ModelError("SM-MODEL-008", f"ONNX Runtime refuses the model: {str(error)[:_WORDS]}") from error
+        return cls(opened, session)
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
