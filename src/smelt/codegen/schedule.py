@@ -41,8 +41,6 @@ from smelt.ir.kernel.index import Atom, substitute
 
 from .prelude import in_order
 
-from .prelude import in_order
-
 Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
 FLOAT_LIMIT = 640
