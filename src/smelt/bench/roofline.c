@@ -14,7 +14,9 @@ typedef float loose_vector __attribute__((vector_size(SMELT_VL), aligned(4)));
 EXPORT float limit_fma(int64_t steps) {
   vector a = {0}, b = {0};
   a += 0.999f, b += 1e-6f;
-  vector c0 = b, c1 = b, c2 = b, c3 = b, c4 = b, c5 = b, c6 = b, c7 = b, c8 = b, c9 = b, c10 = b, c11 = b;
+  /* Chains that begin alike would be one chain to an optimizer. */
+  vector c0 = b, c1 = c0 + b, c2 = c1 + b, c3 = c2 + b, c4 = c3 + b, c5 = c4 + b, c6 = c5 + b, c7 = c6 + b, c8 = c7 + b,
+         c9 = c8 + b, c10 = c9 + b, c11 = c10 + b;
 #define STEP(C) C = C * a + b;
   for (int64_t s = 0; s < steps; ++s) {
     __asm__ volatile("" ::: "memory");

@@ -26,6 +26,7 @@ from smelt.toolchain import Cache, build, find_compiler
 Array = np.ndarray[Any, Any]
 _DRAM_BYTES: Final = 256 << 20
 _CACHED_BYTES: Final = 3 << 20
+_FMA_STEPS: Final = 5_000_000
 _TRIES: Final = 5
 
 
@@ -52,7 +53,7 @@ def measure_limits(threads: int, config: Config) -> Limits:
         big, small = _pairs(threads, _DRAM_BYTES), _pairs(threads, _CACHED_BYTES)
         return Limits(
             threads,
-            team.rate(_fma_flops(library), lambda _: library.limit_fma(ctypes.c_int64(2_000_000))),
+            team.rate(_fma_flops(library), lambda _: library.limit_fma(ctypes.c_int64(_FMA_STEPS))),
             team.rate(_bytes(big[:1]), lambda i: _call(library.limit_read, big[i][1])),
             team.rate(2 * _bytes(big[:1]), lambda i: _call(library.limit_copy, *big[i])),
             team.rate(60 * _bytes(small[:1]), lambda i: [_call(library.limit_copy, *small[i]) for _ in range(30)]),
@@ -77,7 +78,7 @@ class _Team:
 
 
 def _fma_flops(library: Any) -> float:
-    return 2_000_000 * 24.0 * int(library.limit_lanes())
+    return _FMA_STEPS * 24.0 * int(library.limit_lanes())
 
 
 def _pairs(threads: int, total_bytes: int) -> list[tuple[Array, Array]]:
