@@ -1,7 +1,7 @@
 """Model + library -> Artifact: the folder that a deployment needs.
 
-Input: the rewritten model, its library and what is known about both. Output: a folder with model.onnx, model.data where
-tensors are large, the library and manifest.json. Invariant: the folder is complete or as it was before; only an artifact
+Input: the rewritten model, its library and what is known about both. Output: a folder with model.onnx, model.data for
+large tensors, the library and manifest.json. Invariant: the folder is complete or as it was before; only an artifact
 or an empty folder is replaced; the same input gives the same bytes, whatever the umask, the clock or the place.
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +18,15 @@ from typing import Any
 
 import onnx_ir as ir
 
+from smelt.artifact import check_replaceable, replace_library, save_artifact
 from smelt.base.config import Config
 from smelt.base.errors import NoCompilerError
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, runs_on_host, select_targets
 from smelt.check import Examination, Findings, examine
+from smelt.check.dump import Dump
+from smelt.check.standalone_program import rebuild
 from smelt.codegen import CBackend, Generated, attach_packed, with_inputs
-from smelt.artifact import save_artifact
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Left, Library, Plan, Source
 from smelt.ops import analyze
@@ -77,7 +79,7 @@ class _Clock:
         self.stages: list[Stage] = []
 
     @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
+    def __call__(self, name: str) -> Generator[None]:
         started = time.monotonic()
         yield
         self.stages.append(Stage(name, time.monotonic() - started))
@@ -89,23 +91,33 @@ def compile_to(
 ) -> Result:  # fmt: skip
     """Compile a model into an artifact folder, which must not exist yet or be an artifact to replace."""
     options, config, progress = options or Options(), config or Config.from_env(), progress or Silent()
-    clock = _Clock()
+    check_replaceable(directory)
+    clock, dump = _Clock(), Dump(options.dump)
     with clock("load"):
         model = load_model(source)
+        dump.model("00-captured", model)
     with clock("passes"):
         passes = _prepare(model, options)
+        dump.model("10-model", model)
     with clock("analyze"):
         backend = CBackend(analyze(model), list(model.graph.inputs))
     with clock("capture"):
         plan = capture(model, backend, options.select, options.exclude, options.force or config.force)
-    made = _kernels(model, backend, plan, options, config, progress, clock)
+        dump.plan(plan)
+    made = _kernels(model, backend, plan, options, config, progress, clock, dump)
     with clock("rewrite"):
         _rewrite(model, made)
     with clock("save"):
         artifact = save_artifact(model, directory, made.generated, made.library, made.plan, options, made.findings)
+        dump.artifact(artifact)
     return Result(
         artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), made.notes, made.findings
     )
+
+
+def resume_from(dump: Path, artifact: Path, directory: Path, config: Config | None = None) -> Artifact:
+    """Build the sources of a dump again, as they are now, and put the library into a copy of the artifact."""
+    return replace_library(artifact, rebuild(dump, config or Config.from_env()), directory)
 
 
 def _prepare(model: ir.Model, options: Options) -> tuple[tuple[str, Any], ...]:
@@ -126,8 +138,9 @@ class _Made:
 
 
 def _kernels(
-    model: ir.Model, backend: CBackend, plan: Plan, options: Options, config: Config, progress: Progress, clock: _Clock
-) -> _Made:
+    model: ir.Model, backend: CBackend, plan: Plan, options: Options, config: Config, progress: Progress, clock: _Clock,
+    dump: Dump,
+) -> _Made:  # fmt: skip
     """Generate, build and examine, until every region that is left has passed."""
     try:
         compiler = find_compiler(config, options.arch)
@@ -144,32 +157,38 @@ def _kernels(
         if not generated.regions:
             break
         with clock("build"):
+            dump.sources(generated, tuple(t.name for t in targets))
             library = _build(generated.source, targets, compiler, config, progress)
+            dump.library(library)
         with clock("examine"):
-            found = _examine(model, generated, library, targets, options, config, progress)
+            found = _examine(model, generated, library, targets, options, config, progress, dump)
         findings = found if findings is None else findings.merge(found)
+        dump.findings(findings)
         if not found.rejected:
-            return _Made(plan, generated, library, findings)
+            return _Made(plan, generated, library, findings, findings.notes)
         plan = plan.without(found.rejected)
-    return _Made(plan, findings=findings)
+    return _Made(plan, findings=findings, notes=findings.notes if findings is not None else ())
 
 
-def _build(source: Source, targets: Sequence[Target], compiler: Compiler, config: Config, progress: Progress) -> Library:
+def _build(
+    source: Source, targets: Sequence[Target], compiler: Compiler, config: Config, progress: Progress
+) -> Library:
     hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
     step = progress.task("compile kernels", count_jobs(hashed, tuple(targets)))
     return build(hashed, tuple(targets), compiler, Cache(config.cache_dir), config, step=step)
 
 
 def _examine(
-    model: ir.Model, generated: Generated, library: Library, targets: Sequence[Target], options: Options, config: Config,
-    progress: Progress,
+    model: ir.Model, generated: Generated, library: Library, targets: Sequence[Target], options: Options,
+    config: Config, progress: Progress, dump: Dump,
 ) -> Findings:  # fmt: skip
     """Verify each region against the reference, and time it when tuning; only where its code can run."""
     runnable = any(runs_on_host(t) for t in targets)
     verify, tune = options.verify and config.verify and runnable, (options.tune or config.tune) and runnable
     if not (verify or tune):
         return Findings()
-    return examine(model, generated, library, Examination(verify, tune, options.threads, options.feeds), config, progress)
+    wanted = Examination(verify, tune, options.threads, options.feeds, dump.calls)
+    return examine(model, generated, library, wanted, config, progress)
 
 
 def _rewrite(model: ir.Model, made: _Made) -> None:

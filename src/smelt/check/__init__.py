@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from smelt.check.findings import Examination, Findings, Verdict
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import onnx_ir as ir
 
     from smelt.base.config import Config
     from smelt.base.progress import Progress
+    from smelt.check.standalone_program import Standalone
     from smelt.codegen import Generated
     from smelt.ir.records import Library
 
@@ -27,4 +30,11 @@ def examine(
     return examination.examine(model, generated, library, wanted, config, progress)
 
 
-__all__ = ["Examination", "Findings", "Verdict", "examine"]
+def standalone(dump: Path, region: int, config: Config) -> Standalone:
+    """A region of a dump as a program, with the call that it runs on."""
+    from smelt.check import standalone_program
+
+    return standalone_program.standalone(dump, region, config)
+
+
+__all__ = ["Examination", "Findings", "Verdict", "examine", "standalone"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -86,15 +86,20 @@ def _tolerance(result: Any, kind: str, stock_is_reference: bool) -> float:
 
 def compare(result: Any, reference: Any, stock: Any, tolerance: float, *, steps: bool = False) -> Comparison:
     """One output. With `steps`, an element may also be what stock ONNX Runtime gave there."""
-    if not isinstance(result, np.ndarray) or not isinstance(reference, np.ndarray):
+    if not (_is_array(result) and _is_array(reference)):
         return Comparison(problem="" if _same(result, reference) else "a value that is no tensor differs")
-    if result.shape != reference.shape:
-        return Comparison(problem=f"shape {list(result.shape)} instead of {list(reference.shape)}")
-    if result.size == 0:
+    got, wanted = cast("Array", result), cast("Array", reference)
+    if got.shape != wanted.shape:
+        return Comparison(problem=f"shape {list(got.shape)} instead of {list(wanted.shape)}")
+    if got.size == 0:
         return Comparison(tolerance=tolerance)
     if tolerance == 0.0:
-        return _exact(result, reference, stock if steps else None)
-    return _floats(result, reference, stock, tolerance, steps)
+        return _exact(got, wanted, stock if steps else None)
+    return _floats(got, wanted, stock, tolerance, steps)
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def _exact(result: Array, reference: Array, stock: Any) -> Comparison:
@@ -105,7 +110,8 @@ def _exact(result: Array, reference: Array, stock: Any) -> Comparison:
     if not count:
         return Comparison()
     at = _first(wrong)
-    return Comparison(1.0, problem=f"{count} of {wrong.size} elements differ, first {result[at]} instead of {reference[at]}")
+    problem = f"{count} of {wrong.size} elements differ, first {result[at]} instead of {reference[at]}"
+    return Comparison(1.0, problem=problem)
 
 
 def _floats(result: Array, reference: Array, stock: Any, tolerance: float, steps: bool) -> Comparison:
@@ -179,7 +185,11 @@ def _first(wrong: Array) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: object, right: object) -> bool:
+    """Values that are no tensors: sequences element by element, anything else by what numpy makes of it."""
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return bool(np.array_equal(left, right))
+        pairs = list(zip(cast("list[object]", left), cast("list[object]", right), strict=False))
+        return len(cast("list[object]", left)) == len(cast("list[object]", right)) and all(
+            _same(a, b) for a, b in pairs
+        )
+    return bool(np.array_equal(cast("Any", left), cast("Any", right)))

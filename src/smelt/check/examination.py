@@ -1,7 +1,8 @@
 """Verify and time the regions of a compiled model, each in place.
 
 Input: the prepared model, the code of its regions and their library. Output: `Findings`. Invariant: the model and its
-kernels run only in a process with limits; whatever that process does, each region ends verified or rejected with a reason.
+kernels run only in a process with limits; whatever that process does, each region ends verified or rejected with a
+reason.
 """
 
 from __future__ import annotations

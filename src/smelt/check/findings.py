@@ -7,7 +7,7 @@ with a reason that a user can read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ class Verdict:
     note: str = ""
     ratio: tuple[float, float] | None = None
 
+    def updated(self, later: Verdict) -> Verdict:
+        """What a later examination of the same region found, with what it did not look at."""
+        told = {f.name: getattr(later, f.name) for f in fields(later) if getattr(later, f.name) not in (None, "", ())}
+        return replace(self, **{**told, "rejected": later.rejected})
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -53,7 +58,10 @@ class Findings:
     notes: tuple[str, ...] = ()
 
     def merge(self, later: Findings) -> Findings:
-        """Earlier rejections stay; verdicts of a region are those of its last examination."""
-        kept = {v.region: v for v in (*self.verdicts, *later.verdicts)}
+        """Earlier rejections stay; a verdict is what the last examination that looked found."""
+        kept = {v.region: v for v in self.verdicts}
+        for verdict in later.verdicts:
+            known = kept.get(verdict.region)
+            kept[verdict.region] = verdict if known is None else known.updated(verdict)
         notes = dict.fromkeys((*self.notes, *later.notes))
         return Findings(tuple(kept.values()), {**self.rejected, **later.rejected}, tuple(notes))

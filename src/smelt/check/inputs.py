@@ -38,7 +38,7 @@ class _Attempt:
     integers: Literal["varied", "small", "ones", "zeros"]
 
 
-# Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or that want equal sizes.
+# Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes.
 _SMALL: Final = (
     _Attempt(2, 17, 64, "varied"),
     _Attempt(2, 17, 224, "small"),

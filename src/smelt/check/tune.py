@@ -143,8 +143,8 @@ class _Timer:
         own = sum(times.get(i, 0.0) for i in indices)
         if gain.high >= 0 or -gain.median <= _LOSS * own:
             return {}
-        reason = f"slower than the nodes that it replaces: {_each(own, indices)} against {_each(own + gain.median, indices)}"
-        return dict.fromkeys(indices, reason)
+        ours, stock = _each(own, indices), _each(own + gain.median, indices)
+        return dict.fromkeys(indices, f"slower than the nodes that it replaces: {ours} against {stock}")
 
     def verdicts(self, times: dict[int, float], gains: dict[str, _Gain], rejected: dict[int, str]) -> list[Verdict]:
         out: list[Verdict] = []

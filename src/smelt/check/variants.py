@@ -68,12 +68,10 @@ class Variants:
 
     def alone(self) -> list[Alone]:
         """Every region of the main graph as models of its own."""
-        made: dict[Packed, ir.TensorProtocol] = {}
-        out: list[Alone] = []
-        for region, code, entry in self._regions():
-            if region.nodes[0].graph is self.model.graph:
-                out.append(self._alone(region, code, entry, made))
-        return out
+        if not self._packed:
+            self.rewritten()  # packs the constants
+        graph = self.model.graph
+        return [self._alone(r, code, entry) for r, code, entry in self._regions() if r.nodes[0].graph is graph]
 
     def nested(self) -> tuple[int, ...]:
         """Regions inside bodies of control flow, whose inputs cannot be watched."""
@@ -93,9 +91,7 @@ class Variants:
                 self._packed.setdefault((back[wanted.source], wanted.transposed), value.const_value)
         return packed
 
-    def _alone(
-        self, region: Region, code: RegionCode, entry: str, made: dict[Packed, ir.TensorProtocol]
-    ) -> Alone:  # fmt: skip
+    def _alone(self, region: Region, code: RegionCode, entry: str) -> Alone:
         types = {e.name: e.out_types for e in self.generated.source.entries}[entry]
         operands: list[ir.Value | ir.TensorProtocol] = [
             self._packed[(v.source, v.transposed)] if isinstance(v, Packed) else v.const_value or v for v in code.inputs
@@ -151,7 +147,8 @@ def _plain_model(region: Region, opsets: dict[str, int]) -> tuple[ir.Model, tupl
                 if value.const_value is None:
                     feeding.append(value)
             operands.append(None if value is None else known[value])
-        outputs = [ir.Value(name=f"n{len(nodes)}_{i}" if v.name else "", type=v.type) for i, v in enumerate(node.outputs)]
+        place = len(nodes)
+        outputs = [ir.Value(name=f"n{place}_{i}" if v.name else "", type=v.type) for i, v in enumerate(node.outputs)]
         known.update(zip(node.outputs, outputs, strict=True))
         attributes: list[Any] = list(node.attributes.values())
         nodes.append(ir.Node(node.domain, node.op_type, operands, attributes, outputs=outputs, version=node.version))
@@ -171,9 +168,7 @@ def _matched(model: ir.Model, copy: ir.Model) -> tuple[dict[ir.Value, ir.Value],
 
 
 def _moved_code(code: RegionCode, values: dict[ir.Value, ir.Value]) -> RegionCode:
-    inputs = tuple(
-        Packed(values[v.source], v.transposed) if isinstance(v, Packed) else values[v] for v in code.inputs
-    )
+    inputs = tuple(Packed(values[v.source], v.transposed) if isinstance(v, Packed) else values[v] for v in code.inputs)
     return replace(code, inputs=inputs, outputs=tuple(values[v] for v in code.outputs))
 
 

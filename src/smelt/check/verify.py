@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from smelt.check.contract import Comparison, compare_all, has_steps, op_class
 from smelt.check.inputs import ATTEMPTS, make_feeds
+from smelt.ir.walk import subgraphs
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
 from smelt.runtime import Session, SessionSettings, session_for, write_call
 
@@ -317,7 +318,7 @@ def _evaluated(model: ir.Model, env: dict[ir.Value, Any]) -> list[Any]:
     """Node by node; a value is dropped after its last use, so that long models fit."""
     uses = Counter(v for node in model.graph for v in node.inputs if v is not None)
     uses.update(model.graph.outputs)
-    nested = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for n in model.graph for a in n.attributes.values())
+    nested = any(True for node in model.graph for _ in subgraphs(node))  # bodies read values of the graph around them
     for node in model.graph:
         try:
             evaluate_nodes([node], env, model.opset_imports)
@@ -330,4 +331,9 @@ def _evaluated(model: ir.Model, env: dict[ir.Value, Any]) -> list[Any]:
                 uses[value] -= 1
                 if not uses[value]:
                     env.pop(value, None)
-    return [env[v] if v in env else np.asarray(v.const_value.numpy()) for v in model.graph.outputs if v in env or v.const_value is not None]
+    return [env[v] if v in env else _constant(v) for v in model.graph.outputs]
+
+
+def _constant(value: ir.Value) -> Array:
+    assert value.const_value is not None
+    return np.asarray(value.const_value.numpy())
