@@ -46,7 +46,7 @@ class Graph {
     const boxes = sorted.map((old) => items[old]);
     const out = layered(boxes, edges.map(([a, b]) => [spot[a], spot[b]]));
     boxes.forEach((b, i) => { b.x = out.at[i].x; b.y = out.at[i].y; });
-    this.boxes = boxes; this.paths = out.paths; this.w = out.w; this.h = out.h;
+    this.boxes = boxes; this.segments = out.segments; this.w = out.w; this.h = out.h;
     this.where = new Map();
     for (const b of boxes) {
       if (b.node) this.where.set('n' + b.node.id, b);
@@ -67,7 +67,7 @@ class Graph {
     for (const id of region.nodes) for (const s of this.nodes[id].sources) if (local.has(s)) edges.push([local.get(s), local.get(id)]);
     const out = layered(inner, edges);
     inner.forEach((b, i) => { b.x = out.at[i].x; b.y = out.at[i].y; });
-    return { region, inner, paths: out.paths, w: out.w + 2 * PAD, h: out.h + HEAD + PAD };
+    return { region, inner, segments: out.segments, w: out.w + 2 * PAD, h: out.h + HEAD + PAD };
   }
 
   title(region) { return `region ${region.index} · ${region.entry} · ${region.nodes.length} node${region.nodes.length === 1 ? '' : 's'}`; }
@@ -89,24 +89,19 @@ class Graph {
     p.setTransform(ratio, 0, 0, ratio, 0, 0); p.clearRect(0, 0, w, h);
     p.translate(-this.x * this.scale, -this.y * this.scale); p.scale(this.scale, this.scale);
     const seen = { x0: this.x - 40, y0: this.y - 40, x1: this.x + w / this.scale + 40, y1: this.y + h / this.scale + 40 };
-    this.strokePaths(this.paths, seen, 0, 0, c);
+    this.strokeEdges(this.segments, seen, 0, 0, c);
     for (const b of this.boxes) if (overlaps(b, seen)) this.box(b, b.x, b.y, c, seen);
   }
 
-  strokePaths(paths, seen, dx, dy, c) {
+  strokeEdges(segments, seen, dx, dy, c) {
     const p = this.pen;
-    p.strokeStyle = c.edge; p.lineWidth = Math.max(1, 0.7 / this.scale); p.globalAlpha = 0.75; p.beginPath();
-    for (const path of paths) {
-      let low = Infinity, high = -Infinity;
-      for (const q of path) { low = Math.min(low, q[1] + dy); high = Math.max(high, q[1] + dy); }
-      if (high < seen.y0 || low > seen.y1) continue;
-      p.moveTo(path[0][0] + dx, path[0][1] + dy);
-      for (let i = 1; i < path.length; i++) {
-        const [x0, y0] = path[i - 1], [x1, y1] = path[i], mid = (y0 + y1) / 2 + dy;
-        p.bezierCurveTo(x0 + dx, mid, x1 + dx, mid, x1 + dx, y1 + dy);
-      }
+    p.strokeStyle = c.edge; p.lineWidth = Math.max(1.1, 0.7 / this.scale); p.beginPath();
+    for (const [x0, y0, x1, y1] of segments) {
+      if (y1 + dy < seen.y0 || y0 + dy > seen.y1) continue;
+      const mid = (y0 + y1) / 2 + dy;
+      p.moveTo(x0 + dx, y0 + dy); p.bezierCurveTo(x0 + dx, mid, x1 + dx, mid, x1 + dx, y1 + dy);
     }
-    p.stroke(); p.globalAlpha = 1;
+    p.stroke();
   }
 
   fill(b, c) {
@@ -133,7 +128,7 @@ class Graph {
     p.setLineDash(b.node && b.node.region < 0 ? [4, 3] : []); p.stroke(); p.setLineDash([]);
     if (this.scale > 0.28) this.label(b, x, y, c);
     if (!b.inner) return;
-    this.strokePaths(b.paths, seen, x + PAD, y + HEAD, c);
+    this.strokeEdges(b.segments, seen, x + PAD, y + HEAD, c);
     for (const inner of b.inner) {
       const at = { x: x + PAD + inner.x, y: y + HEAD + inner.y, w: inner.w, h: inner.h };
       if (overlaps(at, seen)) this.box(inner, at.x, at.y, c, seen);

@@ -1,5 +1,5 @@
 /* Layered layout. Input: boxes {w, h} and edges [from, to] with from before to. Output: x, y of each box (its top left corner),
-   the points that each edge passes, and the size of the whole. Boxes never overlap, and edges only lead down. */
+   the segments [x0, y0, x1, y1] that edges pass, and the size of the whole. Boxes never overlap, and edges only lead down. */
 
 const GAP_X = 16, GAP_Y = 30, LANE = 8, SWEEPS = 6;
 
@@ -17,7 +17,17 @@ function layered(boxes, edges) {
     const a = cells[from], b = cells[to];
     return [[a.x + a.w / 2, a.y + a.h], ...middle, [b.x + b.w / 2, b.y]];
   });
-  return { at: cells.slice(0, boxes.length), paths, w: most - least, h: height };
+  return { at: cells.slice(0, boxes.length), segments: unique(paths), w: most - least, h: height };
+}
+
+/* Edges that share a way are drawn once where they do. */
+function unique(paths) {
+  const seen = new Set(), out = [];
+  for (const path of paths) for (let i = 1; i < path.length; i++) {
+    const segment = [...path[i - 1], ...path[i]], key = segment.map((v) => v.toFixed(1)).join(' ');
+    if (!seen.has(key)) { seen.add(key); out.push(segment); }
+  }
+  return out;
 }
 
 function ranks(count, edges) {

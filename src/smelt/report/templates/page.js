@@ -14,6 +14,16 @@ function make(tag, text, name) {
 const graph = new Graph(data, $('view'), $('overview'), describe);
 graph.start();
 describe(null);
+/* Links into the graph: #expanded, #region=3, #node=name */
+function follow() {
+  const [what, value] = decodeURIComponent(location.hash.slice(1)).split(/=(.*)/s);
+  const node = what === 'node' ? graph.nodes.find((n) => n.name === value) : undefined;
+  if (what === 'expanded') graph.all(true);
+  else if (what === 'region' && graph.regions.has(+value)) graph.show('r' + value);
+  else if (node) graph.show('n' + node.id);
+}
+addEventListener('hashchange', follow);
+requestAnimationFrame(follow);
 
 function describe(key) {
   details.replaceChildren();

@@ -1,0 +1,75 @@
+"""`smelt compile`: a model -> an artifact folder.
+
+Input: a model's path and options. Output: the artifact, and a table of what happened. Invariant: the exit code is 0 only when the
+artifact is complete.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smelt.cli import options as opt
+from smelt.cli.output import reporting
+
+Target = Annotated[Path, typer.Option("-o", "--output", help="Artifact folder to write.", show_default="MODEL.smelt")]
+Dump = Annotated[Path | None, typer.Option("--dump", metavar="DIR", help="Write every stage into this folder.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("compile")(compile_command)
+
+
+def compile_command(
+    model: opt.ModelPath,
+    output: Target = Path(),
+    select: opt.Select = None,
+    exclude: opt.Exclude = None,
+    force: opt.Force = False,
+    dims: opt.Dims = None,
+    target: opt.TargetArch = None,
+    levels: opt.Levels = "",
+    no_verify: opt.NoVerify = False,
+    tune: opt.Tune = False,
+    threads: opt.Threads = 0,
+    preoptimize: opt.Preoptimize = False,
+    skip_pass: opt.SkipPass = None,
+    dump: Dump = None,
+    as_json: opt.Json = False,
+    verbose: opt.Verbose = 0,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Compile a model into an artifact: a folder with model, library and manifest for any ONNX Runtime."""
+    with reporting(as_json, verbose, quiet) as out:
+        from smelt.base.config import Config
+        from smelt.cli.compiling import compile_model
+        from smelt.pipeline import Options
+        from smelt.report import as_dict, check_line, headline, ops_lines, reason_lines, region_lines, stage_lines
+
+        folder = output if output != Path() else model.with_suffix(".smelt")
+        chosen = Options(
+            select=tuple(select or ()),
+            exclude=tuple(exclude or ()),
+            force=force,
+            dims=opt.parse_dims(dims),
+            arch=target,
+            levels=opt.parse_names(levels),
+            skip_passes=tuple(skip_pass or ()),
+            preoptimize=preoptimize,
+            verify=not no_verify,
+            tune=tune,
+            threads=threads,
+            dump=dump,
+        )
+        config = Config.from_env().with_(log="quiet" if quiet or as_json else None)
+        report = compile_model(model, folder, chosen, config).report()
+        limit = 1 << 30 if verbose else 20
+        out.lines(ops_lines(report, limit), "", region_lines(report, limit), "")
+        if report.reasons:
+            out.lines(reason_lines(report, limit), "")
+        out.lines(stage_lines(report), "", check_line(report.check), *(f"note: {note}" for note in report.notes))
+        out.lines(headline(report))
+        out.result(str(folder))
+        out.facts(artifact=str(folder), **as_dict(report, graph=False, sources=False))

@@ -1,0 +1,102 @@
+"""Options that several verbs have, and how their text is read.
+
+Input: text as users write it, in the ways that they know from other tools. Output: typer annotations and parsed values.
+Invariant: text that cannot be read is a ConfigError that shows how it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smelt.base.errors import ConfigError
+
+ModelPath = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=False, metavar="MODEL.onnx")]
+Subject = Annotated[
+    Path, typer.Argument(help="An ONNX model, or an artifact folder.", show_default=False, metavar="MODEL|ARTIFACT")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
+Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print results only: no tables, no progress.")]
+Threads = Annotated[int, typer.Option("--threads", min=0, help="Threads of a session; 0: as ONNX Runtime chooses.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of generated inputs.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shapes", metavar="NAME:DIMS", help="Shape of an input, e.g. x:1,128 or x:1x128. May be repeated."),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE", help="Content of an input from a .npy file. May be repeated."),
+]
+Select = Annotated[
+    list[str] | None,
+    typer.Option("--select", metavar="GLOB", help="Take only nodes whose name or op type matches. May be repeated."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="GLOB", help="Leave nodes whose name or op type matches. May be repeated."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Take every node that has a kernel, paying or not.")]
+Dims = Annotated[
+    list[str] | None, typer.Option("--dims", metavar="NAME=SIZE", help="Fix named sizes, e.g. batch=1,seq=128.")
+]
+TargetArch = Annotated[str | None, typer.Option("--target", metavar="ARCH", help="Architecture: x86-64 or aarch64.")]
+Levels = Annotated[str, typer.Option("--levels", metavar="NAMES", help="CPU levels to build, e.g. v2,v3.")]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Do not compare results with the reference.")]
+Tune = Annotated[bool, typer.Option("--tune", help="Time each region and leave what does not pay to ONNX Runtime.")]
+Preoptimize = Annotated[bool, typer.Option("--preoptimize", help="Let ONNX Runtime's own optimizer go first.")]
+SkipPass = Annotated[
+    list[str] | None, typer.Option("--skip-pass", metavar="PASS", help="A pass to leave out. May be repeated.")
+]
+
+
+def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
+    """`batch=1,seq=128` -> sizes by name."""
+    sizes: dict[str, int] = {}
+    for part in (part for text in texts or () for part in text.split(",") if part.strip()):
+        name, equals, size = part.rpartition("=")
+        if not equals or not name.strip() or not _is_size(size):
+            raise ConfigError("SM-CONFIG-001", f"--dims {part!r} is not NAME=SIZE", hint="Write --dims batch=1,seq=128.")
+        sizes[name.strip()] = int(size)
+    return sizes
+
+
+def parse_shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
+    """`x:1,128` or `x:1x128` -> shapes by input; an empty list of sizes is a scalar. The last colon counts."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts or ():
+        name, colon, sizes = text.strip().rpartition(":")
+        parts = [size for size in sizes.replace("x", ",").split(",") if size.strip()]
+        if not colon or not name or not all(_is_size(part) for part in parts):
+            raise ConfigError("SM-CONFIG-001", f"--shapes {text!r} is not NAME:DIMS", hint="Write --shapes x:1,128.")
+        shapes[name] = tuple(int(part) for part in parts)
+    return shapes
+
+
+def parse_files(texts: Iterable[str] | None) -> dict[str, Path]:
+    """`name=file.npy` -> files by input."""
+    files: dict[str, Path] = {}
+    for text in texts or ():
+        name, equals, file = text.partition("=")
+        if not equals or not name or not file:
+            raise ConfigError("SM-CONFIG-001", f"--input {text!r} is not NAME=FILE", hint="Write --input x=x.npy.")
+        files[name] = Path(file)
+    return files
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """`v2,v3` -> names."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
+    """`x:1,128 y:1`, as `--shapes` takes it."""
+    return " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def _is_size(text: str) -> bool:
+    text = text.strip()
+    return text.isascii() and text.isdigit() and len(text) < 19

@@ -1,0 +1,153 @@
+"""Where the time of a run goes.
+
+Input: an artifact, its stock model, and what to feed them. Output: `Times`. Invariant: both run on the same inputs, one after the other
+in alternating rounds, with ONNX Runtime's optimizers on; wall times are taken without the profiler, which costs time itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smelt.cli.artifact_report import regions_by_node
+from smelt.cli.compiling import Compilation
+from smelt.cli.feeds import feed_attempts, first_that_runs
+from smelt.cli.options import shape_text
+from smelt.ir.kernel.index import Ix, evaluate, product
+from smelt.ir.load import load_model
+from smelt.report import Peaks, Times, by_op, divide
+from smelt.runtime import NodeTime, SessionSettings, node_times, open_artifact, session_for
+
+_ROUNDS = 10
+_ROUND_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What to feed, and with how many threads."""
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    seed: int = 0
+    threads: int = 0
+
+
+def profile_artifact(folder: Path, stock: Path | None, request: RunRequest) -> Times:
+    """Profile an artifact, and the model it was made from where that is given."""
+    opened = open_artifact(folder)
+    domain = str((opened.manifest.get("library") or {}).get("domain", ""))
+    region_of = regions_by_node(load_model(opened.model), domain)
+    return _profile(opened.model, opened.library, region_of, stock, request)[0]
+
+
+def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> Times:
+    """Profile what was just compiled against its model, with the least time that each region could take."""
+    opened = open_artifact(made.result.artifact.directory)
+    generated = made.result.generated
+    names = dict(zip((r.index for r in generated.regions), generated.entry_of, strict=True)) if generated else {}
+    # `rewrite` names a region's node after its entry and index.
+    region_of = {f"{entry}_{index}": index for index, entry in names.items()}
+    times, feeds = _profile(opened.model, opened.library, region_of, stock, request)
+    sizes = _named_sizes(stock, feeds)
+    peaks = measure_peaks()
+    bounds: dict[int, float] = {}
+    for region, code in zip(generated.regions, generated.codes, strict=True) if generated else ():
+        bound = [_bound_us(kernel, sizes, peaks) for kernel in code.kernels]
+        if all(part is not None for part in bound):
+            bounds[region.index] = sum(part or 0.0 for part in bound)
+    return Times(
+        times.regions, times.left, times.stock, times.whole_us, times.stock_us, bounds, peaks, times.shapes, times.threads
+    )
+
+
+def _profile(
+    model: Path, library: Path | None, region_of: Mapping[str, int], stock: Path | None, request: RunRequest
+) -> tuple[Times, dict[str, Any]]:
+    settings = SessionSettings(threads=request.threads)
+    ours = session_for(model, library, settings)
+    theirs = session_for(stock, None, settings) if stock is not None else None
+    first = theirs or ours
+    attempts = feed_attempts(load_model(stock or model), request.shapes, request.files, request.seed)
+    feeds, _ = first_that_runs(attempts, lambda made: first.run(None, made))
+    runs = [lambda: ours.run(None, feeds)] + ([lambda: theirs.run(None, feeds)] if theirs is not None else [])
+    walls = _interleaved(runs)
+    regions, left = divide(_timed(model, feeds, library, settings), region_of)
+    by = by_op(_timed(stock, feeds, None, settings)) if stock is not None else {}
+    shapes = shape_text({name: np.shape(array) for name, array in feeds.items()})
+    stock_us = walls[1] if len(walls) > 1 else None
+    return Times(regions, left, by, walls[0], stock_us, shapes=shapes, threads=request.threads), feeds
+
+
+def _timed(
+    model: Path, feeds: Mapping[str, Any], library: Path | None, settings: SessionSettings
+) -> tuple[NodeTime, ...]:
+    return node_times(model, feeds, library, settings, runs=_ROUNDS)
+
+
+def _interleaved(runs: list[Callable[[], Any]]) -> list[float]:
+    """Median wall time of each in microseconds, taken in turns; stops early where runs are long."""
+    for run in runs:
+        run()
+    walls: list[list[float]] = [[] for _ in runs]
+    started = time.perf_counter()
+    for _ in range(2 * _ROUNDS):
+        for run, wall in zip(runs, walls, strict=True):
+            before = time.perf_counter()
+            run()
+            wall.append((time.perf_counter() - before) * 1e6)
+        if time.perf_counter() - started > _ROUND_SECONDS:
+            break
+    return [statistics.median(wall) for wall in walls]
+
+
+def _named_sizes(stock: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes that the feeds give to the model's named dims, under the names that kernels use."""
+    sizes: dict[str, int] = {}
+    for value in load_model(stock).graph.inputs:
+        array = feeds.get(value.name or "")
+        for dim, size in zip(value.shape or (), np.shape(array) if array is not None else (), strict=False):
+            if not isinstance(dim, int) and dim.value:
+                sizes[f"d:{dim.value}"] = size
+    return sizes
+
+
+def _bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks) -> float | None:
+    try:
+        flops, moved = evaluate(kernel.flops, sizes), evaluate(kernel.moved_bytes, sizes)
+        if kernel.matmul is not None:
+            # The kernel's own count is that of its epilogue; the packed operand is read as well.
+            depth: Ix = kernel.matmul.a.shape[-1]
+            columns: Ix = kernel.matmul.columns
+            flops += 2 * evaluate(product(kernel.matmul.a.shape) * columns, sizes)
+            moved += 4 * evaluate(product(kernel.matmul.a.shape) + depth * columns, sizes)
+    except (KeyError, ZeroDivisionError):
+        return None
+    return peaks.bound_us(flops, moved)
+
+
+def measure_peaks() -> Peaks:
+    """What numpy reaches here: a product for arithmetic, a copy larger than the caches for memory."""
+    rng = np.random.default_rng(0)
+    size = 768
+    a, b = (rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
+    out = np.empty((size, size), dtype=np.float32)
+    source = np.zeros(16 << 20, dtype=np.float32)
+    target = np.empty_like(source)
+    product_s = _best_seconds(lambda: np.matmul(a, b, out=out))
+    copy_s = _best_seconds(lambda: np.copyto(target, source))
+    return Peaks(2 * size**3 / product_s / 1e9, 2 * source.nbytes / copy_s / 1e9)
+
+
+def _best_seconds(run: Callable[[], Any], times: int = 7) -> float:
+    best = float("inf")
+    for _ in range(times):
+        before = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - before)
+    return best
