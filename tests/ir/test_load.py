@@ -311,3 +311,10 @@ def test_minus_one_is_an_unknown_dimension_and_less_is_refused() -> None:
     assert shape is not None and shape.is_unknown_dim(0)
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -7
     refused(proto, "SM-MODEL-004")
+
+
+def test_a_dimension_without_a_name_is_unknown() -> None:
+    proto = build([relu()])
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = ""
+    shape = load_model(proto).graph.inputs[0].shape
+    assert shape is not None and shape.is_unknown_dim(0)
