@@ -53,6 +53,14 @@ class Answer:
     def is_right_or_refused(self) -> bool:
         return self.is_right() or (self.status == "refused" and bool(self.message))
 
+    def is_sound(self) -> bool:
+        """As above; an answer where stock ONNX Runtime takes no such model counts as well."""
+        fine = self.status == "compiled" and set(self.verdicts) <= {"right", "unchecked"}
+        return fine or self.is_right_or_refused()
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code} {self.message[:600]} {self.calls} {self.debris}"
+
 
 class Sandbox:
     """One worker process, started again whenever it died."""

@@ -64,7 +64,7 @@ def decorated(text: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("text", STRANGE)
 def test_strange_text_everywhere_changes_nothing(sandbox: Sandbox, text: str) -> None:
     answer = sandbox.submit(decorated(text), {f"x{text}": X}, marker=MARK)
-    assert answer.is_right_or_refused(), answer
+    assert answer.is_right_or_refused(), str(answer)
     assert not answer.leaked
     assert not answer.debris
     if answer.status == "compiled":
@@ -99,7 +99,7 @@ def test_names_that_collide_with_each_other_or_with_c(sandbox: Sandbox, names: t
         {e: (F, [c, d])},
     )
     answer = sandbox.submit(proto, {a: X, b: -X})
-    assert answer.is_right() and answer.kernels == 3, answer
+    assert answer.is_right() and answer.kernels == 3, str(answer)
 
 
 def test_nodes_without_names_are_told_apart(sandbox: Sandbox) -> None:
@@ -110,7 +110,8 @@ def test_nodes_without_names_are_told_apart(sandbox: Sandbox) -> None:
     )
     for one in proto.graph.node:
         one.name = ""
-    assert sandbox.submit(proto, {"x": X}).is_right()
+    answer = sandbox.submit(proto, {"x": X})
+    assert answer.is_right(), str(answer)
 
 
 @pytest.mark.parametrize("text", [pytest.param(FAST["quote"], id="quote"), pytest.param(FAST["shell"], id="shell")])
@@ -130,7 +131,7 @@ def test_strange_text_where_it_has_a_meaning_is_an_error(sandbox: Sandbox, text:
         [node("Exp", "x", "a"), strange, node("Exp", "b", "y")], {"x": (F, [3, 5])}, {"y": (F, [3, 5])}, domains=[text]
     )
     answer = sandbox.submit(proto, {"x": X}, marker=MARK)
-    assert answer.is_right_or_refused(), answer
+    assert answer.is_sound(), str(answer)
     assert not answer.leaked and not answer.debris
 
 
