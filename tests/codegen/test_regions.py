@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from region_check import Graph, check, floats, whole
+from region_check import OPSET, Graph, check, floats, whole
+
+import smelt
 
 
 def test_an_empty_shape_is_an_empty_vector():
@@ -99,3 +101,18 @@ def test_an_output_may_be_the_transpose_of_another():
         Graph("(float[n,n] x) => (float[n,n] y, float[n,n] z, float[n,n] w) "
               "{ y = Relu(x)  t = Transpose(y)  z = Exp(t)  u = Transpose(z)  w = Sin(u) }", [x]),
     )  # fmt: skip
+
+
+def test_regions_that_differ_in_sizes_alone_do_not_mix():
+    """Regions of one model, cut apart by a node that is left."""
+    text = "(float[1,5,3,3] x, float[7,5,1,1] w) => (float[1,7,3,3] y) { a = LRN<size = 5>(x)  c = Conv(a, w)  y = LRN<size = 5>(c) }"
+    check(Graph(text, [floats(1, 5, 3, 3), floats(7, 5, 1, 1)], left=True))
+
+
+def test_the_same_model_gives_the_same_source_again():
+    text = "(float[a,b,c] x) => (float[d,e] y) <int64[2] s = {0, -1}> { t = Transpose<perm = [1, 0, 2]>(x)  r = Reshape(t, s)  y = Softmax(r) }"
+    made = []
+    for _ in range(2):
+        with smelt.compile(Graph(text, []).model(OPSET), force=True, levels="v2", verify=False) as compiled:
+            made.append([unit.text for unit in compiled.result.generated.source.units])
+    assert made[0] == made[1]

@@ -16,8 +16,6 @@ from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
 from .schedule import Cluster, Reduction, Store, replace_index
 
-_names = itertools.count()
-
 
 @dataclass
 class Nest:
@@ -57,6 +55,11 @@ class _Work:
         self.reduced = list(cluster.reduced)
         self.stores = [Store(s.buffer, s.offset, s.value) for s in cluster.stores]
         self.reductions = list(cluster.reductions.values())
+        self.made = itertools.count()
+
+    def fresh(self, extent: Ix) -> Var:
+        """Numbered per nest: equal nests give equal text, whatever was compiled before."""
+        return Var(f"j{next(self.made)}", extent)
 
     def indices(self) -> list[Ix]:
         """Every index expression of the nest."""
@@ -99,7 +102,7 @@ class _Work:
             if found is None:
                 return
             var, by, whole = found
-            high, low = _fresh(whole), _fresh(by)
+            high, low = self.fresh(whole), self.fresh(by)
             self._swap(var, [high, low])
             self.replace({var: of(high) * by + of(low)})
 
@@ -133,7 +136,7 @@ class _Work:
         while position >= 0:
             first, second = self.vars[position], self.vars[position + 1]
             if (first in self.reduced) == (second in self.reduced) and self._walks_as_one(first, second):
-                one = _fresh(first.extent * second.extent)
+                one = self.fresh(first.extent * second.extent)
                 self._swap(second, [one])
                 self.vars.remove(first)
                 if first in self.reduced:
@@ -164,10 +167,6 @@ class _Work:
         return Nest(
             outer, inner, vector, self.stores, self.reductions, cluster.matmul, cluster.lhs, scan, cluster.sources
         )
-
-
-def _fresh(extent: Ix) -> Var:
-    return Var(f"j{next(_names)}", extent)
 
 
 def _bare(value: Ix) -> Var | None:

@@ -64,6 +64,12 @@ class CBackend:
 
     def generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
         """One source for all regions. The domain is named after what the kernels are."""
+        try:
+            return self._generate(regions, targets)
+        finally:
+            E.reset()
+
+    def _generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
         codes: list[RegionCode] = []
         kept: list[Region] = []
         left: list[Left] = []
@@ -77,7 +83,6 @@ class CBackend:
                 kept.append(region)
             except Refusal as refusal:
                 left += [Left(node, str(refusal)) for node in region.nodes]
-        E.reset()
         names: dict[str, str] = {}
         for code in codes:
             names.setdefault(code.digest, f"r{len(names)}")

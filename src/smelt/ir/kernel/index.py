@@ -45,7 +45,8 @@ class Var:
 
     @cached_property
     def key(self) -> str:
-        return f"v:{self.name}"
+        # With the extent: regions name their variables alike, and expressions are shared by key.
+        return f"v:{self.name}<{self.extent.key}>"
 
 
 @dataclass(frozen=True, eq=True)
