@@ -16,6 +16,7 @@ from smelt.toolchain.compiler import Compiler
 _COMMON: Final = (
     "-std=gnu11",
     "-O2",
+    "-fwrapv",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",

@@ -154,15 +154,34 @@ class _KernelWriter(RowWriter):
         where = "part" if self._rows() else "u"
         lines.append(f"int64_t v = {where} * {chunk};")
         lines.append(f"const int64_t last = smelt_min(v + {chunk}, wide);")
-        self._open()
-        self._row()
-        self._close("for (; v + SMELT_L <= last; v += SMELT_L) {")
+        self._column_loops("last")
+
+    def _column_loops(self, stop: str) -> None:
+        """Whole vectors from v to `stop`, several at a time where there are no inner loops, then the tail."""
+        block: list[str] = []
+        copies = self._column_copies()
+        if copies > 1:
+            block.append(f"for (; v + {copies} * SMELT_L <= {stop}; v += {copies} * SMELT_L) {{")
+            block += self._interleaved(copies, lambda _: self._row())
+            block.append("}")
+        block += self._collected_row(f"for (; v + SMELT_L <= {stop}; v += SMELT_L) {{", "}")
         self.tail = True
-        self._open()
-        self.scopes[-1].lines.append("const int64_t n = last - v;")
-        self._row()
-        self._close("if (v < last) {")
+        block += self._collected_row(f"if (v < {stop}) {{ const int64_t n = {stop} - v;", "}")
         self.tail = False
+        self.scopes[-1].lines += block
+
+    def _column_copies(self) -> int:
+        """Chains of costly functions wait for themselves; a second and a fourth vector fill the gaps."""
+        cost = sum(self.phases.cost)
+        if self.nest.inner or self.nest.scan is not None or cost < 8:
+            return 1
+        return 4 if cost <= 200 else 2
+
+    def _collected_row(self, head: str, tail: str) -> list[str]:
+        self._open()
+        self._row()
+        scope = self.scopes.pop()
+        return [head, *("  " + line for line in scope.lines), tail]
 
     def _decode(self, rows: Sequence[Var], extents: Sequence[str], parted: bool) -> list[str]:
         if not rows:
@@ -230,17 +249,8 @@ class _KernelWriter(RowWriter):
         return lines
 
     def _matmul_columns(self) -> None:
-        lines = self.scopes[-1].lines
-        lines.append("int64_t v = c0;")
-        self._open()
-        self._row()
-        self._close("for (; v + SMELT_L <= c1; v += SMELT_L) {")
-        self.tail = True
-        self._open()
-        self.scopes[-1].lines.append("const int64_t n = c1 - v;")
-        self._row()
-        self._close("if (v < c1) {")
-        self.tail = False
+        self.scopes[-1].lines.append("int64_t v = c0;")
+        self._column_loops("c1")
 
 
 def _buffer_of(tensor: Tensor) -> Buffer:

@@ -6,6 +6,8 @@ touches only valid lanes; accumulators take no part of a lane beyond the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from smelt.codegen.schedule import Reduction, Store
 from smelt.ir.kernel import Var
 
@@ -13,8 +15,8 @@ from .reductions import combine_name, declare_accumulator, horizontal_name, iden
 from .scope import Scope
 from .values import ValueWriter
 
-UNROLL = 4
-UNROLL_COST = 14
+FOUR_AT_ONCE = 32
+TWO_AT_ONCE = 200
 
 
 class RowWriter(ValueWriter):
@@ -87,12 +89,15 @@ class RowWriter(ValueWriter):
         self._open()
 
     def _copies(self, phase: int) -> int:
-        """Independent accumulators hide the latency of short reductions."""
-        if self.nest.vector is None or self.nest.columns or not self.phases.reductions[phase]:
+        """Vectors in flight: short reductions wait for their accumulator, costly functions for themselves."""
+        if self.nest.vector is None or self.nest.columns:
             return 1
         if any(r.kind.startswith("arg") for r in self.phases.reductions[phase]):
             return 1
-        return UNROLL if self.phases.cost[phase] <= UNROLL_COST else 1
+        cost = self.phases.cost[phase]
+        if not self.phases.reductions[phase] and cost < 8:
+            return 1
+        return 4 if cost <= FOUR_AT_ONCE else 2 if cost <= TWO_AT_ONCE else 1
 
     def _vector_loops(self, phase: int, copies: int) -> None:
         """Whole vectors, several at a time where that hides latency, then the tail. Collected apart: what belongs to
@@ -102,16 +107,24 @@ class RowWriter(ValueWriter):
         block = ["{", "int64_t v = 0;"]
         if copies > 1:
             block.append(f"for (; v + {copies} * SMELT_L <= {stop}; v += {copies} * SMELT_L) {{")
-            for copy in range(copies):
-                self.shift = f" + {copy} * SMELT_L" if copy else ""
-                block += self._collected(phase, copy, "{", "}")
-            self.shift = ""
+            block += self._interleaved(copies, lambda copy: self._body(phase, copy))
             block.append("}")
         block += self._collected(phase, 0, f"for (; v + SMELT_L <= {stop}; v += SMELT_L) {{", "}")
         self.tail = True
         block += self._collected(phase, 0, f"if (v < {stop}) {{ const int64_t n = {stop} - v;", "}")
         self.tail = False
         self.scopes[-1].lines += [*block, "}"]
+
+    def _interleaved(self, copies: int, body: Callable[[int], None]) -> list[str]:
+        """Several vectors at once, statement by statement: independent work stands side by side."""
+        lines: list[list[str]] = []
+        for copy in range(copies):
+            self.shift = f" + {copy} * SMELT_L" if copy else ""
+            self._open()
+            body(copy)
+            lines.append(self.scopes.pop().lines)
+        self.shift = ""
+        return ["  " + line for together in zip(*lines, strict=True) for line in together]
 
     def _collected(self, phase: int, copy: int, head: str, tail: str) -> list[str]:
         self._open()
