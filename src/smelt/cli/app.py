@@ -1,7 +1,7 @@
 """Verbs -> the application.
 
-Input: the verbs' modules, each with `register(app)`. Output: a typer application. Invariant: a verb's module imports only
-typer at its top, so that `smelt --help` starts fast; what is heavy is imported when a verb runs.
+Input: the verbs' modules, each with `register(app)`. Output: a typer application. Invariant: a verb's module imports
+only typer at its top, so that `smelt --help` starts fast; what is heavy is imported when a verb runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An artifact folder -> Report, from its manifest and its own graph.
 
-Input: a folder that `smelt compile` wrote. Output: a `Report`. Invariant: the folder is checked as for loading, but no code of it is
-loaded; the manifest is not trusted to have the right form.
+Input: a folder that `smelt compile` wrote. Output: a `Report`. Invariant: the folder is checked as for loading, but
+no code of it is loaded; the manifest is not trusted to have the right form.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def report_of_artifact(folder: Path, times: Times | None = None) -> Report:
     opened = open_artifact(folder)
     manifest = opened.manifest
     model = load_model(opened.model)
-    domain = str(_mapping(manifest.get("library")).get("domain", ""))
+    domain = domain_of(manifest)
     plan = _plan(model, domain)
     left = _left(manifest)
     return Report(
@@ -51,6 +51,11 @@ def report_of_artifact(folder: Path, times: Times | None = None) -> Report:
         times=times,
         version=readable(str(manifest.get("smelt", "?"))),
     )
+
+
+def domain_of(manifest: Mapping[str, Any]) -> str:
+    """The domain of the artifact's custom ops; empty where it has none."""
+    return str(_mapping(manifest.get("library")).get("domain", ""))
 
 
 def regions_by_node(model: ir.Model, domain: str) -> dict[str, int]:
@@ -130,7 +135,9 @@ def _check(manifest: Mapping[str, Any]) -> Check:
     if not isinstance(verified, dict):
         return Check(False)
     facts = _mapping(cast("object", verified))
-    rejected = tuple((_whole(i.get("region"), -1), readable(str(i.get("reason")))) for i in _items(facts.get("rejected")))
+    rejected = tuple(
+        (_whole(i.get("region"), -1), readable(str(i.get("reason")))) for i in _items(facts.get("rejected"))
+    )
     errors = [_number(facts.get(key)) for key in ("model_error", "largest_error")]
     worst = next((error for error in errors if error is not None), None)
     return Check(worst is not None, _whole(facts.get("regions"), 0), worst, None, rejected)

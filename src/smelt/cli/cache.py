@@ -1,7 +1,7 @@
 """`smelt cache`: compiled libraries kept for the next time.
 
-Input: the cache folder of the configuration. Output: what it holds, or what was deleted. Invariant: builds under way are not
-disturbed.
+Input: the cache folder of the configuration. Output: what it holds, or what was deleted. Invariant: builds under way
+are not disturbed.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def list_command(as_json: opt.Json = False, verbose: opt.Verbose = 0, quiet: opt
         out.facts(entries=[_entry_facts(e) for e in entries])
 
 
-def info_command(
-    key: Key = "", as_json: opt.Json = False, verbose: opt.Verbose = 0, quiet: opt.Quiet = False
-) -> None:
+def info_command(key: Key = "", as_json: opt.Json = False, verbose: opt.Verbose = 0, quiet: opt.Quiet = False) -> None:
     """Show where the cache is and what it holds; with a key, one entry."""
     with reporting(as_json, verbose, quiet) as out:
         from smelt.report import in_bytes, table
@@ -115,7 +113,9 @@ def _parsed(text: str, option: str, units: dict[str, Any], example: str) -> floa
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]+)", text.strip())
     if match is None or match[2].lower() not in by_case:
         known = ", ".join(units)
-        raise ConfigError("SM-CONFIG-001", f"{option} {text!r} has no unit of {known}", hint=f"Write {option} {example}.")
+        raise ConfigError(
+            "SM-CONFIG-001", f"{option} {text!r} has no unit of {known}", hint=f"Write {option} {example}."
+        )
     return float(match[1]) * by_case[match[2].lower()]
 
 

@@ -1,7 +1,7 @@
 """`smelt compile`: a model -> an artifact folder.
 
-Input: a model's path and options. Output: the artifact, and a table of what happened. Invariant: the exit code is 0 only when the
-artifact is complete.
+Input: a model's path and options. Output: the artifact, and a table of what happened. Invariant: the exit code is 0
+only when the artifact is complete.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """`smelt doctor`: is this machine fit, and what mends it where it is not.
 
-Input: the machine: Python, packages, compilers, CPU, cache folder. Output: one line per check, each problem with its fix. Invariant: the
-exit code is 1 when something that compiling or running needs is broken; what is merely missing and optional is a remark.
+Input: the machine: Python, packages, compilers, CPU, cache folder. Output: one line per check, each problem with its
+fix. Invariant: the exit code is 1 when something that compiling or running needs is broken; what is merely missing
+and optional is a remark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import typer
 
@@ -134,7 +135,7 @@ def _onnxruntime(version: str) -> Finding:
     try:
         import onnxruntime
 
-        providers = onnxruntime.get_available_providers()
+        providers = cast("Any", onnxruntime).get_available_providers()
     except Exception as error:
         return Finding("broken", "onnxruntime", f"{version} does not load: {error}", "Install it again.")
     return Finding("ok", "onnxruntime", f"{version}, {', '.join(providers)}")
@@ -180,7 +181,9 @@ def _cpu(config: Config) -> Iterator[Finding]:
 
     level = host_level()
     if level is None:
-        yield Finding("broken", "CPU level", f"none for {host_arch()}", "Kernels exist for x86-64-v2 and ARMv8 or later.")
+        yield Finding(
+            "broken", "CPU level", f"none for {host_arch()}", "Kernels exist for x86-64-v2 and ARMv8 or later."
+        )
         return
     able = [target.name for target in levels_of(host_arch()) if runs_on_host(target)]
     yield Finding("ok", "CPU level", f"{level.name} ({level.march}); runs {', '.join(able)}")

@@ -1,7 +1,7 @@
 """`smelt explain`: what happens to each node, and why.
 
-Input: a model (compiled into a temporary folder) or an artifact. Output: text, JSON, an HTML page. Invariant: a model is
-explained as `smelt compile` with the same options would compile it; nothing is left behind but the page.
+Input: a model (compiled into a temporary folder) or an artifact. Output: text, JSON, an HTML page. Invariant: a model
+is explained as `smelt compile` with the same options would compile it; nothing is left behind but the page.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`smelt explain-error`: what a code of the error catalogue means.
 
-Input: a code, or nothing for the list. Output: title, explanation and fix. Invariant: everything comes from the catalogue.
+Input: a code, or nothing for the list. Output: title, explanation and fix. Invariant: everything comes from the
+catalogue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Inputs for a run, from files and generated.
 
-Input: a loaded model, shapes and files that the user named, a seed. Output: arrays by input, in a few attempts of falling
-ambition. Invariant: what the user gave is used as it is; one size has one value in all inputs; files are never unpickled.
+Input: a loaded model, shapes and files that the user named, a seed. Output: arrays by input, in a few attempts of
+falling ambition. Invariant: what the user gave is used as it is; one size has one value in all inputs; files are
+never unpickled.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def feed_attempts(
             made += 1
             yield {**feeds, **given}
     if not made:
-        raise InputError("SM-INPUT-001", f"inputs {', '.join(map(repr, free))} cannot be generated", hint="Give them by --input.")
+        raise InputError(
+            "SM-INPUT-001", f"inputs {', '.join(map(repr, free))} cannot be generated", hint="Give them by --input."
+        )
 
 
 def first_that_runs(
@@ -71,7 +74,9 @@ def _read(model: ir.Model, name: str, path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise InputError("SM-INPUT-003", f"{path} cannot be read as .npy: {error}", hint="Write it by numpy.save.") from None
+        raise InputError(
+            "SM-INPUT-003", f"{path} cannot be read as .npy: {error}", hint="Write it by numpy.save."
+        ) from None
 
 
 def _bind(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:

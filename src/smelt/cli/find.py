@@ -1,7 +1,8 @@
 """`smelt find`: nodes of a model by pattern.
 
-Input: a model or an artifact folder, and glob patterns over names, op types and values. Output: the nodes that match. Invariant: the same
-patterns select the same nodes in `--select` and `--exclude`; the exit code is 1 when nothing matches.
+Input: a model or an artifact folder, and glob patterns over names, op types and values. Output: the nodes that match.
+Invariant: the same patterns select the same nodes in `--select` and `--exclude`; the exit code is 1 when nothing
+matches.
 """
 
 from __future__ import annotations

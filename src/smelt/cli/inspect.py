@@ -1,14 +1,14 @@
 """`smelt inspect`: what a model or an artifact is, without running it.
 
-Input: a model or an artifact folder. Output: interface, ops, versions, sizes. Invariant: no code of the artifact is loaded, and no
-tensor's content is shown.
+Input: a model or an artifact folder. Output: interface, ops, versions, sizes. Invariant: no code of the artifact is
+loaded, and no tensor's content is shown.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -118,22 +118,23 @@ def _manifest_lines(manifest: Any) -> list[str]:
     from smelt.report import readable
 
     lines: list[str] = []
-    library = manifest.get("library")
-    if isinstance(library, dict):
-        held: dict[str, Any] = library
-        targets = ", ".join(readable(str(t)) for t in held.get("targets") or ())
-        lines.append(f"library: levels {targets or '?'}, compiler {readable(str(held.get('compiler', '?')))}, digest right")
+    library, nodes, verified = (_mapping(manifest.get(key)) for key in ("library", "nodes", "verified"))
+    if library:
+        targets = ", ".join(readable(str(t)) for t in library.get("targets") or ())
+        compiler = readable(str(library.get("compiler", "?")))
+        lines.append(f"library: levels {targets or '?'}, compiler {compiler}, digest right")
     else:
         lines.append("library: none; ONNX Runtime runs the whole model")
-    nodes = manifest.get("nodes")
-    if isinstance(nodes, dict):
-        counts: dict[str, Any] = nodes
+    if nodes:
         regions = len(manifest.get("regions") or ())
-        lines.append(f"nodes: {counts.get('in_kernels')} of {counts.get('all')} in kernels, {regions} regions")
-    verified = manifest.get("verified")
-    if isinstance(verified, dict):
-        found: dict[str, Any] = verified
-        lines.append(f"verified: {found.get('regions')} regions, model error {found.get('model_error')}")
+        lines.append(f"nodes: {nodes.get('in_kernels')} of {nodes.get('all')} in kernels, {regions} regions")
+    if verified:
+        lines.append(f"verified: {verified.get('regions')} regions, model error {verified.get('model_error')}")
     else:
         lines.append("not verified")
     return lines
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    """Every form is possible in a manifest that somebody else wrote."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

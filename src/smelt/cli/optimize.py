@@ -1,7 +1,7 @@
 """`smelt optimize`: passes only, a model -> a model.
 
-Input: a model. Output: a plain ONNX model without smelt's kernels, and what the passes did. Invariant: inputs and outputs keep names,
-types and order; the model given is not overwritten.
+Input: a model. Output: a plain ONNX model without smelt's kernels, and what the passes did. Invariant: inputs and
+outputs keep names, types and order; the model given is not overwritten.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Options that several verbs have, and how their text is read.
 
-Input: text as users write it, in the ways that they know from other tools. Output: typer annotations and parsed values.
-Invariant: text that cannot be read is a ConfigError that shows how it is written.
+Input: text as users write it, in the ways that they know from other tools. Output: typer annotations and parsed
+values. Invariant: text that cannot be read is a ConfigError that shows how it is written.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
     for part in (part for text in texts or () for part in text.split(",") if part.strip()):
         name, equals, size = part.rpartition("=")
         if not equals or not name.strip() or not _is_size(size):
-            raise ConfigError("SM-CONFIG-001", f"--dims {part!r} is not NAME=SIZE", hint="Write --dims batch=1,seq=128.")
+            raise ConfigError(
+                "SM-CONFIG-001", f"--dims {part!r} is not NAME=SIZE", hint="Write --dims batch=1,seq=128."
+            )
         sizes[name.strip()] = int(size)
     return sizes
 

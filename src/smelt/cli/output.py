@@ -1,8 +1,8 @@
 """What a verb says, and how it fails.
 
-Input: a verb's lines, facts and errors. Output: text on stdout, or one JSON document; errors as text on stderr, or as the JSON
-document. Invariant: with `--json` stdout holds exactly one JSON document; a traceback is shown only with `-vv`; the
-exit code is 0, 1 (failed) or 2 (wrong usage, bad input).
+Input: a verb's lines, facts and errors. Output: text on stdout, or one JSON document; errors as text on stderr, or as
+the JSON document. Invariant: with `--json` stdout holds exactly one JSON document; a traceback is shown only with
+`-vv`; the exit code is 0, 1 (failed) or 2 (wrong usage, bad input).
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ def _error_lines(error: BaseException, verbose: int) -> list[str]:
         return [f"error: ONNX Runtime says: {message}"]
     if isinstance(error, OSError):
         return [f"error: {message}"]
-    return [f"internal error: {type(error).__name__}: {message}", "  this is a fault of smelt; -vv shows where it happened"]
+    return [
+        f"internal error: {type(error).__name__}: {message}",
+        "  this is a fault of smelt; -vv shows where it happened",
+    ]
 
 
 def _write(line: str) -> None:

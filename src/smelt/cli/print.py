@@ -1,7 +1,7 @@
 """`smelt print`: a model as text.
 
-Input: a model or an artifact folder. Output: one line per node. Invariant: names are escaped, so that nothing in a model can
-disturb a terminal.
+Input: a model or an artifact folder. Output: one line per node. Invariant: names are escaped, so that nothing in a
+model can disturb a terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Where the time of a run goes.
 
-Input: an artifact, its stock model, and what to feed them. Output: `Times`. Invariant: both run on the same inputs, one after the other
-in alternating rounds, with ONNX Runtime's optimizers on; wall times are taken without the profiler, which costs time itself.
+Input: an artifact, its stock model, and what to feed them. Output: `Times`. Invariant: both run on the same inputs,
+one after the other in alternating rounds, with ONNX Runtime's optimizers on; wall times are taken without the
+profiler, which costs time itself.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from smelt.cli.artifact_report import regions_by_node
+from smelt.cli.artifact_report import domain_of, regions_by_node
 from smelt.cli.compiling import Compilation
 from smelt.cli.feeds import feed_attempts, first_that_runs
 from smelt.cli.options import shape_text
@@ -41,8 +42,7 @@ class RunRequest:
 def profile_artifact(folder: Path, stock: Path | None, request: RunRequest) -> Times:
     """Profile an artifact, and the model it was made from where that is given."""
     opened = open_artifact(folder)
-    domain = str((opened.manifest.get("library") or {}).get("domain", ""))
-    region_of = regions_by_node(load_model(opened.model), domain)
+    region_of = regions_by_node(load_model(opened.model), domain_of(opened.manifest))
     return _profile(opened.model, opened.library, region_of, stock, request)[0]
 
 
@@ -61,9 +61,7 @@ def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> 
         bound = [_bound_us(kernel, sizes, peaks) for kernel in code.kernels]
         if all(part is not None for part in bound):
             bounds[region.index] = sum(part or 0.0 for part in bound)
-    return Times(
-        times.regions, times.left, times.stock, times.whole_us, times.stock_us, bounds, peaks, times.shapes, times.threads
-    )
+    return replace(times, bounds=bounds, peaks=peaks)
 
 
 def _profile(

@@ -1,14 +1,15 @@
 """`smelt run`: a model or an artifact on given or generated inputs.
 
-Input: a model (compiled on the way) or an artifact, shapes and files. Output: a table of the outputs, and .npy files if asked for.
-Invariant: output files are named by number; names of the model become content of outputs.json, never a path.
+Input: a model (compiled on the way) or an artifact, shapes and files. Output: a table of the outputs, and .npy files
+if asked for. Invariant: output files are named by number; names of the model become content of outputs.json, never a
+path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -115,7 +116,7 @@ def _facts(name: str, value: Any) -> dict[str, Any]:
             "dtype": type(value).__name__,
             "shape": "-",
         }
-    numbers: np.ndarray[Any, Any] = value
+    numbers = cast("np.ndarray[Any, Any]", value)
     facts: dict[str, Any] = {"name": name, "dtype": str(numbers.dtype), "shape": str(list(numbers.shape))}
     if numbers.size == 0 or numbers.dtype.kind not in "fiub":
         return facts | dict.fromkeys(("min", "mean", "max", "nan"), None)
@@ -136,8 +137,8 @@ def _write(folder: Path, specs: tuple[OutputSpec, ...], results: list[Any], out:
     index: list[dict[str, Any]] = []
     for place, (spec, value) in enumerate(zip(specs, results, strict=True)):
         file = f"output_{place}.npy"
-        if isinstance(value, np.ndarray) and value.dtype.kind != "O":
-            np.save(folder / file, value, allow_pickle=False)
+        if isinstance(value, np.ndarray) and cast("Any", value).dtype.kind != "O":
+            np.save(folder / file, cast("Any", value), allow_pickle=False)
             index.append({"name": spec.name, "file": file})
         else:
             index.append({"name": spec.name, "file": None})

@@ -1,7 +1,7 @@
 """`smelt verify`: an artifact against the model that it was made from.
 
-Input: an artifact folder, a model, and inputs or seeds for generated ones. Output: errors by the numerics contract. Invariant: the exit
-code is 1 when any output of any run breaks the contract.
+Input: an artifact folder, a model, and inputs or seeds for generated ones. Output: errors by the numerics contract.
+Invariant: the exit code is 1 when any output of any run breaks the contract.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def verify_command(
             failed(out)
 
 
-def _compare(
-    artifact: Path, against: Path, shapes: Any, files: Any, seed: int, threads: int
-) -> dict[str, Any]:
+def _compare(artifact: Path, against: Path, shapes: Any, files: Any, seed: int, threads: int) -> dict[str, Any]:
     import numpy as np
 
     from smelt.check.contract import compare_all, has_steps
@@ -85,7 +83,7 @@ def _compare(
         "seed": seed,
         "shapes": opt.shape_text({name: np.shape(array) for name, array in feeds.items()}),
         "error": f"{found.error:.1e}",
-        "stock_error": None if found.stock_error is None else f"{found.stock_error:.1e}",
+        "stock_error": None if found.stock_error is None or note else f"{found.stock_error:.1e}",
         "allowed": f"{found.tolerance:.0e}",
         "verdict": found.problem or "right",
         "right": not found.problem,

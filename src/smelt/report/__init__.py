@@ -1,6 +1,17 @@
 """What happened to a model, for people and for programs: facts, text, HTML."""
 
-from smelt.report.facts import Check, CodeRow, KernelRow, OpRow, ReasonRow, RegionRow, Report, as_dict, reasons_of, report_of
+from smelt.report.facts import (
+    Check,
+    CodeRow,
+    KernelRow,
+    OpRow,
+    ReasonRow,
+    RegionRow,
+    Report,
+    as_dict,
+    reasons_of,
+    report_of,
+)
 from smelt.report.page import format_html
 from smelt.report.picture import Picture, PictureNode, count_ops, draw, op_name, value_text
 from smelt.report.readable import counted, in_bytes, in_time, readable

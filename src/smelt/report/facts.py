@@ -1,8 +1,8 @@
 """A compilation's result -> Report: every fact that text, JSON and HTML show.
 
-Input: the pipeline's result, a picture of the graph, and measured times if there are any. Output: a `Report` of plain data.
-Invariant: every string out of the model is readable; a report holds no weights and no path of the machine; each node of the
-picture is counted once, in a region or under a reason.
+Input: the pipeline's result, a picture of the graph, and measured times if there are any. Output: a `Report` of plain
+data. Invariant: every string out of the model is readable; a report holds no weights and no path of the machine; each
+node of the picture is counted once, in a region or under a reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Report -> one HTML page that needs nothing else.
 
-Input: a `Report`. Output: HTML text. Invariant: no resource is loaded from anywhere, and the page's own script is the only
-one that a browser will run (by its digest in the content security policy); names of the model enter only through
+Input: a `Report`. Output: HTML text. Invariant: no resource is loaded from anywhere, and the page's own script is the
+only one that a browser will run (by its digest in the content security policy); names of the model enter only through
 template escaping or as JSON without any `<`.
 """
 
@@ -12,7 +12,7 @@ import hashlib
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from smelt.report.facts import Report
 from smelt.report.readable import counted, in_bytes, in_time
@@ -29,14 +29,18 @@ def format_html(report: Report) -> str:
     """The whole page."""
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _environment().get_template("page.html.j2").render(
-        report=report,
-        codes=report.codes,
-        whole_us=report.times.kernel_us + report.times.left_us if report.times else 0.0,
-        style=_text("page.css"),
-        script=script,
-        script_digest=digest,
-        data=embedded(page_data(report)),
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            report=report,
+            codes=report.codes,
+            whole_us=report.times.kernel_us + report.times.left_us if report.times else 0.0,
+            style=_text("page.css"),
+            script=script,
+            script_digest=digest,
+            data=embedded(page_data(report)),
+        )
     )
 
 
@@ -110,5 +114,6 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(counted=counted, in_bytes=in_bytes, in_time=in_time, listed=listed)
+    filters = cast("dict[str, Any]", environment.filters)
+    filters.update(counted=counted, in_bytes=in_bytes, in_time=in_time, listed=listed)
     return environment

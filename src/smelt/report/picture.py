@@ -1,8 +1,9 @@
 """Model + Plan -> Picture: what reports need to know of a graph.
 
-Input: a prepared model with all its nodes in place, the plan that was made for it or for an equal copy (whose nodes may be
-gone since), and the op counts of the model as it was loaded. Output: a `Picture` of plain data. Invariant: a producer's
-place is lower than that of its users, so that the picture can be laid out in one pass; no tensor content is kept.
+Input: a prepared model with all its nodes in place, the plan that was made for it or for an equal copy (whose nodes
+may be gone since), and the op counts of the model as it was loaded. Output: a `Picture` of plain data. Invariant: a
+producer's place is lower than that of its users, so that the picture can be laid out in one pass; no tensor content
+is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MAX_ATTRIBUTES: Final = 12
 
 @dataclass(frozen=True)
 class PictureNode:
-    """One node. `sources` are the places of nodes whose results it reads; `region` is -1 where ONNX Runtime keeps it."""
+    """One node. `sources` are places of nodes whose results it reads; `region` is -1 where ONNX Runtime keeps it."""
 
     op: str
     name: str

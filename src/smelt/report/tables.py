@@ -1,11 +1,12 @@
 """Rows -> plain text.
 
-Input: a header and rows of text or numbers. Output: lines with aligned columns: numbers to the right, text to the left.
-Invariant: no escape sequences, no trailing spaces.
+Input: a header and rows of text or numbers. Output: lines with aligned columns: numbers to the right, text to the
+left. Invariant: no escape sequences, no trailing spaces.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,9 +34,11 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+_NUMBER = re.compile(r"-|[-+]?[\d,]+(\.\d+)?(e[-+]?\d+)?[%x]?( (us|ms|s|B|[kMG]B))?|nan|-?inf")
+
+
 def _is_number(text: str) -> bool:
-    head = text.split(" ")[0].rstrip("%x").replace(",", "")
-    return text == "-" or head.replace(".", "", 1).replace("e-", "", 1).isdigit()
+    return _NUMBER.fullmatch(text) is not None
 
 
 def listed(counts: Iterable[tuple[str, int]], limit: int = 6) -> str:

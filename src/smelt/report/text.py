@@ -5,8 +5,6 @@ Input: a `Report`. Output: text without escape sequences. Invariant: what is not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from smelt.report.facts import Check, CodeRow, Report
 from smelt.report.readable import counted, in_bytes, in_time
 from smelt.report.tables import listed, table
@@ -34,21 +32,20 @@ def format_report(report: Report, *, full: bool = False) -> str:
 def headline(report: Report) -> str:
     """One line: how much is in kernels."""
     regions = counted(len(report.regions), "region")
-    text = f"{report.title}: {report.in_kernels:,} of {counted(report.nodes, 'node')} in kernels ({report.coverage:.1%}), {regions}"
+    share = f"{report.in_kernels:,} of {counted(report.nodes, 'node')} in kernels ({report.coverage:.1%})"
+    text = f"{report.title}: {share}, {regions}"
     return text + (f", {counted(report.left, 'node')} left to ONNX Runtime" if report.left else "")
 
 
 def ops_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
     """The table of ops before and after."""
-    rows = [(r.op, r.original, r.in_kernels or "", r.left or "") for r in report.ops[:limit]]
+    rows = [(r.op, r.original, r.in_kernels or None, r.left or None) for r in report.ops[:limit]]
+    rest = report.ops[limit:]
+    if rest:
+        sums = (sum(r.original for r in rest), sum(r.in_kernels for r in rest), sum(r.left for r in rest))
+        rows.append((f"… {counted(len(rest), 'op')} more", sums[0], sums[1] or None, sums[2] or None))
     total = ("total", report.original, report.in_kernels, report.left)
-    lines = table(("op", "original", "in kernels", "left to ORT"), [*_blank(rows), total])
-    return [*lines, *_more(len(report.ops), limit, "op")]
-
-
-def _blank(rows: list[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
-    for row in rows:
-        yield tuple("-" if cell == "" else cell for cell in row)
+    return table(("op", "original", "in kernels", "left to ORT"), [*rows, total])
 
 
 def region_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
@@ -79,7 +76,10 @@ def reason_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
     if not report.reasons:
         return []
     rows = [(row.count, listed(row.ops), row.reason) for row in report.reasons[:limit]]
-    return [*table(("nodes", "ops", "left to ONNX Runtime because"), rows), *_more(len(report.reasons), limit, "reason")]
+    return [
+        *table(("nodes", "ops", "left to ONNX Runtime because"), rows),
+        *_more(len(report.reasons), limit, "reason"),
+    ]
 
 
 def time_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
@@ -92,6 +92,7 @@ def time_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
         lines.append(f"  this artifact {in_time(times.whole_us)} a run{share}")
     if times.stock_us is not None and times.speedup is not None:
         lines.append(f"  stock model   {in_time(times.stock_us)} a run: {times.speedup:.2f}x")
+        lines.append("  medians of alternating runs; `smelt bench` says how sure such a ratio is")
     if times.left:
         rows = [(op, name, in_time(us)) for op, name, us in times.left[: min(limit, 8)]]
         lines += table(("left op", "node", "time"), rows)

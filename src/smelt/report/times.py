@@ -1,7 +1,7 @@
 """Profiles -> Times: where a run's time goes, by region and by node.
 
-Input: the nodes that ONNX Runtime timed in the artifact and in the stock model. Output: `Times`. Invariant: every timed node
-of the artifact is counted once; medians are of one run, in microseconds.
+Input: the nodes that ONNX Runtime timed in the artifact and in the stock model. Output: `Times`. Invariant: every
+timed node of the artifact is counted once; medians are of one run, in microseconds.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Times:
-    """`regions` by index; `left` are (op, name, us) of nodes that ONNX Runtime ran; `stock` is us by op of the model as given.
+    """`regions` by index; `left` are (op, name, us) of nodes that ONNX Runtime ran; `stock` is the stock model, by op.
 
-    `whole_us` and `stock_us` are wall times of a run without the profiler. `bounds` are the least times by the roofline.
+    `whole_us` and `stock_us` are wall times without the profiler. `bounds` are the least times by the roofline.
     """
 
     regions: Mapping[int, float]

@@ -59,7 +59,7 @@ class Graph {
 
   group(region) {
     if (!this.open.has(region.index)) {
-      const text = Math.max(this.width(region.ops, '11px system-ui'), this.width(this.title(region), '600 12px system-ui'));
+      const text = Math.max(this.width(this.subtitle(region), '11px system-ui'), this.width(this.title(region), '600 12px system-ui'));
       return { region, w: Math.max(120, Math.min(330, text + 28)), h: REGION_H };
     }
     const local = new Map(region.nodes.map((id, i) => [id, i])), edges = [];
@@ -71,6 +71,8 @@ class Graph {
   }
 
   title(region) { return `region ${region.index} · ${region.entry} · ${region.nodes.length} node${region.nodes.length === 1 ? '' : 's'}`; }
+
+  subtitle(region) { return region.time != null ? `${microseconds(region.time)} · ${region.ops}` : region.ops; }
 
   size(canvas) {
     const ratio = devicePixelRatio || 1, box = canvas.getBoundingClientRect();
@@ -141,8 +143,7 @@ class Graph {
     else if (b.inner) text(this.title(b.region), '600 12px system-ui', c.ink, x + 10, y + HEAD / 2 + 1, 'left');
     else {
       text(this.title(b.region), '600 12px system-ui', c.ink, x + b.w / 2, y + 16, 'center');
-      const line = b.region.time != null ? `${microseconds(b.region.time)} · ${b.region.ops}` : b.region.ops;
-      text(line, '11px system-ui', c.dim, x + b.w / 2, y + 33, 'center');
+      text(this.subtitle(b.region), '11px system-ui', c.dim, x + b.w / 2, y + 33, 'center');
     }
   }
 
