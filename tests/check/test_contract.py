@@ -1,0 +1,73 @@
+"""When a result is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smelt.check.contract import compare, compare_all, has_steps, op_class
+
+REFERENCE = np.array([1.0, -2.0, 3.0, 1000.0])
+
+
+def as32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def test_errors_are_relative_to_the_reference_and_its_rms():
+    near = as32(1.0, -2.0 - 4e-4, 3.0, 1000.0)  # small beside the rms of 500
+    assert not compare(near, REFERENCE, None, 1e-6).problem
+    assert compare(near, REFERENCE, None, 1e-7).problem
+    assert "off by more than" in compare(as32(1.01, -2.0, 3.0, 1000.0), REFERENCE, None, 1e-6).problem
+
+
+def test_an_error_as_large_as_that_of_stock_is_allowed_and_a_larger_one_is_not():
+    stock = as32(1.01, -2.0, 3.0, 1000.0)
+    assert not compare(as32(0.99, -2.0, 3.0, 1000.0), REFERENCE, stock, 1e-6).problem
+    assert compare(as32(0.98, -2.0, 3.0, 1000.0), REFERENCE, stock, 1e-6).problem
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_special_values_meet_only_themselves(special: float):
+    reference = np.array([special, 1.0])
+    assert not compare(as32(special, 1.0), reference, None, 1e-6).problem
+    assert compare(as32(0.0, 1.0), reference, None, 1e-6).problem
+    assert compare(as32(special, special), reference, None, 1e-6).problem
+
+
+def test_a_special_value_of_stock_is_as_good_as_that_of_the_reference():
+    reference, stock = np.array([np.nan, 1.0]), as32(5.0, 1.0)
+    assert not compare(as32(5.0, 1.0), reference, stock, 1e-6).problem
+    assert compare(as32(np.inf, 1.0), reference, stock, 1e-6).problem
+
+
+def test_what_overflows_the_type_is_infinite_there():
+    assert not compare(as32(np.inf, 1.0), np.array([1e39, 1.0]), None, 1e-6).problem
+    assert compare(as32(-np.inf, 1.0), np.array([1e39, 1.0]), None, 1e-6).problem
+
+
+def test_integers_and_booleans_are_exact():
+    assert compare(np.array([1, 2]), np.array([1, 3]), None, 0.0).problem == "1 of 2 elements differ, first 2 instead of 3"
+    assert not compare(np.array([True]), np.array([True]), None, 0.0).problem
+
+
+def test_beside_a_step_an_element_may_be_that_of_stock():
+    result, reference, stock = as32(3.0, 1.0), np.array([2.0, 1.0]), as32(3.0, 1.0)
+    assert compare(result, reference, None, 1e-6, steps=True).problem
+    assert not compare(result, reference, stock, 1e-6, steps=True).problem
+    assert compare(as32(4.0, 1.0), reference, as32(3.0, 1.0), 1e-6, steps=True).problem
+
+
+def test_shapes_and_counts_must_be_equal():
+    assert "shape" in compare(as32(1.0), np.array([[1.0]]), None, 1e-6).problem
+    assert compare_all([as32(1.0)], [], None, "model").problem
+    assert not compare_all([np.zeros((0, 3), np.float32)], [np.zeros((0, 3))], None, "model").problem
+
+
+def test_classes_come_from_the_ops():
+    assert op_class(["Add", "MatMul"]) == "product" and op_class(["Add"]) == "elementwise"
+    assert has_steps(["Add", "Round"]) and not has_steps(["Add"])
+
+
+def test_results_near_zero_are_not_magnified():
+    assert not compare(as32(1e-40, 0.0), np.array([0.0, 0.0]), None, 1e-2).problem

@@ -1,0 +1,129 @@
+"""Never wrong, never slower: kernels that are wrong, slow, crash or hang are given back to ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from smelt.base.config import Config
+from smelt.check.watch import Limits, run_worker
+from smelt.ir.kernel import expr as E
+from smelt.ops.registry import lookup
+from smelt.pipeline import Options, Result, compile_to
+from smelt.runtime import Executable
+
+LEVELS = ("v2", "v3")
+
+
+def compiled(model: onnx.ModelProto, folder: Path, config: Config, **options) -> Result:
+    options = {"force": True, "levels": LEVELS, **options}
+    return compile_to(model, folder / "out", Options(**options), config)
+
+
+def rejections(result: Result) -> dict[int, str]:
+    assert result.findings is not None
+    return dict(result.findings.rejected)
+
+
+def answers_as_numpy(result: Result) -> bool:
+    x = np.random.default_rng(3).standard_normal((5, 8), np.float32)
+    c = (np.tanh(x) * x) @ x.T
+    return np.allclose(Executable.open(result.artifact).run({"x": x})[0], 1 / (1 + np.exp(-c)) - c, atol=1e-5)
+
+
+def test_right_kernels_pass_at_every_level_of_this_machine(two_regions, tmp_path: Path, config: Config):
+    result = compiled(two_regions, tmp_path, config)
+    assert not rejections(result)
+    verdicts = {v.region: v for v in result.findings.verdicts}
+    assert len(result.plan.regions) == len(verdicts) - 1
+    for region in result.plan.regions:
+        verdict = verdicts[region.index]
+        assert verdict.error is not None and verdict.error <= 1e-6 and "v2" in verdict.levels
+    assert verdicts[None].error <= 1e-5
+    assert result.artifact.manifest["verified"]["rejected"] == []
+
+
+def test_a_kernel_off_by_a_thousandth_is_rejected_and_the_rest_stays(two_regions, tmp_path, config, monkeypatch):
+    def wrong(call):
+        return call.k.map(lambda x: E.op("mul", E.op("tanh", x), E.const(1.001, "f32")), call.x())
+
+    declaration = lookup("", "Tanh", 17)
+    monkeypatch.setitem(declaration.__dict__, "meaning", wrong)
+    result = compiled(two_regions, tmp_path, config)
+    (reason,) = rejections(result).values()
+    assert "wrong result" in reason and "off by more than 1e-06" in reason
+    assert len(result.plan.regions) >= 1 and answers_as_numpy(result)
+    assert any(left.node.op_type == "Tanh" and left.reason == reason for left in result.plan.left)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("*(volatile int *)8 = 1;", "SIGSEGV"),
+        ("for (volatile int i = 0;; i++) {}", "no end after"),
+        ("__builtin_trap();", "died of SIG"),
+        ("return smelt_fail(env, SMELT_E_VALUE, -1, 7, 0, 0);", "refused its inputs"),
+    ],
+    ids=["crash", "hang", "trap", "error"],
+)
+def test_a_kernel_that_does_not_come_back_is_rejected(two_regions, tmp_path, config: Config, spoil, code, said):
+    spoil(0, code)
+    result = compiled(two_regions, tmp_path, config.with_(verify_timeout_s=20.0), levels=("v2",))
+    assert list(rejections(result)) == [0] and said in rejections(result)[0]
+    assert result.plan.regions and answers_as_numpy(result)
+
+
+def test_a_slow_kernel_is_given_back(two_regions, tmp_path: Path, config: Config, spoil):
+    spoil(0, "for (volatile int64_t i = 0; i < 20000000; i++) {}")
+    result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
+    assert "slower" in rejections(result)[0]
+    assert 0 not in [region.index for region in result.plan.regions] and answers_as_numpy(result)
+
+
+def test_a_model_slower_than_stock_is_given_back_as_a_whole(two_regions, tmp_path: Path, config: Config, spoil):
+    for index in range(4):
+        spoil(index, "for (volatile int64_t i = 0; i < 20000000; i++) {}")
+    result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
+    assert not result.plan.regions and result.artifact.manifest["library"] is None
+    assert answers_as_numpy(result)
+
+
+def test_tuning_reports_the_time_of_regions_and_of_the_model(two_regions, tmp_path: Path, config: Config):
+    feeds = {"x": np.random.default_rng(0).standard_normal((256, 8), np.float32)}
+    result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True, feeds=feeds)
+    whole = next(v for v in result.findings.verdicts if v.region is None)
+    assert whole.time_us > 0 and whole.stock_time_us > 0 and whole.ratio[0] <= whole.ratio[1]
+    assert whole.error is not None, "timing keeps what verification found"
+    kept = {region.index for region in result.plan.regions}
+    assert all(v.time_us is not None and v.time_us > 0 for v in result.findings.verdicts if v.region in kept)
+
+
+def test_nan_handling_is_examined(two_regions, tmp_path: Path, config: Config, monkeypatch):
+    def drops_nan(call):
+        zero = E.const(0.0, "f32")
+        return call.k.map(lambda a, b: E.select(E.op("eq", b, b), E.op("mul", a, b), zero), call.x(0), call.x(1))
+
+    monkeypatch.setitem(lookup("", "Mul", 17).__dict__, "meaning", drops_nan)
+    result = compiled(two_regions, tmp_path, config)
+    assert any("with NaN and inf among the inputs" in reason for reason in rejections(result).values())
+
+
+def test_inputs_that_the_model_refuses_leave_it_to_stock_with_a_reason(two_regions, tmp_path: Path, config: Config):
+    feeds = {"x": np.zeros((3, 9), np.float32)}
+    result = compiled(two_regions, tmp_path, config, feeds=feeds)
+    assert not result.plan.regions
+    assert any("the inputs given are" in note or "not verified" in note for note in [*result.notes, *rejections(result).values()])
+
+
+def test_the_worker_is_stopped_at_its_memory_limit(tmp_path: Path):
+    job = {"mode": "verify", "threads": 1, "attempt": 0, "feeds": None, "size": "small"}
+    ran = run_worker(job, tmp_path, Limits(total_s=60, step_s=60, memory_bytes=64 << 20))
+    assert ran.failure
+
+
+def test_a_worker_that_dies_tells_what_it_was_doing(tmp_path: Path):
+    ran = run_worker({"mode": "verify"}, tmp_path, Limits(total_s=60, step_s=60))
+    assert ran.failure.startswith("ended with code 1") and ran.last_step == {"at": "start"}

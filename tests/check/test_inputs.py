@@ -1,0 +1,62 @@
+"""Generated inputs are such that models take them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from onnx import TensorProto, helper
+
+from smelt.check.inputs import ATTEMPTS, index_bound, make_feeds
+
+
+def model_of(nodes, inputs, initializers=()) -> ir.Model:
+    infos = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in inputs]
+    outputs = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", infos, outputs, list(initializers))
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+def embedding() -> ir.Model:
+    table = helper.make_tensor("table", TensorProto.FLOAT, [11, 4], np.zeros(44, np.float32))
+    shape = helper.make_tensor("shape", TensorProto.INT64, [1], [-1])
+    nodes = [helper.make_node("Reshape", ["ids", "shape"], ["flat"]), helper.make_node("Gather", ["table", "flat"], ["y"])]
+    return model_of(nodes, [("ids", TensorProto.INT64, ["batch", "seq"])], [table, shape])
+
+
+def test_indices_stay_inside_the_table_that_they_look_up_through_reshapes():
+    model = embedding()
+    ids = make_feeds(model, "small", 0)["ids"]
+    assert index_bound(model.graph.inputs[0]) == 11
+    assert ids.min() >= 0 and ids.max() < 11 and len(np.unique(ids)) > 3
+
+
+def test_free_sizes_are_small_and_odd_for_verification_and_real_for_timing():
+    assert make_feeds(embedding(), "small", 0)["ids"].shape == (2, 17)
+    assert make_feeds(embedding(), "real", 0)["ids"].shape == (1, 128)
+
+
+def test_masks_hold_zeros_and_ones_and_no_empty_row():
+    nodes = [helper.make_node("Cast", ["attention_mask"], ["y"], to=TensorProto.FLOAT)]
+    model = model_of(nodes, [("attention_mask", TensorProto.INT64, ["batch", "seq"])])
+    mask = make_feeds(model, "small", 0)["attention_mask"]
+    assert set(np.unique(mask)) == {0, 1} and mask[:, 0].all()
+
+
+def test_a_size_that_is_a_sum_of_others_is_their_sum():
+    nodes = [helper.make_node("Identity", ["c"], ["y"])]
+    sizes = [("a", ["past"]), ("b", ["seq_len"]), ("c", ["past + seq_len"])]
+    model = model_of(nodes, [(name, TensorProto.FLOAT, dims) for name, dims in sizes])
+    feeds = make_feeds(model, "small", 0)
+    assert feeds["c"].shape[0] == feeds["a"].shape[0] + feeds["b"].shape[0]
+
+
+def test_attempts_differ_repeat_exactly_and_end():
+    model = embedding()
+    first, again, other = make_feeds(model, "small", 0), make_feeds(model, "small", 0), make_feeds(model, "small", 2)
+    assert np.array_equal(first["ids"], again["ids"]) and first["ids"].shape != other["ids"].shape
+    assert make_feeds(model, "small", ATTEMPTS) is None
+
+
+def test_inputs_that_are_huge_or_no_tensors_are_not_made():
+    huge = model_of([helper.make_node("Identity", ["x"], ["y"])], [("x", TensorProto.FLOAT, [1 << 20, 1 << 20])])
+    assert make_feeds(huge, "small", 0) is None
