@@ -9,6 +9,7 @@ what happened. Invariant: the folder is complete or absent; the model's inputs a
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from smelt.check.standalone_program import rebuild
 from smelt.codegen import CBackend, Generated, attach_packed, with_inputs
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Left, Library, Plan, Source
+from smelt.ir.save import save_model
 from smelt.ops import analyze
 from smelt.partition import capture, rewrite
 from smelt.passes import BindDims, ort_preoptimize, run_passes
@@ -94,7 +96,7 @@ def compile_to(
     check_replaceable(directory)
     clock, dump = _Clock(), Dump(options.dump)
     with clock("load"):
-        model = load_model(source)
+        model = _load(source, options)
         dump.model("00-captured", model)
     with clock("passes"):
         passes = _prepare(model, options)
@@ -120,11 +122,20 @@ def resume_from(dump: Path, artifact: Path, directory: Path, config: Config | No
     return replace_library(artifact, rebuild(dump, config or Config.from_env()), directory)
 
 
+def _load(source: Any, options: Options) -> ir.Model:
+    model = load_model(source)
+    if not options.preoptimize:
+        return model
+    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+        given, optimized = Path(folder) / "given.onnx", Path(folder) / "optimized.onnx"
+        save_model(model, given)
+        ort_preoptimize(given, optimized)
+        return load_model(optimized)  # its tensors are mapped, which outlasts their files
+
+
 def _prepare(model: ir.Model, options: Options) -> tuple[tuple[str, Any], ...]:
     if options.dims:
         BindDims(options.dims)(model)
-    if options.preoptimize:
-        ort_preoptimize(model)
     return tuple(run_passes(model, skip=options.skip_passes))
 
 

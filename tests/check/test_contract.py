@@ -47,7 +47,9 @@ def test_what_overflows_the_type_is_infinite_there():
 
 
 def test_integers_and_booleans_are_exact():
-    assert compare(np.array([1, 2]), np.array([1, 3]), None, 0.0).problem == "1 of 2 elements differ, first 2 instead of 3"
+    assert (
+        compare(np.array([1, 2]), np.array([1, 3]), None, 0.0).problem == "1 of 2 elements differ, first 2 instead of 3"
+    )
     assert not compare(np.array([True]), np.array([True]), None, 0.0).problem
 
 

@@ -115,7 +115,10 @@ def test_inputs_that_the_model_refuses_leave_it_to_stock_with_a_reason(two_regio
     feeds = {"x": np.zeros((3, 9), np.float32)}
     result = compiled(two_regions, tmp_path, config, feeds=feeds)
     assert not result.plan.regions
-    assert any("the inputs given are" in note or "not verified" in note for note in [*result.notes, *rejections(result).values()])
+    assert any(
+        "the inputs given are" in note or "not verified" in note
+        for note in [*result.notes, *rejections(result).values()]
+    )
 
 
 def test_the_worker_is_stopped_at_its_memory_limit(tmp_path: Path):

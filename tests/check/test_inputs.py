@@ -19,7 +19,10 @@ def model_of(nodes, inputs, initializers=()) -> ir.Model:
 def embedding() -> ir.Model:
     table = helper.make_tensor("table", TensorProto.FLOAT, [11, 4], np.zeros(44, np.float32))
     shape = helper.make_tensor("shape", TensorProto.INT64, [1], [-1])
-    nodes = [helper.make_node("Reshape", ["ids", "shape"], ["flat"]), helper.make_node("Gather", ["table", "flat"], ["y"])]
+    nodes = [
+        helper.make_node("Reshape", ["ids", "shape"], ["flat"]),
+        helper.make_node("Gather", ["table", "flat"], ["y"]),
+    ]
     return model_of(nodes, [("ids", TensorProto.INT64, ["batch", "seq"])], [table, shape])
 
 

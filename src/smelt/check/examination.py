@@ -156,8 +156,9 @@ class _Verification:
                 self._reject_unwatched_or_all(f"the whole model {ran.failure}")
         else:
             state.finished = True
-            state.reject(self.indices, f"not verified: stock ONNX Runtime {ran.failure} on this model")
-            state.notes.append(f"Nothing could be verified: the verifying process {ran.failure}.")
+            who = "stock ONNX Runtime" if step["at"] == "observe" else "the verifying process"
+            state.reject(self.indices, f"not verified: {who} {ran.failure}")
+            state.notes.append(f"Nothing could be verified, so nothing was replaced: {who} {ran.failure}.")
 
     # the job
 
