@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from smelt.base.errors import SmeltError
+from smelt.base.errors import ModelError, SmeltError
 from smelt.ir.load import load_model
 from smelt.ir.verifier import verify_model
 
@@ -318,3 +319,20 @@ def test_a_dimension_without_a_name_is_unknown() -> None:
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = ""
     shape = load_model(proto).graph.inputs[0].shape
     assert shape is not None and shape.is_unknown_dim(0)
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (helper.make_node("Add", ["x"], ["y"]), "Add has 1 inputs, 2 are expected"),
+        (helper.make_node("Add", ["x", ""], ["y"]), "Add needs its input 'B'"),
+        (helper.make_node("Relu", ["x"], ["y", "z"]), "Relu has 2 outputs, 1 are expected"),
+        (helper.make_node("Cast", ["x"], ["y"]), "Cast needs its attribute 'to'"),
+        (helper.make_node("Softmax", ["x"], ["y"], axis="1"), "attribute 'axis' as STRING, INT is expected"),
+    ],
+    ids=["few", "absent", "outputs", "required", "kind"],
+)
+def test_nodes_that_do_not_fit_their_operator_are_refused(node: onnx.NodeProto, words: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(words)) as caught:
+        load_model(build([node]))
+    assert caught.value.code == "SM-MODEL-009"

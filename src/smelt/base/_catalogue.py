@@ -123,6 +123,12 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "Load the original model with onnxruntime: it fails there too. Mend or convert the model, or install the "
         "release that has the operator.",
     ),
+    "SM-MODEL-009": (
+        "A node does not fit its operator",
+        "The number of inputs or outputs, or the kind of an attribute, is not what the operator's definition in the "
+        "declared opset asks for.",
+        "Compare the node with the operator's definition; check the opset that the model declares.",
+    ),
     "SM-PASS-001": (
         "A dimension cannot be bound",
         "The name is not a symbolic dimension of any input, or the size is negative or not a whole number.",

@@ -20,6 +20,7 @@ from smelt.base.errors import LoadError, ModelError, SmeltError
 from smelt.ir._external import ExternalFolder, MappedTensor, check_location, location_of
 from smelt.ir._proto_check import check_proto
 from smelt.ir.order import is_sorted, sort_graph
+from smelt.ir.signature import verify_signatures
 from smelt.ir.verifier import verify_model
 from smelt.ir.walk import model_graphs, nested_graphs, scopes
 
@@ -105,6 +106,7 @@ def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:
     _settle_dims(model)
     _sort(model)
     verify_model(model)
+    verify_signatures(model)
     return model
 
 
