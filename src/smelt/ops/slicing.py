@@ -18,6 +18,7 @@ from smelt.ops.registry import Call, op
 
 # ONNX recommends the largest int32 or int64 for "up to the end" of a dimension of unknown size.
 END = 2**31 - 1
+LONGEST_STEP = 2**62  # any longer step takes one element too, and counting with it would overflow
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def window(call: Call, size: Ix, start: Ix, end: Ix, step: Ix) -> Window:
     if step.const is not None:
         return _forward(size, start, end, step) if step.const > 0 else _backward(size, start, end, step)
     call.k.require_equal(fn("eq", step, 0), 0, "a slice's step must not be 0")
+    step = fn("min", fn("max", step, -LONGEST_STEP), LONGEST_STEP)
     ahead, back = _forward(size, start, end, step), _backward(size, start, end, step)
     down = fn("lt", step, 0)
     return Window(fn("sel", down, back.start, ahead.start), step, fn("sel", down, back.size, ahead.size))
