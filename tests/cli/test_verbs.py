@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.cli.conftest import small_model
+from tests.report.conftest import HOSTILE
+
+
+@pytest.fixture
+def artifact(call, model_path: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "out"
+    ran = call("compile", model_path, "-o", folder, "-q")
+    assert ran.code == 0, ran.err
+    assert ran.out == f"{folder}\n"
+    return folder
+
+
+def test_compile_prints_ops_regions_stages_and_the_folder(call, model_path: Path, tmp_path: Path):
+    ran = call("compile", model_path, "-o", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    assert "4 of 4 nodes in kernels (100.0%), 1 region" in ran.out
+    for word in ("original", "in kernels", "left to ORT", "Tanh", "build", "verified"):
+        assert word in ran.out
+    assert ran.out.endswith(f"{tmp_path / 'out'}\n")
+    assert (tmp_path / "out" / "manifest.json").is_file()
+
+
+def test_compile_writes_beside_the_model_by_default(call, model_path: Path):
+    assert call("compile", model_path, "--no-verify").code == 0
+    assert (model_path.parent / "small.smelt" / "model.onnx").is_file()
+
+
+def test_compile_as_json_is_one_document(call, model_path: Path, tmp_path: Path):
+    facts = json.loads(call("compile", model_path, "-o", tmp_path / "out", "--no-verify", "--json").out)
+    assert facts["summary"]["in_kernels"] == 4
+    assert facts["artifact"] == str(tmp_path / "out")
+    assert {stage for stage, _ in facts["stages"]} >= {"load", "passes", "build", "save"}
+
+
+def test_excluded_nodes_are_left_with_a_reason(call, model_path: Path, tmp_path: Path):
+    arguments = ("compile", model_path, "-o", tmp_path / "out", "--exclude", "Tanh", "--force", "--no-verify", "--json")
+    facts = json.loads(call(*arguments).out)
+    assert facts["summary"]["left"] == 1
+    assert facts["reasons"][0]["ops"] == [["Tanh", 1]]
+
+
+def test_run_gives_the_same_as_stock_and_writes_files(call, artifact: Path, model_path: Path, tmp_path: Path):
+    x = np.linspace(-3, 3, 40, dtype=np.float32).reshape(5, 8)
+    np.save(tmp_path / "x.npy", x)
+    ran = call("run", artifact, "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "results")
+    assert ran.code == 0, ran.err
+    (expected,) = onnxruntime.InferenceSession(str(model_path)).run(None, {"x": x})
+    np.testing.assert_allclose(np.load(tmp_path / "results" / "output_0.npy"), expected, rtol=1e-5)
+    assert json.loads((tmp_path / "results" / "outputs.json").read_text()) == [{"name": "y", "file": "output_0.npy"}]
+
+
+@pytest.mark.parametrize("extra", [(), ("--stock",)])
+def test_run_takes_a_model(call, model_path: Path, extra: tuple[str, ...]):
+    facts = json.loads(call("run", model_path, "--shapes", "x:3,8", "--json", *extra).out)
+    assert facts["outputs"][0]["shape"] == "[3, 8]"
+
+
+def test_verify_passes_for_its_own_model(call, artifact: Path, model_path: Path):
+    ran = call("verify", artifact, "--against", model_path, "--runs", "2")
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.endswith("verified\n")
+
+
+def test_verify_finds_another_models_results(call, artifact: Path, tmp_path: Path):
+    onnx.save(small_model("Relu"), tmp_path / "other.onnx")
+    ran = call("verify", artifact, "--against", tmp_path / "other.onnx", "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["right"] is False
+
+
+def test_verify_refuses_an_altered_library(call, artifact: Path, model_path: Path):
+    (library,) = artifact.glob("*.so")
+    library.write_bytes(library.read_bytes() + b"x")
+    ran = call("verify", artifact, "--against", model_path)
+    assert (ran.code, "SM-ARTIFACT-002" in ran.err) == (2, True)
+
+
+def test_explain_writes_text_and_a_page_and_leaves_nothing_else(call, model_path: Path, tmp_path: Path):
+    before = set(model_path.parent.iterdir())
+    ran = call("explain", model_path, "--no-verify", "--html", tmp_path / "page.html")
+    assert ran.code == 0, ran.err
+    assert "4 of 4 nodes in kernels" in ran.out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "kernels0.c" in page
+    assert set(model_path.parent.iterdir()) - before == {tmp_path / "page.html"}
+
+
+def test_explain_profiles_regions_and_stock(call, model_path: Path):
+    ran = call("explain", model_path, "--no-verify", "--profile", "--shapes", "x:64,8", "--json")
+    facts = json.loads(ran.out)
+    assert facts["times"]["shapes"] == "x:64,8"
+    assert facts["regions"][0]["time_us"] > 0
+    assert facts["regions"][0]["bound_us"] > 0
+    assert facts["summary"]["time_share"] == 1.0
+    assert facts["times"]["stock"]
+
+
+def test_explain_of_an_artifact_tells_its_manifest(call, artifact: Path, model_path: Path):
+    ran = call("explain", artifact, "--profile", "--against", model_path)
+    assert ran.code == 0, ran.err
+    assert "4 of 4 nodes in kernels" in ran.out
+    assert "verified: 1 region" in ran.out
+    assert "stock model" in ran.out
+
+
+def test_hostile_names_pass_through_every_verb_escaped(call, tmp_path: Path):
+    path, page = tmp_path / "hostile.onnx", tmp_path / "page.html"
+    onnx.save(small_model(names=(HOSTILE[0], HOSTILE[2], HOSTILE[3])), path)
+    for arguments in (("inspect", path), ("print", path), ("find", path, "*"), ("explain", path, "--html", page, "-v")):
+        ran = call(*arguments)
+        assert ran.code == 0, ran.err
+        assert all(line.isprintable() for line in ran.out.split("\n")), arguments[0]
+    assert "<script>alert" not in page.read_text(encoding="utf-8")
+
+
+def test_inspect_tells_interface_ops_and_sizes(call, model_path: Path):
+    facts = json.loads(call("inspect", model_path, "--json").out)
+    assert facts["inputs"] == ["x: float[n, 8]"]
+    assert facts["ops"] == {"Add": 1, "Mul": 1, "Sigmoid": 1, "Tanh": 1}
+    assert facts["parameters"] == [{"dtype": "float", "count": 1, "bytes": 4}]
+    assert facts["opsets"] == {"ai.onnx": 17}
+
+
+def test_inspect_of_an_artifact_shows_the_manifest(call, artifact: Path):
+    ran = call("inspect", artifact)
+    assert ran.code == 0
+    assert "nodes: 4 of 4 in kernels" in ran.out
+    assert "digest right" in ran.out
+
+
+def test_print_gives_one_line_per_node(call, model_path: Path):
+    lines = call("print", model_path).out.splitlines()
+    assert sum(" = " in line and "const" not in line for line in lines) == 4
+
+
+def test_find_matches_as_select_does(call, model_path: Path):
+    assert json.loads(call("find", model_path, "Tanh", "sca*", "--json").out)["count"] == 2
+    assert json.loads(call("find", model_path, "b", "--values", "--json").out)["count"] == 2
+    assert call("find", model_path, "nothing").code == 1
+
+
+def test_optimize_writes_a_plain_model_that_gives_the_same(call, tmp_path: Path):
+    model = small_model()
+    model.graph.node.insert(0, onnx.helper.make_node("Identity", ["x"], ["same"]))
+    model.graph.node[1].input[0] = "same"
+    onnx.save(model, tmp_path / "in.onnx")
+    facts = json.loads(call("optimize", tmp_path / "in.onnx", "-o", tmp_path / "out.onnx", "--json").out)
+    assert (facts["before"].get("Identity"), facts["after"].get("Identity")) == (1, None)
+    feeds = {"x": np.ones((2, 8), np.float32)}
+    results = [onnxruntime.InferenceSession(str(tmp_path / name)).run(None, feeds)[0] for name in ("in.onnx", "out.onnx")]
+    np.testing.assert_allclose(*results, rtol=1e-6)
+
+
+def test_optimize_fixes_sizes(call, model_path: Path, tmp_path: Path):
+    assert call("optimize", model_path, "-o", tmp_path / "out.onnx", "--dims", "n=4").code == 0
+    shape = onnx.load(tmp_path / "out.onnx").graph.input[0].type.tensor_type.shape
+    assert [dim.dim_value for dim in shape.dim] == [4, 8]
+
+
+def test_the_cache_is_listed_shown_and_cleared(call, artifact: Path):
+    entries = json.loads(call("cache", "ls", "--json").out)["entries"]
+    assert entries
+    assert json.loads(call("cache", "info", entries[0]["key"][:12], "--json").out)["sha256"] == entries[0]["sha256"]
+    assert json.loads(call("cache", "clear", "--older-than", "7d", "--json").out)["freed_bytes"] == 0
+    assert call("cache", "clear").out.startswith("freed ")
+    assert json.loads(call("cache", "info", "--json").out)["entries"] == 0
+
+
+def test_an_error_code_is_explained(call):
+    ran = call("explain-error", "sm-load-003")
+    assert ran.out.startswith("SM-LOAD-003: External data is refused")
+    assert len(json.loads(call("explain-error", "--json").out)["errors"]) > 20
+
+
+def test_a_fit_machine_is_found_fit(call):
+    ran = call("doctor")
+    assert ran.code == 0, ran.out
+    assert "compiler used" in ran.out
+    assert "!!" not in ran.out
+
+
+def test_a_broken_compiler_is_found_with_its_fix(call, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SMELT_CC", "/nonexistent/cc")
+    ran = call("doctor", "-q")
+    assert ran.code == 1
+    assert "!!  compiler used" in ran.out
+    assert "fix:" in ran.out
+
+
+def test_an_unsafe_cache_is_found_with_its_fix(call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("SMELT_CACHE_DIR", str(tmp_path / "open"))
+    findings = json.loads(call("doctor", "--json").out)["findings"]
+    (cache,) = [finding for finding in findings if finding["what"] == "cache"]
+    assert (cache["state"], "chmod" in cache["fix"]) == ("broken", True)
+
+
+def test_a_knob_that_cannot_be_read_is_found(call, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SMELT_JOBS", "many")
+    ran = call("doctor")
+    assert (ran.code, "SMELT_JOBS" in ran.out) == (1, True)
