@@ -113,7 +113,7 @@ class _Work:
                 if not isinstance(atom, Fn) or atom.op not in ("floordiv", "mod"):
                     continue
                 var = _bare(atom.args[0])
-                if var is None or var is fixed or var not in self.vars or self._scanned(var):
+                if var is None or var == fixed or var not in self.vars or self._scanned(var):
                     continue
                 whole = exact_div(var.extent, atom.args[1])
                 if whole is not None:

@@ -81,7 +81,7 @@ class _KernelWriter(RowWriter):
         return definition if isinstance(definition, MatMul) else None
 
     def _rows(self) -> list[Var]:
-        return [v for v in self.nest.outer if v is not self.nest.vector]
+        return [v for v in self.nest.outer if v != self.nest.vector]
 
     def _units(self) -> Ix:
         return product(v.extent for v in self._rows())

@@ -71,7 +71,7 @@ class RowWriter(ValueWriter):
         for place, reduction in enumerate(self.phases.reductions[phase]):
             for copy in range(copies):
                 lines += declare_accumulator(reduction, f"a{phase}_{place}_{copy}")
-        loops = [v for v in self.nest.inner if v is not self.nest.vector]
+        loops = [v for v in self.nest.inner if v != self.nest.vector]
         for var in loops:
             self._open_loop(var)
         if self.nest.vector is None or self.nest.columns:

@@ -55,7 +55,7 @@ class ValueWriter:
 
     def _var(self, var: Var) -> str:
         name = self.var_names[var]
-        return f"({name}{self.shift})" if self.shift and var is self.nest.vector else name
+        return f"({name}{self.shift})" if self.shift and var == self.nest.vector else name
 
     def _buffer(self, buffer: Buffer) -> str:
         if buffer.uid in self.row_names:
@@ -75,7 +75,7 @@ class ValueWriter:
             self.var_names[nest.vector] = "v"
             depth += 1
         for place, var in enumerate(nest.inner):
-            self.var_names[var] = "v" if var is nest.vector else f"n{place}"
+            self.var_names[var] = "v" if var == nest.vector else f"n{place}"
             self.depth_of_var[var] = depth + place
         self.row_depth = 2 if nest.columns else 1
 
@@ -168,8 +168,8 @@ class ValueWriter:
         return any(key in scope.integers for scope in self.scopes)
 
     def _lane_offsets(self, value: Ix) -> str:
-        """An array of one offset per lane, for accesses that are not affine."""
-        scope = self.scopes[-1]
+        """An array of one offset per lane, for accesses that are not affine; in the scope that the offset belongs to."""
+        scope = self.scopes[min(self._ix_depth(value), len(self.scopes) - 1)]
         lanes: dict[str, str] = {}
         for atom in sorted(value.atoms, key=lambda a: a.key):
             if isinstance(atom, Val) and self._varying(atom.expr):
@@ -187,7 +187,7 @@ class ValueWriter:
     def _checked_lanes(self, atom: Val) -> str:
         value = self._value(atom.expr)
         extent = self._integer(atom.extent)
-        scope = self.scopes[-1]
+        scope = self.scopes[min(self._ix_depth(of(atom)), len(self.scopes) - 1)]
         key = f"lanes:{atom.key}"
         if key not in scope.integers:
             name = scope.integers[key] = self._fresh("g")
