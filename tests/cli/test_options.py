@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
+from tests.cli.conftest import small_model
 
 from smelt.base.errors import ConfigError, InputError
 from smelt.cli.feeds import feed_attempts, first_that_runs
 from smelt.cli.options import parse_dims, parse_files, parse_names, parse_shapes
-from tests.cli.conftest import small_model
 
 
 def test_shapes_are_read_in_both_spellings():

@@ -1,24 +1,36 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-
-from tests.cli.conftest import small_model
+from tests.cli.conftest import own_levels, small_model
 from tests.report.conftest import HOSTILE
 
 
-@pytest.fixture
-def artifact(call, model_path: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "out"
-    ran = call("compile", model_path, "-o", folder, "-q")
-    assert ran.code == 0, ran.err
-    assert ran.out == f"{folder}\n"
+@pytest.fixture(scope="module")
+def compiled(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model, compiled and verified once."""
+    import smelt
+    from smelt.base import Config
+
+    folder = tmp_path_factory.mktemp("compiled") / "out"
+    config = Config.from_env().with_(cache_dir=cache_dir)
+    smelt.compile(small_model(), folder, config=config, levels=own_levels()).close()
     return folder
+
+
+@pytest.fixture
+def artifact(compiled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(compiled, tmp_path / "out"))
+
+
+def test_quiet_compile_prints_the_folder_alone(call, model_path: Path, tmp_path: Path):
+    assert call("compile", model_path, "-o", tmp_path / "out", "-q", "--no-verify").out == f"{tmp_path / 'out'}\n"
 
 
 def test_compile_prints_ops_regions_stages_and_the_folder(call, model_path: Path, tmp_path: Path):
@@ -117,7 +129,12 @@ def test_explain_of_an_artifact_tells_its_manifest(call, artifact: Path, model_p
 def test_hostile_names_pass_through_every_verb_escaped(call, tmp_path: Path):
     path, page = tmp_path / "hostile.onnx", tmp_path / "page.html"
     onnx.save(small_model(names=(HOSTILE[0], HOSTILE[2], HOSTILE[3])), path)
-    for arguments in (("inspect", path), ("print", path), ("find", path, "*"), ("explain", path, "--html", page, "-v")):
+    for arguments in (
+        ("inspect", path),
+        ("print", path),
+        ("find", path, "*"),
+        ("explain", path, "--no-verify", "--html", page, "-v"),
+    ):
         ran = call(*arguments)
         assert ran.code == 0, ran.err
         assert all(line.isprintable() for line in ran.out.split("\n")), arguments[0]
@@ -158,7 +175,9 @@ def test_optimize_writes_a_plain_model_that_gives_the_same(call, tmp_path: Path)
     facts = json.loads(call("optimize", tmp_path / "in.onnx", "-o", tmp_path / "out.onnx", "--json").out)
     assert (facts["before"].get("Identity"), facts["after"].get("Identity")) == (1, None)
     feeds = {"x": np.ones((2, 8), np.float32)}
-    results = [onnxruntime.InferenceSession(str(tmp_path / name)).run(None, feeds)[0] for name in ("in.onnx", "out.onnx")]
+    results = [
+        onnxruntime.InferenceSession(str(tmp_path / name)).run(None, feeds)[0] for name in ("in.onnx", "out.onnx")
+    ]
     np.testing.assert_allclose(*results, rtol=1e-6)
 
 
@@ -168,7 +187,9 @@ def test_optimize_fixes_sizes(call, model_path: Path, tmp_path: Path):
     assert [dim.dim_value for dim in shape.dim] == [4, 8]
 
 
-def test_the_cache_is_listed_shown_and_cleared(call, artifact: Path):
+def test_the_cache_is_listed_shown_and_cleared(call, model_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("SMELT_CACHE_DIR", str(tmp_path / "cache"))
+    assert call("compile", model_path, "--no-verify").code == 0
     entries = json.loads(call("cache", "ls", "--json").out)["entries"]
     assert entries
     assert json.loads(call("cache", "info", entries[0]["key"][:12], "--json").out)["sha256"] == entries[0]["sha256"]

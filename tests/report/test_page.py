@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.report.conftest import HOSTILE
 
 from smelt.report import Times, format_html
-from tests.report.conftest import HOSTILE
 
 
 class Tags(HTMLParser):
@@ -99,7 +99,7 @@ def test_a_browser_draws_hostile_names_as_text(hostile_page: str, tmp_path: Path
     (tmp_path / "page.html").write_text(hostile_page, encoding="utf-8")
     command = [
         "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-        f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", "--dump-dom", "--enable-logging=stderr",
+        f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=3000", "--dump-dom", "--enable-logging=stderr",
         f"file://{tmp_path / 'page.html'}#region=0",
     ]  # fmt: skip
     ran = subprocess.run(command, capture_output=True, text=True, timeout=90)

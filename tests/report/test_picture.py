@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
+from tests.report.conftest import chain_model, plan_of
 
 from smelt.ir.load import load_model
 from smelt.ir.records import Plan
 from smelt.report import count_ops, draw
-from tests.report.conftest import chain_model, plan_of
 
 
 def test_each_node_has_its_region_or_its_reason():

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from smelt.report import Times, as_dict, divide, format_report, table
 from tests.report.conftest import HOSTILE
+
+from smelt.report import Times, as_dict, divide, format_report, table
 
 
 class Timed:
@@ -58,7 +59,9 @@ def test_times_are_shared_between_regions_and_the_rest():
 
 
 def test_times_appear_in_the_text(make_report):
-    times = Times({0: 3000.0, 1: 1000.0}, (("MatMul", "m", 1000.0),), whole_us=5000.0, stock_us=7500.0, bounds={0: 1500.0})
+    times = Times(
+        {0: 3000.0, 1: 1000.0}, (("MatMul", "m", 1000.0),), whole_us=5000.0, stock_us=7500.0, bounds={0: 1500.0}
+    )
     text = format_report(make_report(("a", "b", "c", "d", "e"), times=times))
     assert "80% of it in kernels" in text
     assert "1.50x" in text
