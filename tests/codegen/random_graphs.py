@@ -1,7 +1,8 @@
 """Random graphs of element-wise, reducing and data-moving ops over symbolic dims.
 
 Input: a function that draws integers. Output: `RandomGraph`: a model, and inputs for any sizes of its dims. Invariant:
-the same draws give the same graph; every value stays of moderate size, so that results can be compared.
+the same draws give the same graph; values stay of moderate size, and step functions (floor, comparisons, casts to
+integers, arg) read only values that have no rounding error, so that results can be compared within a tolerance.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from onnx import TensorProto, helper
 Draw = Callable[[int], int]  # draw(n) is in [0, n)
 DIMS = ("a", "b", "c")
 OPSET = 18
-FLOAT_UNARY = ("Relu", "Tanh", "Sigmoid", "Neg", "Abs", "Floor", "Erf", "Cos", "HardSwish", "Softplus", "Round", "Elu")
+EXACT_UNARY = ("Relu", "Neg", "Abs", "Floor", "Round", "Sign")
+FLOAT_UNARY = ("Tanh", "Sigmoid", "Erf", "Cos", "HardSwish", "Softplus", "Elu", "Neg", "Abs", "Relu")
+INEXACT = frozenset((*FLOAT_UNARY[:7], "Add", "Sub", "Mul", "Softmax", "LogSoftmax", "CumSum", "LayerNormalization"))
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 COMPARE = ("Less", "GreaterOrEqual", "Equal")
 REDUCE = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare", "ReduceL1")
@@ -32,6 +35,7 @@ class Value:
     name: str
     kind: str
     shape: tuple[Any, ...]
+    exact: bool = True
 
     @property
     def rank(self) -> int:
@@ -77,13 +81,16 @@ class RandomGraph:
         return name
 
     def emit(self, op: str, inputs: list[str], kind: str, shape: tuple[Any, ...], **attributes: Any) -> Value:
-        value = Value(f"t{len(self.nodes)}", kind, shape)
+        inexact = {v.name for v in self.values if not v.exact}
+        rounded = op in INEXACT or (op.startswith("Reduce") and op not in ("ReduceMax", "ReduceMin"))
+        exact = kind not in "fd" or not (rounded or inexact & set(inputs))
+        value = Value(f"t{len(self.nodes)}", kind, shape, exact)
         self.nodes.append(helper.make_node(op, inputs, [value.name], **attributes))
         self.values.append(value)
         return value
 
-    def pick(self, kinds: str = "fidsyb", rank: int = 0) -> Value | None:
-        fitting = [v for v in self.values if v.kind in kinds and v.rank >= rank]
+    def pick(self, kinds: str = "fidsyb", rank: int = 0, exact: bool = False) -> Value | None:
+        fitting = [v for v in self.values if v.kind in kinds and v.rank >= rank and (v.exact or not exact)]
         return fitting[max(0, len(fitting) - 1 - self.draw(4))] if fitting else None
 
     def step(self) -> None:
@@ -105,7 +112,8 @@ def build(draw: Draw, steps: int) -> RandomGraph:
 def _unary(g: RandomGraph) -> None:
     x = g.pick("f")
     if x is not None:
-        g.emit(FLOAT_UNARY[g.draw(len(FLOAT_UNARY))], [x.name], x.kind, x.shape)
+        names = FLOAT_UNARY + (EXACT_UNARY if x.exact else ())
+        g.emit(names[g.draw(len(names))], [x.name], x.kind, x.shape)
 
 
 def _integer_unary(g: RandomGraph) -> None:
@@ -128,10 +136,10 @@ def _binary(g: RandomGraph) -> None:
 
 
 def _compare(g: RandomGraph) -> None:
-    x = g.pick("fids")
+    x = g.pick("fids", exact=True)
     if x is None:
         return
-    others = [v for v in g.values if v.kind == x.kind and _broadcastable(v.shape, x.shape) is not None]
+    others = [v for v in g.values if v.kind == x.kind and v.exact and _broadcastable(v.shape, x.shape) is not None]
     y = others[g.draw(len(others))]
     shape = _broadcastable(x.shape, y.shape)
     assert shape is not None
@@ -141,7 +149,7 @@ def _compare(g: RandomGraph) -> None:
 
 
 def _cast(g: RandomGraph) -> None:
-    x = g.pick()
+    x = g.pick(exact=True)
     if x is not None:
         kind = "fidsy"[g.draw(5)]
         g.emit("Cast", [x.name], kind, x.shape, to=TYPES[kind])
@@ -157,7 +165,7 @@ def _reduce(g: RandomGraph) -> None:
 
 
 def _arg(g: RandomGraph) -> None:
-    x = g.pick("fi", 1)
+    x = g.pick("fi", 1, exact=True)
     if x is not None:
         axis, keep = g.draw(x.rank), g.draw(2)
         last = {"select_last_index": g.draw(2)}
