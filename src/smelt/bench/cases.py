@@ -1,7 +1,7 @@
 """What is timed: a model file with feeds.
 
-Input: a micro model's name, a zoo model's name with sizes, or a file. Output: a `Case`. Invariant: a case's file lies on
-disk before anything is timed, and every peer reads the same file and the same feeds.
+Input: a micro model's name, a zoo model's name with sizes, or a file. Output: a `Case`. Invariant: a case's file lies
+on disk before anything is timed, and every peer reads the same file and the same feeds.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
-from smelt.base import Config
+from smelt.base import Config, ConfigError
 from smelt.bench import zoo
 from smelt.bench.micro import MICRO, find_micro
 
@@ -59,6 +59,20 @@ def zoo_case(name: str, config: Config, batch: int = 1, length: int = 128, scale
     about = f"{size}, random weights" + ("" if scale == "full" else f", {scale} configuration")
     label = entry.name if scale == "full" else f"{entry.name} ({scale})"
     return Case(label, about, path, feeds, module=f"zoo:{entry.name}:{scale}", fusion=entry.fusion)
+
+
+def suite_cases(suite: str, config: Config, batch: int = 1, length: int = 128, scale: zoo.Scale = "full") -> list[Case]:
+    if suite == "micro":
+        return micro_cases(config)
+    if suite == "models":
+        return [zoo_case(name, config, batch, length, scale) for name in zoo.ZOO]
+    raise ConfigError("SM-CONFIG-005", f"there is no suite {suite!r}", hint="Known are micro and models.")
+
+
+def find_scale(name: str) -> zoo.Scale:
+    if name not in get_args(zoo.Scale):
+        raise ConfigError("SM-CONFIG-005", f"there is no scale {name!r}", hint="Known are full, small and tiny.")
+    return cast("zoo.Scale", name)
 
 
 def file_case(path: Path, feeds: Mapping[str, Array]) -> Case:

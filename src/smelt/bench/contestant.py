@@ -1,12 +1,13 @@
 """The parent's side of a worker process.
 
 Input: a job and the CPUs to run on. Output: a `Contestant` that is running, or stopped. Invariant: between its turns a
-contestant is stopped by the kernel (SIGSTOP), threads included: no thread pool of one peer can spin while another is timed,
-and no peer's settings have to be changed for that.
+contestant is stopped by the kernel (SIGSTOP), threads included: no thread pool of one peer can spin while another is
+timed, and no peer's settings have to be changed for that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -37,7 +38,7 @@ class Contestant:
 
     def __init__(self, job: Job, cpus: Collection[int]) -> None:
         self.name = job.peer
-        self._errors: IO[bytes] = tempfile.TemporaryFile()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         variables = {name: str(job.threads) for name in _THREAD_VARIABLES}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "smelt.bench.worker"],
@@ -124,10 +125,8 @@ class Contestant:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
         self._selector.close()
 
     def __enter__(self) -> Contestant:
@@ -144,6 +143,6 @@ def _plain(value: object) -> object:
 
 
 def choose_cpus(threads: int) -> tuple[int, ...]:
-    """The CPUs for `threads` threads: the last ones that this process may use, since the first ones serve interrupts."""
+    """The last CPUs that this process may use, since the first ones serve interrupts."""
     allowed = sorted(os.sched_getaffinity(0))
     return tuple(allowed[-threads:])

@@ -1,7 +1,8 @@
 """Small models that show one thing each, built by onnx.helper alone.
 
-Input: a name. Output: a ModelProto and its feeds. Invariant: values stay finite and normal at every node (denormals and
-infinities would time the hardware's slow paths instead of the code), and the graphs are spelled as torch exports them.
+Input: a name. Output: a ModelProto and its feeds. Invariant: values stay finite and normal at every node (denormals
+and infinities would time the hardware's slow paths instead of the code), and the graphs are spelled as torch exports
+them.
 """
 
 from __future__ import annotations

@@ -40,17 +40,20 @@ def _rules() -> dict[str, Callable[..., Any]]:
 _SPELLED: Final = {"matmul": "MatMul"}
 
 
+def _attributes(node: Any) -> dict[str, Any]:
+    from onnx import helper
+
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
 def _translate(path: Path) -> Any:
     """A module that applies the file's nodes in order; torch.compile unrolls it into one graph."""
     import onnx
     import torch
-    from onnx import helper, numpy_helper
+    from onnx import numpy_helper
 
     library, graph, rules = cast("Any", torch), onnx.load(str(path)).graph, _rules()
-    steps = [
-        (rules[node.op_type], tuple(node.input), node.output[0], {a.name: helper.get_attribute_value(a) for a in node.attribute})
-        for node in graph.node
-    ]  # fmt: skip
+    steps = [(rules[n.op_type], tuple(n.input), n.output[0], _attributes(n)) for n in graph.node]
     names, outputs = [value.name for value in graph.input], [value.name for value in graph.output]
     weights = {tensor.name: library.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer}
 

@@ -1,8 +1,9 @@
 """Paired samples -> a ratio with its interval, and what may be said of it.
 
-Input: two equally long lists of times, taken in the same rounds. Output: a `Ratio`. Invariant: nothing is assumed of the
-times' distribution but that the logarithms of the rounds' ratios scatter symmetrically around the truth (Wilcoxon's signed
-ranks, Hodges and Lehmann's estimate); the interval is exact for few rounds, not a large-sample formula.
+Input: two equally long lists of times, taken in the same rounds. Output: a `Ratio`. Invariant: nothing is assumed of
+the times' distribution but that the logarithms of the rounds' ratios scatter symmetrically around the truth
+(Wilcoxon's signed ranks, Hodges and Lehmann's estimate); the interval is exact for few rounds, not a large-sample
+formula.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 CONFIDENCE: Final = 0.95
-# A difference is claimed at a stricter level: a table has dozens of rows, and A against A must not win in one of twenty.
+# A difference is claimed at a stricter level: tables have dozens of rows, and A against A must not win in some.
 CLAIM: Final = 0.99
 # Smaller differences are not claimed, whatever the interval says: code placement alone moves a loop by as much.
 INDIFFERENCE: Final = 0.01

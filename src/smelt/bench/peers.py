@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker opens. `model` is a file, or smelt's artifact folder; `module` names a torch module, if there is one."""
+    """What a worker opens. `model` is a file, or smelt's artifact folder; `module` names a torch module, if any."""
 
     peer: str
     model: Path
@@ -79,7 +79,7 @@ def _open_smelt(job: Job) -> Loaded:
 
 
 def _bound(session: Any, job: Job) -> Loaded:
-    """Inputs bound once and outputs left in the session's own memory: what is timed is the model, not Python's arrays."""
+    """Inputs bound once, outputs left in the session's own memory: the model is timed, not Python's arrays."""
     import onnxruntime
 
     binding = session.io_binding()
@@ -101,7 +101,9 @@ def fuse_with_ort(model: Path, output: Path, fusion: str) -> None:
     """Rewrite a transformer by onnxruntime's own optimizer; heads and widths are found by the optimizer itself."""
     from onnxruntime.transformers.optimizer import optimize_model  # pyright: ignore[reportUnknownVariableType]
 
-    fused = cast("Any", optimize_model)(str(model), model_type=fusion, num_heads=0, hidden_size=0, opt_level=1, use_gpu=False)
+    fused = cast("Any", optimize_model)(
+        str(model), model_type=fusion, num_heads=0, hidden_size=0, opt_level=1, use_gpu=False
+    )
     fused.save_model_to_file(str(output), use_external_data_format=True)
 
 
@@ -158,8 +160,8 @@ def _torch(job: Job, *, compiled: bool) -> Loaded:
             last[:] = [module(*values)]
 
     def outputs() -> list[Array]:
-        found = last[0] if isinstance(last[0], (tuple, list)) else [last[0]]
-        return [np.asarray(tensor.numpy()) for tensor in cast("list[Any]", found)]
+        several = isinstance(last[0], (tuple, list))
+        return [np.asarray(tensor.numpy()) for tensor in cast("list[Any]", last[0] if several else last)]
 
     return Loaded(run, outputs)
 

@@ -1,6 +1,7 @@
 """Rows -> table, Markdown, CSV, JSON.
 
-Input: an `Outcome`. Output: text. Invariant: every form has the same figures; JSON and CSV have all of them, unrounded.
+Input: an `Outcome`. Output: text. Invariant: every form has the same figures; JSON and CSV have all of them,
+unrounded.
 """
 
 from __future__ import annotations
@@ -10,14 +11,25 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
 from smelt.bench.suite import Outcome, Row
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_COLUMNS: Final = ("model", "threads", "peer", "ms", "p90", "p99", "vs first [95%]", "verdict", "of limit", "first run", "MB", "error")
+_WIDTH_OF_A_FILE: Final = 160
+_COLUMNS: Final = (
+    "model",
+    "threads",
+    "peer",
+    "ms",
+    "p90",
+    "p99",
+    "vs first [95%]",
+    "verdict",
+    "of limit",
+    "first run",
+    "MB",
+    "error",
+)
 
 
 def as_facts(outcome: Outcome) -> dict[str, Any]:
@@ -25,11 +37,11 @@ def as_facts(outcome: Outcome) -> dict[str, Any]:
     return {"machine": outcome.machine, "limits": [asdict(limits) for limits in outcome.limits], "rows": rows}
 
 
-def as_json(outcome: Outcome) -> str:
+def to_json(outcome: Outcome) -> str:
     return json.dumps(as_facts(outcome), indent=1)
 
 
-def as_csv(outcome: Outcome) -> str:
+def to_csv(outcome: Outcome) -> str:
     text = io.StringIO()
     flat = [_flat(row) for row in outcome.rows]
     writer = csv.DictWriter(text, list(flat[0]) if flat else [], lineterminator="\n")
@@ -38,16 +50,20 @@ def as_csv(outcome: Outcome) -> str:
     return text.getvalue()
 
 
-def as_markdown(outcome: Outcome) -> str:
+def to_markdown(outcome: Outcome) -> str:
     lines = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
     lines += [f"| {' | '.join(_cells(row))} |" for row in outcome.rows]
     return "\n".join([*notes(outcome), "", *lines, ""])
 
 
-def print_table(outcome: Outcome, console: Console) -> None:
+def print_table(outcome: Outcome, *, color: bool = True) -> None:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(no_color=not color)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_FILE
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in _COLUMNS:
         numeric = name in {"threads", "ms", "p90", "p99", "of limit", "first run", "MB", "error"}
@@ -70,7 +86,9 @@ def notes(outcome: Outcome) -> list[str]:
     described = {row.case: row.about for row in outcome.rows}
     lines += [f"{case}: {about}" for case, about in described.items()]
     compiled = {row.case: row for row in outcome.rows if row.compile_s is not None}
-    return lines + [f"smelt on {case}: {row.coverage}, compiled in {row.compile_s:.1f} s" for case, row in compiled.items()]
+    return lines + [
+        f"smelt on {case}: {row.coverage}, compiled in {row.compile_s:.1f} s" for case, row in compiled.items()
+    ]
 
 
 def _style(row: Row) -> str:
@@ -107,6 +125,12 @@ def _figure(value: float | None) -> str:
 
 def _flat(row: Row) -> dict[str, Any]:
     facts = asdict(row)
-    ratio = facts.pop("ratio") or {}
+    ratio = cast("dict[str, float]", facts.pop("ratio") or {})
     found = row.ratio.verdict if row.ratio else ""
-    return {**facts, "ratio": ratio.get("value"), "ratio_low": ratio.get("low"), "ratio_high": ratio.get("high"), "verdict": found}
+    return {
+        **facts,
+        "ratio": ratio.get("value"),
+        "ratio_low": ratio.get("low"),
+        "ratio_high": ratio.get("high"),
+        "verdict": found,
+    }

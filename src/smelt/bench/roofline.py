@@ -1,7 +1,8 @@
 """The machine's limits, measured in the run that they are compared with.
 
-Input: a number of threads. Output: `Limits`. Invariant: the loops are compiled by the toolchain for the CPU level that the
-kernels use; the best of several tries counts, since a limit is what the machine can do, not what it does on average.
+Input: a number of threads. Output: `Limits`. Invariant: the loops are compiled by the toolchain for the CPU level that
+the kernels use; the best of several tries counts, since a limit is what the machine can do, not what it does on
+average.
 """
 
 from __future__ import annotations

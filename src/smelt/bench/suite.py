@@ -1,7 +1,7 @@
 """Cases and peers -> rows of the table.
 
-Input: cases, peers, numbers of threads. Output: a `Row` per case, peer and number of threads. Invariant: a peer that is
-missing or fails is a row that says so, never the end of the run; ratios and errors are against the first peer.
+Input: cases, peers, numbers of threads. Output: a `Row` per case, peer and number of threads. Invariant: a peer that
+is missing or fails is a row that says so, never the end of the run; ratios and errors are against the first peer.
 """
 
 from __future__ import annotations
@@ -85,8 +85,21 @@ def find_peers(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(peer.name for peer in PEERS.values() if peer.installed)
     for name in chosen:
         if name not in PEERS:
-            raise ConfigError("SM-CONFIG-005", f"there is no peer {name!r}", hint=f"Known are {', '.join(PEERS)} and all.")
+            raise ConfigError(
+                "SM-CONFIG-005", f"there is no peer {name!r}", hint=f"Known are {', '.join(PEERS)} and all."
+            )
     return tuple(chosen) or DEFAULT_PEERS
+
+
+def parse_threads(text: str) -> tuple[int, ...]:
+    """`1,2` -> numbers of threads; by default one, and as many as there are CPUs."""
+    available = len(choose_cpus(1 << 16))
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        return tuple(sorted({1, available}))
+    if not all(part.isdecimal() and 1 <= int(part) <= available for part in parts):
+        raise ConfigError("SM-CONFIG-001", f"threads {text!r} are not counts from 1 to {available}, such as 1,2")
+    return tuple(int(part) for part in parts)
 
 
 def run_suite(cases: Sequence[Case], plan: Plan, config: Config, progress: Progress | None = None) -> Outcome:
@@ -153,7 +166,9 @@ class _CaseBench:
     def _model_for(self, peer: str) -> Path:
         if peer == "smelt":
             started = time.monotonic()
-            self.compiled = compile_to(self.case.model, self.folder / "artifact", self.plan.options, self.config, self.progress)
+            self.compiled = compile_to(
+                self.case.model, self.folder / "artifact", self.plan.options, self.config, self.progress
+            )
             self.compile_s = time.monotonic() - started
             return self.compiled.artifact.directory
         if peer == "ort-fused":
@@ -197,7 +212,13 @@ class _CaseBench:
         return opened, rows
 
     def _row(
-        self, label: str, contestant: Contestant, series: Series, baseline: Series, reference: list[Array], limits: Limits
+        self,
+        label: str,
+        contestant: Contestant,
+        series: Series,
+        baseline: Series,
+        reference: list[Array],
+        limits: Limits,
     ) -> Row:
         share, bound = _share(self.work, limits, series.median)
         ours = contestant.name == "smelt"

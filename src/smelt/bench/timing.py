@@ -1,8 +1,8 @@
 """Interleaved rounds.
 
-Input: runners that give the seconds of n runs. Output: a `Series` per runner. Invariant: every round times every runner,
-in an order that turns round each time (A B, B A, A B ...), so that slow drift hits all alike; what is compared are the
-medians of one round, and ratios are taken within rounds only.
+Input: runners that give the seconds of n runs. Output: a `Series` per runner. Invariant: every round times every
+runner, in an order that turns round each time (A B, B A, A B ...), so that slow drift hits all alike; what is compared
+are the medians of one round, and ratios are taken within rounds only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a model has to do at given inputs: flops and bytes.
 
-Input: a model file and feeds. Output: `Work`. Invariant: sizes are those of a real run (ONNX Runtime's profile of the graph
-as given, optimizers off); each input, output and weight is counted once, as if nothing in between touched memory.
+Input: a model file and feeds. Output: `Work`. Invariant: sizes are those of a real run (ONNX Runtime's profile of the
+graph as given, optimizers off); each input, output and weight is counted once, as if nothing in between touched
+memory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ONE_EACH: Final = frozenset(
 
 @dataclass(frozen=True)
 class Work:
-    """`products` are the flops of matrix products and convolutions, `flops` all; `bytes` go in and out of memory once."""
+    """`products` are the flops of matrix products and convolutions, `flops` all; `bytes` cross to memory once."""
 
     flops: float
     products: float
@@ -52,12 +53,12 @@ def count_work(model: Path, feeds: Mapping[str, Array]) -> Work:
     products = sum(_product(node) for node in nodes)
     others = sum(_element_wise(node) for node in nodes)
     moved = sum(a.nbytes for a in feeds.values()) + sum(int(getattr(a, "nbytes", 0)) for a in outputs)
-    return Work(products + others, products, moved + _weight_bytes(model, nodes))
+    return Work(products + others, products, moved + _weight_bytes(model))
 
 
 def _shapes(node: Mapping[str, Any], key: str) -> list[list[int]]:
     described = cast("list[dict[str, list[int]]]", node.get(key, []))
-    return [next(iter(entry.values()), []) for entry in described]
+    return [shape for entry in described for shape in entry.values()]
 
 
 def _product(node: Mapping[str, Any]) -> float:
@@ -84,13 +85,15 @@ def _element_wise(node: Mapping[str, Any]) -> float:
     return each * float(np.prod(shapes[0]))
 
 
-def _weight_bytes(model: Path, nodes: Sequence[Mapping[str, Any]]) -> float:
+def _weight_bytes(model: Path) -> float:
     """Weights of products; of an embedding table only the looked-up rows are read, and they are few."""
-    del nodes
     import onnx
 
     graph = onnx.load(str(model), load_external_data=False).graph
     tables = {node.input[0] for node in graph.node if node.op_type == "Gather"}
     used = {name for node in graph.node if node.op_type != "Gather" for name in node.input} - tables
-    sizes = {t.name: float(np.prod(t.dims)) * onnx.helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in graph.initializer}
+    sizes = {
+        t.name: float(np.prod(t.dims)) * onnx.helper.tensor_dtype_to_np_dtype(t.data_type).itemsize
+        for t in graph.initializer
+    }
     return sum(size for name, size in sizes.items() if name in used)

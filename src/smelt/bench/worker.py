@@ -1,7 +1,8 @@
 """A process that runs one peer and answers questions about it.
 
 Input: one JSON object per line on stdin. Output: one JSON object per line on stdout. Invariant: nothing else reaches
-stdout, whatever the peer's libraries print; times are taken here, around the call alone; the process ends with its parent.
+stdout, whatever the peer's libraries print; times are taken here, around the call alone; the process ends with its
+parent.
 
     {"ask": "open", "peer": ..., "model": ..., "feeds": ..., "threads": ..., "module": ...} -> {"load_s", "first_s"}
     {"ask": "run", "repeat": n}      -> {"seconds": [...]}

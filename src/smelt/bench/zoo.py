@@ -1,8 +1,8 @@
 """Transformers built offline from their configurations.
 
-Input: a model's name and a scale (full, or tiny for tests). Output: an ONNX file in the cache folder with free batch and
-length, and feeds for it. Invariant: weights are random but seeded, so the torch module and the file of one name and scale
-hold the same numbers; a file is complete or absent, and its name carries a digest of all that made it.
+Input: a model's name and a scale (full, or tiny for tests). Output: an ONNX file in the cache folder with free batch
+and length, and feeds for it. Invariant: weights are random but seeded, so the torch module and the file of one name
+and scale hold the same numbers; a file is complete or absent, and its name carries a digest of all that made it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import shutil
 import tempfile
 import warnings
@@ -45,7 +44,6 @@ class ZooModel:
     tiny: Mapping[str, Any] = field(default_factory=dict[str, Any])
     inputs: tuple[str, ...] = _TEXT
     fusion: str = "bert"
-    fixed: tuple[str, ...] = ()
 
     def settings(self, scale: Scale) -> dict[str, Any]:
         return {**self.full, **{"full": {}, "small": self.small, "tiny": self.tiny}[scale]}
@@ -68,14 +66,16 @@ _MODELS: Final = (
     ),
     ZooModel(
         "gpt2", "GPT2LMHeadModel", "GPT2Config", full={"use_cache": False}, small={"n_layer": 2, "vocab_size": 8000},
-        tiny={"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 99, "bos_token_id": 1, "eos_token_id": 2},
+        tiny={"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 99, "bos_token_id": 1,
+              "eos_token_id": 2},
         fusion="gpt2",
     ),
     ZooModel(
         "deberta", "DebertaV2Model", "DebertaV2Config",
         full={"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
-              "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 256, "norm_rel_ebd": "layer_norm",
-              "share_att_key": True, "max_relative_positions": -1, "position_biased_input": False, "type_vocab_size": 0},
+              "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 256,
+              "norm_rel_ebd": "layer_norm", "share_att_key": True, "max_relative_positions": -1,
+              "position_biased_input": False, "type_vocab_size": 0},
         small={"num_hidden_layers": 2, "vocab_size": 30000}, tiny=_BERT_TINY,
     ),
     ZooModel(
@@ -149,7 +149,7 @@ def export(name: str, config: Config, scale: Scale = "full") -> Path:
 
 def _place(work: Path, folder: Path) -> None:
     try:
-        os.rename(work, folder)
+        work.rename(folder)
     except OSError:
         if not (folder / "model.onnx").is_file():
             raise

@@ -1,0 +1,122 @@
+"""`smelt bench`: time a model against everything else that is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smelt.cli.options import Inputs, Json, Quiet, Seed, Shapes, Tune, Verbose, parse_files, parse_names, parse_shapes
+from smelt.cli.output import reporting
+
+if TYPE_CHECKING:
+    from smelt.base.config import Config
+    from smelt.bench import Case, Outcome
+
+_EXAMPLES = """Examples:
+
+  smelt bench model.onnx --shapes input_ids:1,128
+  smelt bench --model distilbert --seq 128 --peers all
+  smelt bench --suite micro --threads 1,2 --markdown
+  smelt bench model.onnx --peers ort,ort     (A against A: no difference)
+"""
+
+
+NAMES = "ort, smelt, ort-fused, openvino, eager, inductor, or all; the first is the baseline."
+ModelFile = Annotated[Path | None, typer.Argument(help="An ONNX model.", show_default=False, metavar="[MODEL.onnx]")]
+Name = Annotated[str, typer.Option("--model", metavar="NAME", help="A transformer, built with random weights.")]
+Suite = Annotated[str, typer.Option("--suite", metavar="micro|models", help="A whole suite.")]
+Peers = Annotated[str, typer.Option("--peers", metavar="NAMES", help=NAMES)]
+ThreadCounts = Annotated[str, typer.Option("--threads", metavar="COUNTS", help="Numbers of threads, e.g. 1,2.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Batch of --model and --suite models.")]
+Length = Annotated[int, typer.Option("--seq", min=2, max=512, help="Tokens of --model and --suite models.")]
+Scale = Annotated[str, typer.Option("--scale", metavar="full|small|tiny", help="Size of --model's configuration.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Each times every peer; a verdict needs eight.")]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.001, help="Seconds of one peer's turn in a round.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("bench", epilog=_EXAMPLES)(bench)
+
+
+def bench(
+    model: ModelFile = None,
+    name: Name = "",
+    suite: Suite = "",
+    peers: Peers = "ort,smelt",
+    threads: ThreadCounts = "",
+    batch: Batch = 1,
+    seq: Length = 128,
+    scale: Scale = "full",
+    rounds: Rounds = 15,
+    seconds: Seconds = 0.25,
+    shapes: Shapes = None,
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    tune: Tune = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
+    as_markdown: Markdown = False,
+    verbose: Verbose = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Time a model in interleaved rounds against stock ONNX Runtime and other peers.
+
+    Peers that are not installed, or cannot run the model, are listed with the reason.
+    """
+    with reporting(as_json, verbose, quiet) as output:
+        from smelt.base.config import Config
+        from smelt.base.progress import open_progress
+        from smelt.bench import Options, Pace, Plan, as_facts, find_peers, parse_threads, run_suite
+
+        config = Config.from_env()
+        config = config.with_(log="quiet") if quiet else config
+        plan = Plan(find_peers(parse_names(peers)), parse_threads(threads), Pace(rounds, seconds), Options(tune=tune))
+        cases = _cases(config, model, name, suite, batch, seq, scale, shapes, inputs, seed)
+        with open_progress(config) as progress:
+            outcome = run_suite(cases, plan, config, progress)
+        output.facts(**as_facts(outcome))
+        if not as_json:
+            _show(outcome, config, as_csv, as_markdown)
+
+
+def _cases(
+    config: Config, model: Path | None, name: str, suite: str, batch: int, seq: int, scale: str,
+    shapes: list[str] | None, inputs: list[str] | None, seed: int,
+) -> list[Case]:  # fmt: skip
+    from smelt.base.errors import ConfigError
+    from smelt.bench import find_scale, suite_cases, zoo_case
+
+    if sum((model is not None, bool(name), bool(suite))) != 1:
+        raise ConfigError(
+            "SM-CONFIG-005", "give one of a model file, --model and --suite", hint="See `smelt bench --help`."
+        )
+    if model is not None:
+        return [_file_case(model, shapes, inputs, seed)]
+    if name:
+        return [zoo_case(name, config, batch, seq, find_scale(scale))]
+    return suite_cases(suite, config, batch, seq, find_scale(scale))
+
+
+def _file_case(path: Path, shapes: list[str] | None, inputs: list[str] | None, seed: int) -> Case:
+    from smelt.bench import file_case
+    from smelt.cli.feeds import feed_attempts, first_that_runs
+    from smelt.ir.load import load_model
+    from smelt.runtime import session_for
+
+    attempts = feed_attempts(load_model(path), parse_shapes(shapes), parse_files(inputs), seed)
+    session = session_for(path)
+    feeds, _ = first_that_runs(attempts, lambda given: session.run(None, given))
+    return file_case(path, feeds)
+
+
+def _show(outcome: Outcome, config: Config, as_csv: bool, as_markdown: bool) -> None:
+    from smelt.bench import print_table, to_csv, to_markdown
+
+    if as_csv or as_markdown:
+        typer.echo(to_csv(outcome) if as_csv else to_markdown(outcome), nl=False)
+        return
+    print_table(outcome, color=config.color)
