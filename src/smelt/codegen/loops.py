@@ -14,7 +14,8 @@ from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
-from .schedule import Cluster, Reduction, Store, replace_index
+from .cluster import Cluster, Reduction, Store
+from .resolve import replace_index
 
 
 @dataclass

@@ -15,7 +15,7 @@ from smelt.ir.kernel import Expr, Ix, Tensor
 from smelt.ir.kernel import expr as E
 
 if TYPE_CHECKING:
-    from .schedule import Cluster
+    from .cluster import Cluster
 
 Index = tuple[Ix, ...]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from smelt.ir.kernel import (
     Assemble,
@@ -34,65 +33,17 @@ from smelt.ir.kernel import (
     of,
     product,
 )  # fmt: skip
-from smelt.ir.kernel import (
-    expr as E,
-)
+from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 
+from .cluster import Cluster, Schedule, Store
 from .prelude import in_order
+from .resolve import Resolver
 
 Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
 FLOAT_LIMIT = 640
 RECOMPUTE_COST = 3
-
-
-@dataclass
-class Store:
-    """One tensor's element written to a buffer: in the cluster's loops, at `offset`."""
-
-    buffer: Buffer
-    offset: Ix
-    value: Expr
-
-
-@dataclass
-class Reduction:
-    """A member that is accumulated over the inner loops. `position` is the index along the axis, for arg kinds."""
-
-    tensor: Tensor
-    kind: str
-    value: Expr
-    position: Expr | None = None
-
-
-@dataclass(eq=False)
-class Cluster:
-    """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over."""
-
-    order: int
-    vars: list[Var]
-    reduced: list[Var] = field(default_factory=list[Var])
-    members: dict[Tensor, Index] = field(default_factory=dict[Tensor, Index])
-    pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(default_factory=list[tuple[Tensor, Index, Buffer, Index]])
-    matmul: Tensor | None = None
-    lhs: Buffer | None = None
-    scan: Tensor | None = None
-    fill: tuple[Buffer, float | int | bool] | None = None
-    stores: list[Store] = field(default_factory=list[Store])
-    reductions: dict[Tensor, Reduction] = field(default_factory=dict[Tensor, Reduction])
-    bound: dict[Tensor, dict[Var, Ix]] = field(default_factory=dict[Tensor, dict[Var, Ix]])
-    sources: list[str] = field(default_factory=list[str])
-
-    @property
-    def space(self) -> Ix:
-        return product(v.extent for v in self.vars)
-
-
-@dataclass
-class Schedule:
-    clusters: list[Cluster]
-    temporaries: dict[Tensor, Buffer]
 
 
 def schedule(outputs: Sequence[tuple[Tensor, Buffer]]) -> Schedule:
@@ -120,6 +71,7 @@ class _Planner:
         self.float_cost: dict[Tensor, int] = {}
         self.builder = Builder()
         self.counter = itertools.count()
+        self.resolvers: dict[Cluster, Resolver] = {}
 
     # what a tensor needs
 
@@ -412,7 +364,8 @@ class _Planner:
         self.clusters = in_order(self.prelude, self.floating) + self.clusters
         self.home.update((tensor, c) for c in self.clusters for tensor in c.members)
         for cluster in self.clusters:
-            _Resolver(self, cluster).run()
+            self.resolvers[cluster] = Resolver(self, cluster)
+            self.resolvers[cluster].run()
         self._store_used()
         kept = [c for c in self.clusters if c.stores]
         return Schedule(kept, self.buffers)
@@ -441,10 +394,10 @@ class _Planner:
 
     def _store_used(self) -> None:
         """Add the stores: outputs, and members that other clusters load."""
-        loaded = {load.buffer.uid for c in self.clusters for load in _loads(c)}
+        loaded = {load.buffer.uid for resolver in self.resolvers.values() for load in resolver.loads()}
         loaded |= {c.lhs.uid for c in self.clusters if c.lhs is not None}
         for cluster in self.clusters:
-            resolver = cluster_resolvers[cluster]
+            resolver = self.resolvers[cluster]
             for tensor, where in cluster.members.items():
                 if isinstance(tensor.definition, Assemble):
                     continue
@@ -453,7 +406,6 @@ class _Planner:
                     targets.append(self.buffers[tensor])
                 for buffer in targets:
                     cluster.stores.append(Store(buffer, flat(where, tensor.shape), resolver.member(tensor)))
-            del cluster_resolvers[cluster]
         self._store_assembled_outputs()
 
     def _store_assembled_outputs(self) -> None:
@@ -471,147 +423,8 @@ class _Planner:
                 del self.buffers[tensor]
 
 
-cluster_resolvers: dict[Cluster, _Resolver] = {}
-
-
-class _Resolver:
-    """Rewrites a cluster's elements until only loads, indices and its own reductions remain. Iterative."""
-
-    def __init__(self, planner: _Planner, cluster: Cluster) -> None:
-        self.planner = planner
-        self.cluster = cluster
-        self.done: dict[int, Expr] = {}
-        cluster_resolvers[cluster] = self
-
-    def run(self) -> None:
-        cluster = self.cluster
-        if cluster.fill is not None:
-            buffer, value = cluster.fill
-            cluster.stores.append(Store(buffer, of(cluster.vars[0]), E.const(value, buffer.dtype)))
-            return
-        for tensor in list(cluster.members):
-            self.member(tensor)
-        for tensor, where, buffer, place in cluster.pieces:
-            value = self.resolve(tensor.expand(where))
-            cluster.stores.append(Store(buffer, flat(place, buffer.shape), value))
-            del cluster.members[tensor]
-
-    def member(self, tensor: Tensor) -> Expr:
-        where = self.cluster.members[tensor]
-        definition = tensor.definition
-        if isinstance(definition, Map):
-            return self.resolve(tensor.expand(where))
-        if isinstance(definition, (Reduce, Scan)) and tensor not in self.cluster.reductions:
-            loops, element = self.planner.domain(tensor)
-            table: dict[Atom, Ix] = {**self.cluster.bound[tensor]}
-            value = self.resolve(replace_index(element, table))
-            axis = definition.axes[0] if isinstance(definition, Reduce) else definition.axis
-            position = E.index(substitute(of(loops[axis]), table))
-            self.cluster.reductions[tensor] = Reduction(tensor, definition.kind, value, position)
-        return E.ref(tensor, where)
-
-    def resolve(self, root: Expr) -> Expr:
-        stack: list[tuple[Expr, Expr | None]] = [(root, None)]
-        while stack:
-            node, target = stack[-1]
-            if node.uid in self.done:
-                stack.pop()
-                continue
-            if target is None:
-                target = self._step(node)
-                stack[-1] = (node, target)
-            if target is not node:
-                if target.uid not in self.done:
-                    stack.append((target, None))
-                    continue
-                self.done[node.uid] = self.done[target.uid]
-                stack.pop()
-                continue
-            waiting = [c for c in E.children(node) if c.uid not in self.done]
-            if waiting:
-                stack.extend((c, None) for c in waiting)
-                continue
-            self.done[node.uid] = self._rebuild(node)
-            stack.pop()
-        return self.done[root.uid]
-
-    def _step(self, node: Expr) -> Expr:
-        """A reference becomes what it stands for; anything else stays."""
-        kind = node.kind
-        if not isinstance(kind, E.Ref):
-            return node
-        tensor, where = kind.tensor, kind.index
-        own = self.cluster.members.get(tensor)
-        if own is not None and own == where:
-            if isinstance(tensor.definition, Map):
-                return tensor.expand(where)
-            if isinstance(tensor.definition, Reduce):
-                self.member(tensor)
-            return node
-        if tensor in self.planner.floating:
-            return tensor.expand(where)
-        return E.load(self.planner.buffer(tensor), flat(where, tensor.shape))
-
-    def _rebuild(self, node: Expr) -> Expr:
-        kind = node.kind
-        if isinstance(kind, E.Op):
-            return E.op(kind.name, *(self.done[a.uid] for a in kind.args), dtype=node.dtype)
-        if isinstance(kind, E.Load):
-            return E.load(kind.buffer, self._index(kind.offset))
-        if isinstance(kind, E.Index):
-            return E.index(self._index(kind.ix), node.dtype)
-        return node
-
-    def _index(self, value: Ix) -> Ix:
-        from smelt.ir.kernel import Val
-
-        table: dict[Atom, Ix] = {}
-        for atom in value.atoms:
-            if isinstance(atom, Val) and self.done[atom.expr.uid] is not atom.expr:
-                table[atom] = of(Val(self.done[atom.expr.uid], atom.extent))
-        return substitute(value, table)
-
-
-def replace_index(root: Expr, table: Mapping[Atom, Ix]) -> Expr:
-    """The same expression at other indices."""
-    from smelt.ir.kernel import Val
-
-    if all(isinstance(a, Var) and i == of(a) for a, i in table.items()):
-        return root
-    done: dict[int, Expr] = {}
-
-    def move(value: Ix) -> Ix:
-        full = dict(table)
-        for atom in value.atoms:
-            if isinstance(atom, Val):
-                full[atom] = of(Val(done[atom.expr.uid], atom.extent))
-        return substitute(value, full)
-
-    for node in E.walk(root):
-        kind = node.kind
-        if isinstance(kind, E.Op):
-            done[node.uid] = E.op(kind.name, *(done[a.uid] for a in kind.args), dtype=node.dtype)
-        elif isinstance(kind, E.Load):
-            done[node.uid] = E.load(kind.buffer, move(kind.offset))
-        elif isinstance(kind, E.Index):
-            done[node.uid] = E.index(move(kind.ix), node.dtype)
-        elif isinstance(kind, E.Ref):
-            done[node.uid] = E.ref(kind.tensor, tuple(move(i) for i in kind.index))
-        else:
-            done[node.uid] = node
-    return done[root.uid]
-
-
 def _refs(element: Expr) -> list[E.Ref]:
     return [e.kind for e in E.walk(element) if isinstance(e.kind, E.Ref)]
-
-
-def _loads(cluster: Cluster) -> list[E.Load]:
-    roots = [s.value for s in cluster.stores] + [r.value for r in cluster.reductions.values()]
-    resolver = cluster_resolvers.get(cluster)
-    if resolver is not None:
-        roots += list(resolver.done.values())
-    return [e.kind for e in E.walk(*roots) if isinstance(e.kind, E.Load)]
 
 
 def _solve(component: Ix, place: Ix) -> dict[Var, Ix]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from smelt.codegen.cluster import Reduction, Store
 from smelt.codegen.loops import Nest
-from smelt.codegen.schedule import Reduction, Store
 from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, flat, of
 from smelt.ir.kernel import expr as E
 

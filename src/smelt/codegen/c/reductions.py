@@ -6,7 +6,7 @@ other operand unchanged, so that padding lanes and empty rows are right.
 
 from __future__ import annotations
 
-from smelt.codegen.schedule import Reduction
+from smelt.codegen.cluster import Reduction
 from smelt.ir.kernel import expr as E
 
 from .names import constant

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from smelt.codegen.cluster import Schedule
 from smelt.codegen.loops import build as build_nest
-from smelt.codegen.schedule import Schedule, schedule
+from smelt.codegen.schedule import schedule
 from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, of, show
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from smelt.codegen.schedule import Reduction, Store
+from smelt.codegen.cluster import Reduction, Store
 from smelt.ir.kernel import Var
 
 from .reductions import combine_name, declare_accumulator, horizontal_name, identity

@@ -1,9 +1,11 @@
 """The loop/expression IR: sizes and indices, scalar expressions, and the tensor language."""
 
 from . import expr
+from .builder import Builder
 from .expr import Expr
-from .index import Ix, IxLike, Sym, Val, Var, fn, ix, of, product, show, sym
-from .tensor import Assemble, Buffer, Builder, Map, MatMul, Reduce, Refusal, Scan, Stored, Tensor, View, flat, strides
+from .index import Ix, IxLike, Refusal, Sym, Val, Var, fn, ix, of, product, show, sym
+from .layout import flat, strides
+from .tensor import Assemble, Buffer, Map, MatMul, Reduce, Scan, Stored, Tensor, View
 
 __all__ = [
     "Assemble", "Buffer", "Builder", "Expr", "Ix", "IxLike", "Map", "MatMul", "Reduce", "Refusal", "Scan", "Stored",

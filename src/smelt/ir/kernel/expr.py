@@ -11,7 +11,7 @@ import itertools
 import math
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from .index import Ix, Var
 
@@ -66,7 +66,7 @@ class Op:
     args: tuple[Expr, ...]
 
 
-Kind = Union[Const, Index, Load, Ref, Op]
+Kind = Const | Index | Load | Ref | Op
 _uids = itertools.count()
 _table: dict[tuple[object, ...], Expr] = {}
 

@@ -20,7 +20,7 @@ TERM_LIMIT = 1024
 TEXT_LIMIT = 16384
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818
     """A meaning that cannot be stated for this node; the text is what `explain` prints."""
 
 
@@ -80,7 +80,7 @@ class Val:
         return f"d:{self.expr.uid}<{self.extent.key}"
 
 
-Atom = Union[Sym, Var, Fn, Val]
+Atom = Sym | Var | Fn | Val
 Monomial = tuple[Atom, ...]
 IxLike = Union["Ix", int]
 
@@ -245,16 +245,44 @@ def _ordered(op: str, operands: tuple[Ix, ...]) -> Ix | None:
     return ix(0) if _nonneg(gap) else ix(1) if _nonneg(-gap - 1) else None
 
 
+def _floordiv(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _truncdiv(a: int, b: int) -> int:
+    return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0
+
+
+def _mod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+def _not_one(a: int) -> int:
+    return int(a != 1)
+
+
+def _equal(a: int, b: int) -> int:
+    return int(a == b)
+
+
+def _less(a: int, b: int) -> int:
+    return int(a < b)
+
+
+def _choose(condition: int, yes: int, no: int) -> int:
+    return yes if condition else no
+
+
 _FOLD: dict[str, Callable[..., int]] = {
-    "floordiv": lambda a, b: a // b if b else 0,
-    "truncdiv": lambda a, b: int(abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) if b else 0,
-    "mod": lambda a, b: a % b if b else 0,
+    "floordiv": _floordiv,
+    "truncdiv": _truncdiv,
+    "mod": _mod,
     "min": min,
     "max": max,
-    "ne1": lambda a: int(a != 1),
-    "eq": lambda a, b: int(a == b),
-    "lt": lambda a, b: int(a < b),
-    "sel": lambda c, a, b: a if c else b,
+    "ne1": _not_one,
+    "eq": _equal,
+    "lt": _less,
+    "sel": _choose,
 }
 
 
@@ -301,7 +329,7 @@ def _shift(monomial: Monomial) -> list[tuple[Monomial, int]]:
     """Each dimension s as 1 + s', so that positive coefficients mean a positive value."""
     out: list[tuple[Monomial, int]] = [((), 1)]
     for atom in monomial:
-        plain = [(m + (atom,), c) for m, c in out]
+        plain = [((*m, atom), c) for m, c in out]
         out = plain + out if isinstance(atom, Sym) else plain
     merged: dict[Monomial, int] = {}
     for m, c in out:
@@ -355,7 +383,8 @@ def _divmod(value: Ix, by: Ix) -> tuple[Ix, Ix]:
         if value == by:
             return ix(1), ix(0)
         return fn("floordiv", value, by), fn("mod", value, by)
-    whole, rest = [], []
+    whole: list[tuple[Monomial, int]] = []
+    rest: list[tuple[Monomial, int]] = []
     for m, c in value.terms:
         quotient = _term_div(m, c, by.terms[0])
         (rest.append((m, c)) if quotient is None else whole.append(quotient))

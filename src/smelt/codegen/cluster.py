@@ -1,0 +1,61 @@
+"""What scheduling makes: clusters of tensors that are computed in one loop nest.
+
+Input: nothing. Output: records. Invariant: every store and reduction of a finished cluster is stated over loads,
+indices and the cluster's own reductions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, product
+
+Index = tuple[Ix, ...]
+
+
+@dataclass
+class Store:
+    """One tensor's element written to a buffer: in the cluster's loops, at `offset`."""
+
+    buffer: Buffer
+    offset: Ix
+    value: Expr
+
+
+@dataclass
+class Reduction:
+    """A member that is accumulated over the inner loops. `position` is the index along the axis, for arg kinds."""
+
+    tensor: Tensor
+    kind: str
+    value: Expr
+    position: Expr | None = None
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over."""
+
+    order: int
+    vars: list[Var]
+    reduced: list[Var] = field(default_factory=list[Var])
+    members: dict[Tensor, Index] = field(default_factory=dict[Tensor, Index])
+    pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(default_factory=list[tuple[Tensor, Index, Buffer, Index]])
+    matmul: Tensor | None = None
+    lhs: Buffer | None = None
+    scan: Tensor | None = None
+    fill: tuple[Buffer, float | int | bool] | None = None
+    stores: list[Store] = field(default_factory=list[Store])
+    reductions: dict[Tensor, Reduction] = field(default_factory=dict[Tensor, Reduction])
+    bound: dict[Tensor, dict[Var, Ix]] = field(default_factory=dict[Tensor, dict[Var, Ix]])
+    sources: list[str] = field(default_factory=list[str])
+
+    @property
+    def space(self) -> Ix:
+        return product(v.extent for v in self.vars)
+
+
+@dataclass
+class Schedule:
+    clusters: list[Cluster]
+    temporaries: dict[Tensor, Buffer]

@@ -1,0 +1,297 @@
+"""Makes tensors: the functions that op declarations are written in.
+
+Input: tensors and attributes. Output: new tensors, and the requirements that must hold at run time. Invariant: a shape
+that is not provable is required; a meaning that cannot be stated is a `Refusal`, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from . import expr as E
+from .contents import contents
+from .expr import Expr
+from .index import Fn, Ix, IxLike, Refusal, Val, agree, fn, ix, of
+from .layout import Index, axis_groups, flat, regroup
+from .tensor import (
+    Assemble,
+    Buffer,
+    Definition,
+    Map,
+    MatMul,
+    Reduce,
+    Scan,
+    Stored,
+    Tensor,
+    View,
+    aligned,
+)
+
+SIZE_TEXT_LIMIT = 3000
+
+
+@dataclass
+class Builder:
+    """Makes tensors and collects what must hold at run time. One per region (or per shape analysis)."""
+
+    requirements: list[tuple[Ix, Ix, str]] = field(default_factory=list[tuple[Ix, Ix, str]])
+    source: str = ""
+
+    def make(self, shape: Sequence[IxLike], dtype: str, definition: Definition) -> Tensor:
+        if any(len(s.key) > SIZE_TEXT_LIMIT for s in shape if isinstance(s, Ix)):
+            raise Refusal("a size depends on the inputs in too involved a way")
+        return Tensor(tuple(ix(s) for s in shape), dtype, definition, self.source)
+
+    def require_equal(self, left: IxLike, right: IxLike, why: str) -> None:
+        a, b = ix(left), ix(right)
+        if a == b:
+            return
+        if a.const is not None and b.const is not None:
+            raise Refusal(f"{why}: {a.const} is not {b.const}")
+        self.requirements.append((a, b, why))
+
+    # sources
+
+    def stored(self, buffer: Buffer) -> Tensor:
+        return self.make(buffer.shape, buffer.dtype, Stored(buffer))
+
+    def const(self, value: float | int | bool, dtype: str, shape: Sequence[IxLike] = ()) -> Tensor:
+        element = E.const(value, dtype)
+        return self.make(shape, dtype, View(lambda _: element, None))
+
+    def table(self, values: Sequence[float | int | bool], dtype: str, shape: Sequence[IxLike]) -> Tensor:
+        """A small constant tensor, as selects over its flat index."""
+        elements = [E.const(v, dtype) for v in values] or [E.const(0, dtype)]
+        sizes = tuple(ix(s) for s in shape)
+
+        def at(where: Index) -> Expr:
+            place = flat(where, sizes)
+            if place.const is not None:
+                return elements[place.const]
+            out = elements[-1]
+            for i in range(len(elements) - 2, -1, -1):
+                out = E.select(E.op("eq", E.index(place), E.const(i, "i64")), elements[i], out)
+            return out
+
+        return self.make(sizes, dtype, View(at, None))
+
+    def vector_of(self, values: Sequence[IxLike], dtype: str = "i64") -> Tensor:
+        """A rank-1 integer tensor whose elements are size expressions (what Shape gives)."""
+        elements = [_size_element(ix(v), dtype) for v in values] or [E.const(0, dtype)]
+
+        def at(where: Index) -> Expr:
+            if where[0].const is not None:
+                return elements[where[0].const]
+            out = elements[-1]
+            for i in range(len(elements) - 2, -1, -1):
+                out = E.select(E.op("eq", E.index(where[0]), E.const(i, "i64")), elements[i], out)
+            return out
+
+        return self.make((len(values),), dtype, View(at, None))
+
+    def iota(self, shape: Sequence[IxLike], axis: int, dtype: str = "i64") -> Tensor:
+        return self.index_map(shape, dtype, lambda w: E.cast(E.index(w[axis]), dtype))
+
+    def index_map(self, shape: Sequence[IxLike], dtype: str, at: Callable[[Index], Expr]) -> Tensor:
+        return self.make(shape, dtype, View(at, None))
+
+    # element-wise
+
+    @overload
+    def map(self, body: Callable[[Expr], Expr], a: Tensor, /, *, dtype: str | None = None) -> Tensor: ...
+
+    @overload
+    def map(
+        self, body: Callable[[Expr, Expr], Expr], a: Tensor, b: Tensor, /, *, dtype: str | None = None
+    ) -> Tensor: ...
+
+    @overload
+    def map(
+        self, body: Callable[[Expr, Expr, Expr], Expr], a: Tensor, b: Tensor, c: Tensor, /, *, dtype: str | None = None
+    ) -> Tensor: ...
+
+    @overload
+    def map(self, body: Callable[..., Expr], /, *args: Tensor, dtype: str | None = None) -> Tensor: ...
+
+    def map(self, body: Callable[..., Expr], *args: Tensor, dtype: str | None = None) -> Tensor:
+        shape = self.broadcast(*(a.shape for a in args))
+        probe = body(*(E.ref(a, tuple(ix(0) for _ in a.shape)) for a in args))
+        return self.make(shape, dtype or probe.dtype, Map(body, args))
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        if x.dtype == dtype:
+            return x
+        if isinstance(x.definition, View) and x.definition.src is None:
+            at = x.definition.at
+            return self.index_map(x.shape, dtype, lambda w: E.cast(at(w), dtype))
+        return self.map(lambda e: E.cast(e, dtype), x)
+
+    def broadcast(self, *shapes: Index) -> Index:
+        rank = max((len(s) for s in shapes), default=0)
+        out: list[Ix] = []
+        for axis in range(rank):
+            size = ix(1)
+            for shape in shapes:
+                k = axis - (rank - len(shape))
+                if k >= 0:
+                    size = self._broadcast_size(size, shape[k])
+            out.append(size)
+        return tuple(out)
+
+    def _broadcast_size(self, a: Ix, b: Ix) -> Ix:
+        if a == b or b.const == 1:
+            return a
+        if a.const == 1:
+            return b
+        if a.const is not None and b.const is not None:
+            raise Refusal(f"sizes {a.const} and {b.const} do not broadcast")
+        if a.const is not None or b.const is not None:
+            known, free = (a, b) if a.const is not None else (b, a)
+            self.requirements.append((fn("sel", fn("ne1", free), free, known), known, "broadcast"))
+            return known
+        if _clamped(a, b) or _clamped(b, a):
+            size = a if _clamped(b, a) else b
+            self.require_equal(a, b, "broadcast")
+            return size
+        if agree(a, b):
+            self.require_equal(a, b, "broadcast")
+            return a if len(a.key) <= len(b.key) else b
+        size = fn("sel", fn("eq", a, 1), b, a)
+        self.requirements.append((fn("sel", fn("ne1", b), b, size), size, "broadcast"))
+        return size
+
+    # index maps
+
+    def view(self, x: Tensor, shape: Sequence[IxLike], to_source: Callable[[Index], Sequence[IxLike]]) -> Tensor:
+        return self.make(shape, x.dtype, View(lambda w: x.at(tuple(to_source(w))), x))
+
+    def expand(self, x: Tensor, shape: Sequence[IxLike]) -> Tensor:
+        sizes = tuple(ix(s) for s in shape)
+        if sizes == x.shape:
+            return x
+        return self.view(x, sizes, lambda w: aligned(w, x.shape))
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        if list(perm) == list(range(x.rank)):
+            return x
+        inverse = [list(perm).index(d) for d in range(x.rank)]
+        return self.view(x, [x.shape[p] for p in perm], lambda w: [w[k] for k in inverse])
+
+    def reshape(self, x: Tensor, shape: Sequence[IxLike]) -> Tensor:
+        sizes = tuple(ix(s) for s in shape)
+        if sizes == x.shape:
+            return x
+        if isinstance(x.definition, Stored):
+            old = x.definition.buffer
+            return self.make(sizes, x.dtype, Stored(_Alias(old, sizes)))
+        groups = axis_groups(x.shape, sizes)
+        return self.view(x, sizes, lambda w: regroup(w, groups, x.shape, sizes))
+
+    def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        rank = x.rank + len(axes)
+        where = {a % rank for a in axes}
+        sizes = iter(x.shape)
+        shape = [ix(1) if d in where else next(sizes) for d in range(rank)]
+        return self.view(x, shape, lambda w: [i for d, i in enumerate(w) if d not in where])
+
+    def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        gone = {a % x.rank for a in axes}
+        for axis in gone:
+            self.require_equal(x.shape[axis], 1, "a squeezed dimension must be 1")
+        shape = [s for d, s in enumerate(x.shape) if d not in gone]
+
+        def back(w: Index) -> list[IxLike]:
+            left = iter(w)
+            return [0 if d in gone else next(left) for d in range(x.rank)]
+
+        return self.view(x, shape, back)
+
+    def slice(self, x: Tensor, starts: Sequence[IxLike], steps: Sequence[IxLike], sizes: Sequence[IxLike]) -> Tensor:
+        return self.view(x, sizes, lambda w: [ix(s) + i * t for s, i, t in zip(starts, w, steps, strict=True)])
+
+    def data_index(self, e: Expr, extent: Ix) -> Ix:
+        """An index read from data, negative ones counted from the end, checked at run time."""
+        if isinstance(e.kind, E.Const) and extent.const is not None:
+            value = int(e.kind.value)
+            if not -extent.const <= value < extent.const:
+                raise Refusal(f"index {value} is out of range for an axis of size {extent.const}")
+            return ix(value % extent.const)
+        return of(Val(E.cast(e, "i64"), extent))
+
+    def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
+        shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        stop = axis + indices.rank
+
+        def back(w: Index) -> list[Ix]:
+            return [*w[:axis], self.data_index(indices.at(w[axis:stop]), x.shape[axis]), *w[stop:]]
+
+        return self.view(x, shape, back)
+
+    # what the scheduler must place
+
+    def reduce(self, kind: str, x: Tensor, axes: Sequence[int], *, dtype: str | None = None) -> Tensor:
+        """Reduced axes stay as size 1; squeeze afterwards if they should go."""
+        where = tuple(sorted({a % x.rank for a in axes})) if x.rank else ()
+        where = tuple(a for a in where if x.shape[a].const != 1)
+        if not where:
+            if kind.startswith("arg"):
+                return self.const(0, "i64", x.shape)
+            return x
+        shape = [ix(1) if d in where else s for d, s in enumerate(x.shape)]
+        out = dtype or ("i64" if kind.startswith("arg") else x.dtype)
+        return self.make(shape, out, Reduce(kind, x, where))
+
+    def scan(self, kind: str, x: Tensor, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
+        return self.make(x.shape, x.dtype, Scan(kind, x, axis, exclusive, reverse))
+
+    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        if len(parts) == 1:
+            return parts[0]
+        offset, pieces = ix(0), list[tuple[Index, Tensor]]()
+        for part in parts:
+            for d in range(part.rank):
+                if d != axis:
+                    self.require_equal(part.shape[d], parts[0].shape[d], "concatenated tensors must agree off the axis")
+            pieces.append((tuple(offset if d == axis else ix(0) for d in range(part.rank)), part))
+            offset = offset + part.shape[axis]
+        shape = [offset if d == axis else s for d, s in enumerate(parts[0].shape)]
+        return self.make(shape, parts[0].dtype, Assemble(tuple(pieces), None))
+
+    def pad(self, x: Tensor, before: Sequence[IxLike], after: Sequence[IxLike], value: float | int | bool) -> Tensor:
+        shape = [ix(b) + s + ix(a) for b, s, a in zip(before, x.shape, after, strict=True)]
+        piece = (tuple(ix(b) for b in before), x)
+        return self.make(shape, x.dtype, Assemble((piece,), value))
+
+    def matmul_packed(self, a: Tensor, b: Tensor, columns: IxLike) -> Tensor:
+        return self.make((*a.shape[:-1], ix(columns)), a.dtype, MatMul(a, b, ix(columns)))
+
+    # symbolic contents
+
+    def values(self, x: Tensor) -> tuple[Ix, ...] | None:
+        """The elements of a small integer tensor as size expressions, or None when they cannot be told."""
+        return contents(x)
+
+
+def _size_element(value: Ix, dtype: str) -> Expr:
+    if dtype == "b" and value.const is None:
+        return E.op("ne", E.index(value), E.const(0, "i64"))
+    return E.index(value, dtype) if dtype in ("b", "i32", "i64") else E.cast(E.index(value), dtype)
+
+
+class _Alias(Buffer):
+    """A buffer seen with another shape: the same memory, so the same identity."""
+
+    def __init__(self, base: Buffer, shape: Index) -> None:
+        super().__init__(base.name, base.dtype, shape, base.uid, base.contents)
+
+
+def _clamped(value: Ix, size: Ix) -> bool:
+    """value is min(size, c) with c of 2 or more: it is 1 only where size is, so the two broadcast only when equal."""
+    if len(value.terms) != 1 or value.terms[0][1] != 1 or len(value.terms[0][0]) != 1:
+        return False
+    atom = value.terms[0][0][0]
+    if not isinstance(atom, Fn) or atom.op != "min" or size not in atom.args:
+        return False
+    return all(a == size or (a.const is not None and a.const >= 2) for a in atom.args)
