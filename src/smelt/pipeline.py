@@ -198,7 +198,8 @@ def _examine(
     verify, tune = options.verify and config.verify and runnable, (options.tune or config.tune) and runnable
     if not (verify or tune):
         return Findings()
-    wanted = Examination(verify, tune, options.threads, options.feeds, dump.calls)
+    force = options.force or config.force
+    wanted = Examination(verify, tune, options.threads, options.feeds, dump.calls, keep_unverified=force)
     return examine(model, generated, library, wanted, config, progress)
 
 

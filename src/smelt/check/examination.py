@@ -114,9 +114,7 @@ class _Verification:
             elif "model" in event:
                 self._take_model(_read_verdict(event["model"]))
             elif "failed" in event:
-                state.reject(self.indices, f"not verified: {event['failed']}")
-                state.notes.append(f"Nothing could be verified, so nothing was replaced: {event['failed']}.")
-                state.finished = True
+                self._give_up(str(event["failed"]))
         if ran.failure and not state.finished:
             self._blame(ran)
         elif not ran.failure:
@@ -127,7 +125,7 @@ class _Verification:
         self.step(f"region {verdict.region}")
         self.state.verdicts[verdict.region] = verdict
         if verdict.rejected:
-            self.state.rejected[verdict.region] = f"wrong result: {verdict.rejected}"
+            self.state.rejected[verdict.region] = f"verification failed: {verdict.rejected}"
 
     def _take_model(self, verdict: Verdict) -> None:
         """A wrong whole with right parts: nothing tells which part, unless some could not be watched."""
@@ -157,8 +155,16 @@ class _Verification:
         else:
             state.finished = True
             who = "stock ONNX Runtime" if step["at"] == "observe" else "the verifying process"
-            state.reject(self.indices, f"not verified: {who} {ran.failure}")
-            state.notes.append(f"Nothing could be verified, so nothing was replaced: {who} {ran.failure}.")
+            self._give_up(f"{who} {ran.failure}")
+
+    def _give_up(self, reason: str) -> None:
+        """No region ran: without values there is nothing to compare."""
+        self.state.finished = True
+        if self.wanted.keep_unverified and not self.wanted.feeds:
+            self.state.notes.append(f"Nothing could be verified: {reason}. The regions were kept, as was asked for.")
+            return
+        self.state.reject(self.indices, f"not verified: {reason}")
+        self.state.notes.append(f"Nothing could be verified, so nothing was replaced: {reason}.")
 
     # the job
 
@@ -180,10 +186,10 @@ class _Verification:
             "outputs": [v.name for v in graph.outputs],
             "op_types": sorted({node.op_type for node in model_nodes(self.variants.model)}),
             "calls": None if self.wanted.keep_calls is None else str(self.wanted.keep_calls.absolute()),
-            "regions": self._write_models(),
+            **self._write_models(),
         }
 
-    def _write_models(self) -> list[dict[str, Any]]:
+    def _write_models(self) -> dict[str, Any]:
         bundle = Bundle(self.folder)
         try:
             fast, _ = self.variants.rewritten()
@@ -194,9 +200,15 @@ class _Verification:
             produced = [v for v in dict.fromkeys(watched) if not v.is_graph_input()]
             bundle.add(self.variants.model, "watched.onnx", produced)
             seen: set[str] = set()
-            return [_region_job(region, bundle, seen) for region in alone]
+            regions = [_region_job(region, bundle, seen) for region in alone]
+            declared = {v.name or "": _dims(v) for v in (*produced, *self.variants.model.graph.outputs) if v.shape}
+            return {"regions": regions, "declared": declared}
         finally:
             bundle.close()
+
+
+def _dims(value: ir.Value) -> list[int | None]:
+    return [dim if isinstance(dim, int) else None for dim in value.shape or ()]
 
 
 def _region_job(region: Alone, bundle: Bundle, seen: set[str]) -> dict[str, Any]:

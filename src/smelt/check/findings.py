@@ -16,6 +16,7 @@ from typing import Any
 class Examination:
     """What to examine: correctness, speed, or both; with how many threads; on which inputs (generated when None).
 
+    `keep_unverified` keeps what could not be run at all, for want of inputs; what fails is always rejected.
     `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
     """
 
@@ -24,6 +25,7 @@ class Examination:
     threads: int = 0
     feeds: Mapping[str, Any] | None = None
     keep_calls: Path | None = None
+    keep_unverified: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from smelt.check.shape_inputs import shape_like
+
 Array = np.ndarray[Any, Any]
 Size = Literal["small", "real"]
 
@@ -30,26 +32,28 @@ MAX_ELEMENTS: Final = 1 << 24
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Sizes of free dims (first axis, others, image sides) and the contents of free integers."""
+    """Sizes of free dims (first axis, others, image sides), the contents of free integers, and whether integers that
+    shape other tensors are chosen by what reads them."""
 
     batch: int
     length: int
     side: int
     integers: Literal["varied", "small", "ones", "zeros"]
+    shapes: bool = False
 
 
 # Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes.
 _SMALL: Final = (
-    _Attempt(2, 17, 64, "varied"),
-    _Attempt(2, 17, 224, "small"),
+    _Attempt(2, 17, 64, "varied", shapes=True),
+    _Attempt(2, 17, 224, "small", shapes=True),
     _Attempt(1, 16, 32, "ones"),
     _Attempt(4, 4, 16, "small"),
     _Attempt(1, 1, 8, "ones"),
     _Attempt(3, 128, 128, "zeros"),
 )
 _REAL: Final = (
-    _Attempt(1, 128, 224, "varied"),
-    _Attempt(1, 128, 256, "small"),
+    _Attempt(1, 128, 224, "varied", shapes=True),
+    _Attempt(1, 128, 256, "small", shapes=True),
     _Attempt(1, 64, 128, "ones"),
     _Attempt(2, 17, 64, "small"),
     _Attempt(1, 1, 32, "ones"),
@@ -138,6 +142,9 @@ def _numpy(dtype: ir.DataType) -> Any:
 
 
 def _integers(value: ir.Value, shape: tuple[int, ...], style: _Attempt, rng: np.random.Generator) -> Array:
+    meant = shape_like(value, int(np.prod(shape))) if style.shapes else None
+    if meant is not None:
+        return np.array(meant).reshape(shape)
     bound = index_bound(value)
     if re.search("mask", value.name or "", re.IGNORECASE):
         return _mask(shape, rng)

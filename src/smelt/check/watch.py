@@ -22,6 +22,8 @@ from smelt.base.config import child_environment
 
 _POLL_S: Final = 0.01
 _TAIL_BYTES: Final = 4000
+# Small products on a busy machine take longer with threads that wait for each other.
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _PACKAGE_DIR: Final = Path(__file__).resolve().parents[2]
 
 
@@ -57,7 +59,7 @@ def run_worker(job: dict[str, Any], folder: Path, limits: Limits) -> Ran:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "smelt.check.worker", str(job_file)],
             cwd=folder,
-            env=child_environment({"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}),
+            env=child_environment({"PYTHONPATH": path, **_ONE_THREAD}),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
