@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from travel import make_cases  # noqa: E402 - found by the line above
+from travel import make_cases
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""An artifact made here runs elsewhere: other releases, other folders, other CPUs, other compilers, another language."""
+"""An artifact made here runs elsewhere: other releases, folders, CPUs and compilers, and another language."""
 
 from __future__ import annotations
 
