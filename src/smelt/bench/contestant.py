@@ -62,6 +62,10 @@ class Contestant:
         contestant.load_s, contestant.first_s = float(opened["load_s"]), float(opened["first_s"])
         return contestant
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
     load_s: float = 0.0
     first_s: float = 0.0
 

@@ -23,12 +23,15 @@ INDIFFERENCE: Final = 0.01
 FEWEST_ROUNDS: Final = 8  # with fewer, even all rounds on one side are no evidence at the level of a claim
 
 Array = np.ndarray[Any, Any]
-Verdict = Literal["faster", "slower", "no difference"]
+Verdict = Literal["faster", "slower", "no difference", "too few rounds"]
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time of the baseline over time of the other: above 1 means that the other is faster."""
+    """Time of the baseline over time of the other: above 1 means that the other is faster.
+
+    With too few rounds the interval is everything.
+    """
 
     value: float
     low: float
@@ -38,6 +41,8 @@ class Ratio:
 
     @property
     def verdict(self) -> Verdict:
+        if self.rounds < FEWEST_ROUNDS:
+            return "too few rounds"
         if self.certain and self.value >= 1 + INDIFFERENCE:
             return "faster"
         if self.certain and self.value <= 1 - INDIFFERENCE:
@@ -45,7 +50,8 @@ class Ratio:
         return "no difference"
 
     def __str__(self) -> str:
-        return f"{self.value:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        known = self.rounds >= FEWEST_ROUNDS
+        return f"{self.value:.2f}x [{self.low:.2f}, {self.high:.2f}]" if known else f"{self.value:.2f}x"
 
 
 def paired_ratio(baseline: Sequence[float], other: Sequence[float]) -> Ratio:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final, cast
@@ -34,7 +35,17 @@ _COLUMNS: Final = (
 
 def as_facts(outcome: Outcome) -> dict[str, Any]:
     rows = [{**asdict(row), "verdict": row.ratio.verdict if row.ratio else None} for row in outcome.rows]
-    return {"machine": outcome.machine, "limits": [asdict(limits) for limits in outcome.limits], "rows": rows}
+    limits = [asdict(found) for found in outcome.limits]
+    return _finite({"machine": outcome.machine, "limits": limits, "rows": rows})
+
+
+def _finite(facts: Any) -> Any:
+    """JSON has no infinity: what is not a number becomes null."""
+    if isinstance(facts, dict):
+        return {key: _finite(value) for key, value in cast("dict[str, Any]", facts).items()}
+    if isinstance(facts, list):
+        return [_finite(value) for value in cast("list[Any]", facts)]
+    return None if isinstance(facts, float) and not math.isfinite(facts) else facts
 
 
 def to_json(outcome: Outcome) -> str:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from smelt.base.config import Config
     from smelt.bench import Case, Outcome
 
-_EXAMPLES = """Examples:
-
+_EXAMPLES = """\b
+Examples:
   smelt bench model.onnx --shapes input_ids:1,128
   smelt bench --model distilbert --seq 128 --peers all
   smelt bench --suite micro --threads 1,2 --markdown
@@ -24,7 +24,7 @@ _EXAMPLES = """Examples:
 
 
 NAMES = "ort, smelt, ort-fused, openvino, eager, inductor, or all; the first is the baseline."
-ModelFile = Annotated[Path | None, typer.Argument(help="An ONNX model.", show_default=False, metavar="[MODEL.onnx]")]
+ModelFile = Annotated[Path | None, typer.Argument(help="An ONNX model.", show_default=False, metavar="MODEL.onnx")]
 Name = Annotated[str, typer.Option("--model", metavar="NAME", help="A transformer, built with random weights.")]
 Suite = Annotated[str, typer.Option("--suite", metavar="micro|models", help="A whole suite.")]
 Peers = Annotated[str, typer.Option("--peers", metavar="NAMES", help=NAMES)]

@@ -1,0 +1,41 @@
+"""Interleaving: the order of turns, and how long they are."""
+
+from __future__ import annotations
+
+from smelt.bench.timing import Pace, interleave
+
+
+class FakeRunner:
+    def __init__(self, name: str, each_s: float, log: list[str]) -> None:
+        self.name, self.each_s, self.log = name, each_s, log
+        self.turns: list[int] = []
+
+    def run(self, repeat: int, warm: int = 0) -> list[float]:
+        self.log.append(self.name)
+        self.turns.append(repeat)
+        return [self.each_s] * repeat
+
+
+def test_rounds_turn_round_so_that_drift_hits_both_alike():
+    log: list[str] = []
+    runners = [FakeRunner("A", 0.001, log), FakeRunner("B", 0.002, log)]
+    series = interleave(runners, Pace(rounds=4, turn_s=0.01, warm_s=0.001))
+    assert "".join(log[-8:]) == "ABBAABBA"
+    assert [len(s.rounds) for s in series] == [4, 4]
+
+
+def test_a_turn_has_as_many_runs_as_fill_its_time():
+    fast, slow = FakeRunner("A", 1e-4, []), FakeRunner("B", 0.5, [])
+    interleave([fast, slow], Pace(rounds=1, turn_s=0.1, warm_s=0.01, fewest=3))
+    assert fast.turns[-1] == 1000
+    assert slow.turns[-1] == 3
+
+
+def test_medians_and_percentiles_are_of_rounds_and_calls():
+    class Uneven(FakeRunner):
+        def run(self, repeat: int, warm: int = 0) -> list[float]:
+            return [1.0, 2.0, 9.0][:repeat] + [2.0] * max(0, repeat - 3)
+
+    (series,) = interleave([Uneven("A", 1.0, [])], Pace(rounds=8, turn_s=3.0, warm_s=0.0, fewest=3))
+    assert series.median == 2.0
+    assert series.percentile(99) == 9.0
