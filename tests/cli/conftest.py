@@ -46,6 +46,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_cache(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMELT_CACHE_DIR", str(cache_dir))
     monkeypatch.setenv("SMELT_LEVELS", ",".join(own_levels()))
+    monkeypatch.setenv("SMELT_VERIFY", "0")  # it takes most of the time; tests that are about it turn it on
 
 
 def own_levels() -> tuple[str, ...]:

@@ -19,7 +19,7 @@ def compiled(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from smelt.base import Config
 
     folder = tmp_path_factory.mktemp("compiled") / "out"
-    config = Config.from_env().with_(cache_dir=cache_dir)
+    config = Config.from_env().with_(cache_dir=cache_dir, verify=True)
     smelt.compile(small_model(), folder, config=config, levels=own_levels()).close()
     return folder
 
@@ -33,11 +33,14 @@ def test_quiet_compile_prints_the_folder_alone(call, model_path: Path, tmp_path:
     assert call("compile", model_path, "-o", tmp_path / "out", "-q", "--no-verify").out == f"{tmp_path / 'out'}\n"
 
 
-def test_compile_prints_ops_regions_stages_and_the_folder(call, model_path: Path, tmp_path: Path):
+def test_compile_prints_ops_regions_stages_verdict_and_the_folder(
+    call, model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SMELT_VERIFY", "1")
     ran = call("compile", model_path, "-o", tmp_path / "out")
     assert ran.code == 0, ran.err
     assert "4 of 4 nodes in kernels (100.0%), 1 region" in ran.out
-    for word in ("original", "in kernels", "left to ORT", "Tanh", "build", "verified"):
+    for word in ("original", "in kernels", "left to ORT", "Tanh", "build", "verified: 1 region"):
         assert word in ran.out
     assert ran.out.endswith(f"{tmp_path / 'out'}\n")
     assert (tmp_path / "out" / "manifest.json").is_file()

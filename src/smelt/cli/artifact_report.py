@@ -88,7 +88,7 @@ def _regions(model: ir.Model, domain: str, manifest: Mapping[str, Any], times: T
                 place,
                 readable(node.op_type),
                 _whole(item.get("nodes"), 1),
-                ((f"{op_name(node)} ({readable(node.name or '')})", 1),),
+                ((f"node {readable(node.name or '')}", 1),),
                 kernels,
                 len(node.inputs),
                 len(node.outputs),

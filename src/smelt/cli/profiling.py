@@ -7,6 +7,7 @@ profiler, which costs time itself.
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from smelt.base.config import Config
+from smelt.base.errors import ToolchainError
+from smelt.bench.roofline import measure_limits
 from smelt.cli.artifact_report import domain_of, regions_by_node
 from smelt.cli.compiling import Compilation
 from smelt.cli.feeds import feed_attempts, first_that_runs
@@ -55,9 +59,9 @@ def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> 
     region_of = {f"{entry}_{index}": index for index, entry in names.items()}
     times, feeds = _profile(opened.model, opened.library, region_of, stock, request)
     sizes = _named_sizes(stock, feeds)
-    peaks = measure_peaks()
+    peaks = _measure_peaks(request.threads, Config.from_env())
     bounds: dict[int, float] = {}
-    for region, code in zip(generated.regions, generated.codes, strict=True) if generated else ():
+    for region, code in zip(generated.regions, generated.codes, strict=True) if generated and peaks else ():
         bound = [_bound_us(kernel, sizes, peaks) for kernel in code.kernels]
         if all(part is not None for part in bound):
             bounds[region.index] = sum(part or 0.0 for part in bound)
@@ -115,7 +119,9 @@ def _named_sizes(stock: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
     return sizes
 
 
-def _bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks) -> float | None:
+def _bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks | None) -> float | None:
+    if peaks is None:
+        return None
     try:
         flops, moved = evaluate(kernel.flops, sizes), evaluate(kernel.moved_bytes, sizes)
         if kernel.matmul is not None:
@@ -129,23 +135,10 @@ def _bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks) -> float | No
     return peaks.bound_us(flops, moved)
 
 
-def measure_peaks() -> Peaks:
-    """What numpy reaches here: a product for arithmetic, a copy larger than the caches for memory."""
-    rng = np.random.default_rng(0)
-    size = 768
-    a, b = (rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
-    out = np.empty((size, size), dtype=np.float32)
-    source = np.zeros(16 << 20, dtype=np.float32)
-    target = np.empty_like(source)
-    product_s = _best_seconds(lambda: np.matmul(a, b, out=out))
-    copy_s = _best_seconds(lambda: np.copyto(target, source))
-    return Peaks(2 * size**3 / product_s / 1e9, 2 * source.nbytes / copy_s / 1e9)
-
-
-def _best_seconds(run: Callable[[], Any], times: int = 7) -> float:
-    best = float("inf")
-    for _ in range(times):
-        before = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - before)
-    return best
+def _measure_peaks(threads: int, config: Config) -> Peaks | None:
+    """Measured by compiled loops; None where no compiler is left to compile them."""
+    try:
+        limits = measure_limits(threads or len(os.sched_getaffinity(0)), config)
+    except ToolchainError:
+        return None
+    return Peaks(limits.fma / 1e9, limits.read / 1e9, limits.cached_copy / 1e9)

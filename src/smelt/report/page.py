@@ -60,7 +60,7 @@ def page_data(report: Report) -> dict[str, Any]:
         ]
         for node in report.picture.nodes
     ]
-    regions = [[r.index, r.entry, r.time_us, r.bound_us, r.error, listed(r.ops, 4)] for r in report.regions]
+    regions = [[r.index, r.entry, r.time_us, r.bound_us, r.error, listed(r.ops, 4), r.nodes] for r in report.regions]
     kernels = {code.entry: [_kernel_row(kernel) for kernel in code.kernels] for code in report.codes}
     left_times = {name: us for _, name, us in report.times.left} if report.times else {}
     return {

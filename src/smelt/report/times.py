@@ -12,6 +12,8 @@ from typing import Protocol
 
 from smelt.report.readable import readable
 
+_IN_CACHE_BYTES = 4 << 20
+
 
 class TimedNode(Protocol):
     """What is read of `runtime.NodeTime`."""
@@ -26,14 +28,16 @@ class TimedNode(Protocol):
 
 @dataclass(frozen=True)
 class Peaks:
-    """What this machine was seen to reach: arithmetic and memory traffic."""
+    """What this machine was seen to reach: arithmetic, and traffic with memory and with the caches."""
 
     gflops: float
     gbytes: float
+    cached_gbytes: float
 
     def bound_us(self, flops: float, moved_bytes: float) -> float:
-        """The least time that so much work can take."""
-        return max(flops / (self.gflops * 1e3), moved_bytes / (self.gbytes * 1e3))
+        """The least time that so much work can take; little data is taken to lie in a cache."""
+        gbytes = self.cached_gbytes if moved_bytes <= _IN_CACHE_BYTES else self.gbytes
+        return max(flops / (self.gflops * 1e3), moved_bytes / (gbytes * 1e3))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ class Graph {
     this.scale = 1; this.x = 0; this.y = 0;
     this.nodes = data.nodes.map(([op, name, region, reason, sources, inputs, outputs, attributes], id) => ({
       id, op: data.texts[op], name, region, reason: data.texts[reason], sources, inputs, outputs, attributes }));
-    this.regions = new Map(data.regions.map(([index, entry, time, bound, error, ops]) => [index, { index, entry, time, bound, error, ops, nodes: [] }]));
+    this.regions = new Map(data.regions.map(([index, entry, time, bound, error, ops, count]) => [index, { index, entry, time, bound, error, ops, count, nodes: [] }]));
     for (const n of this.nodes) if (this.regions.has(n.region)) this.regions.get(n.region).nodes.push(n.id); else n.region = -1;
     const entries = [...new Set(data.regions.map((r) => r[1]))];
     this.hue = new Map(entries.map((e, i) => [e, HUES[i % HUES.length]]));
@@ -66,11 +66,13 @@ class Graph {
     const inner = region.nodes.map((id) => this.leaf(this.nodes[id]));
     for (const id of region.nodes) for (const s of this.nodes[id].sources) if (local.has(s)) edges.push([local.get(s), local.get(id)]);
     const out = layered(inner, edges);
-    inner.forEach((b, i) => { b.x = out.at[i].x; b.y = out.at[i].y; });
-    return { region, inner, segments: out.segments, w: out.w + 2 * PAD, h: out.h + HEAD + PAD };
+    const wide = Math.max(out.w, this.width(this.title(region), '600 12px system-ui') + 24 - 2 * PAD), shift = (wide - out.w) / 2;
+    inner.forEach((b, i) => { b.x = out.at[i].x + shift; b.y = out.at[i].y; });
+    const segments = out.segments.map(([x0, y0, x1, y1]) => [x0 + shift, y0, x1 + shift, y1]);
+    return { region, inner, segments, w: wide + 2 * PAD, h: out.h + HEAD + PAD };
   }
 
-  title(region) { return `region ${region.index} · ${region.entry} · ${region.nodes.length} node${region.nodes.length === 1 ? '' : 's'}`; }
+  title(region) { return `region ${region.index} · ${region.entry} · ${region.count} node${region.count === 1 ? '' : 's'}`; }
 
   subtitle(region) { return region.time != null ? `${microseconds(region.time)} · ${region.ops}` : region.ops; }
 
@@ -143,7 +145,7 @@ class Graph {
     else if (b.inner) text(this.title(b.region), '600 12px system-ui', c.ink, x + 10, y + HEAD / 2 + 1, 'left');
     else {
       text(this.title(b.region), '600 12px system-ui', c.ink, x + b.w / 2, y + 16, 'center');
-      text(this.subtitle(b.region), '11px system-ui', c.dim, x + b.w / 2, y + 33, 'center');
+      text(this.subtitle(b.region), '11px system-ui', this.heat ? c.ink : c.dim, x + b.w / 2, y + 33, 'center');
     }
   }
 
