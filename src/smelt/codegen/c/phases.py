@@ -103,9 +103,7 @@ class _Planner:
         ]
 
     def _level(self, root: Expr) -> int:
-        for node in E.walk(root):
-            if node.uid in self.levels:
-                continue
+        for node in E.walk(root, known=self.levels):
             kind = node.kind
             if isinstance(kind, E.Ref):
                 self.levels[node.uid] = self.reduction_level.get(kind.tensor, 0)

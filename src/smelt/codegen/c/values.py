@@ -109,7 +109,7 @@ class ValueWriter:
         return max((self.depth_of_var[v] for v in E.own_vars(node)), default=0)
 
     def _pending(self, root: Expr, memo: Mapping[int, object]) -> list[Expr]:
-        return [e for e in E.walk(root) if e.uid not in memo] if root.uid not in memo else []
+        return E.walk(root, known=memo)
 
     def _varying(self, root: Expr) -> bool:
         """Whether lanes differ: the expression depends on the vectorized variable."""

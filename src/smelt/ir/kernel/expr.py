@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -179,8 +180,11 @@ def _negative_zero(value: object) -> bool:
     return isinstance(value, float) and math.copysign(1.0, value) < 0
 
 
-def walk(*roots: Expr) -> list[Expr]:
-    """All expressions below the roots, operands first. Iterative: chains may be very long."""
+def walk(*roots: Expr, known: Container[int] = ()) -> list[Expr]:
+    """All expressions below the roots, operands first. Iterative: chains may be very long.
+
+    The search ends at expressions whose uid is `known`, which are left out: memos stay linear in the graph.
+    """
     order: list[Expr] = []
     done: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
@@ -189,7 +193,7 @@ def walk(*roots: Expr) -> list[Expr]:
         if ready:
             order.append(node)
             continue
-        if node.uid in done:
+        if node.uid in done or node.uid in known:
             continue
         done.add(node.uid)
         stack.append((node, True))
