@@ -50,7 +50,7 @@ class Dump:
     def model(self, stem: str, model: ir.Model) -> None:
         if self.folder is not None:
             (self.folder / f"{stem}.txt").write_text(format_model(model), encoding="utf-8")
-            (self.folder / f"{stem}.onnx").write_bytes(_without_weights(model))
+            (self.folder / f"{stem}.onnx").write_bytes(without_weights(model))
 
     def plan(self, plan: Plan) -> None:
         regions = [
@@ -142,7 +142,8 @@ def _node(node: ir.Node) -> dict[str, Any]:
     return {"name": node.name, "op_type": node.op_type, "domain": node.domain}
 
 
-def _without_weights(model: ir.Model) -> bytes:
+def without_weights(model: ir.Model) -> bytes:
+    """The model as a file, with references in place of large tensors."""
     originals: list[tuple[ir.Value, ir.TensorProtocol]] = []
     try:
         for graph in model_graphs(model):

@@ -20,6 +20,7 @@ from smelt.base.progress import Progress, Step
 from smelt.base.target import find_target, runs_on_host
 from smelt.check.bundle import Bundle
 from smelt.check.findings import Examination, Findings, Verdict
+from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.tune import tune
 from smelt.check.variants import Alone, Variants
 from smelt.check.verify import write_feeds
@@ -36,9 +37,23 @@ def examine(
     model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress
 ) -> Findings:
     """The findings for every region of the model as it was partitioned."""
+    cache = Cache(config.cache_dir)
+    key = findings_key(model, library, wanted)
+    known = recall(cache, key) if wanted.keep_calls is None else None
+    if known is not None:
+        return known
+    findings = _examine(model, generated, library, wanted, config, progress, cache)
+    remember(cache, key, findings)
+    return findings
+
+
+def _examine(
+    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
+    cache: Cache,
+) -> Findings:  # fmt: skip
     variants = Variants(model, generated)
     findings = Findings()
-    with Cache(config.cache_dir).work() as folder:
+    with cache.work() as folder:
         if wanted.verify:
             step = progress.task("verify", len(generated.regions) + 1)
             findings = _Verification(variants, library, wanted, config, folder, step).run()

@@ -1,0 +1,90 @@
+"""Findings in the cache: what was examined once is not examined again.
+
+Input: everything that findings depend on. Output: a key, and findings found or put under it. Invariant: the key covers
+the model with its weights, the library, the inputs given, what was asked for, the examining code, ONNX Runtime and the
+CPU; findings that say that something could not be examined are not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+
+from smelt.base.target import host_features
+from smelt.base.version import __version__
+from smelt.check.dump import without_weights
+from smelt.check.findings import Examination, Findings, Verdict
+from smelt.ir.records import Library
+from smelt.ir.walk import model_graphs
+from smelt.toolchain import Cache
+
+_FORMAT: Final = 1
+_PACKAGE: Final = Path(__file__).parents[1]
+_EXAMINERS: Final = ("check", "ops", "runtime")
+
+
+def findings_key(model: ir.Model, library: Library, wanted: Examination) -> str:
+    """A digest of all that decides the findings."""
+    digest = hashlib.sha256()
+    asked = [wanted.verify, wanted.tune, wanted.threads, wanted.keep_unverified]
+    facts = [_FORMAT, __version__, library.key, library.sha256, asked, version("onnxruntime"), sorted(host_features())]
+    digest.update(json.dumps(facts).encode())
+    for folder in _EXAMINERS:
+        for path in sorted((_PACKAGE / folder).rglob("*.py")):
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    digest.update(without_weights(model))
+    for name, array in (wanted.feeds or {}).items():
+        given = np.ascontiguousarray(array)
+        digest.update(f"{name}\0{given.dtype}\0{given.shape}\0".encode())
+        digest.update(given.tobytes())
+    for tensor in _large_tensors(model):
+        array = np.ascontiguousarray(tensor.numpy())
+        digest.update(array.view(np.uint8).reshape(-1).data if array.size and array.ndim else array.tobytes())
+    return digest.hexdigest()
+
+
+def _large_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    for graph in model_graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
+                yield value.const_value
+
+
+def recall(cache: Cache, key: str) -> Findings | None:
+    """The findings kept under `key`."""
+    entry = cache.find(key)
+    if entry is None:
+        return None
+    try:
+        return _read(json.loads(entry.path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remember(cache: Cache, key: str, findings: Findings) -> None:
+    """Keep findings that would come out the same again."""
+    if findings.notes or any(reason.startswith("not verified") for reason in findings.rejected.values()):
+        return
+    with cache.work() as folder:
+        file = folder / "findings"
+        content = {"verdicts": [asdict(v) for v in findings.verdicts], "rejected": list(findings.rejected.items())}
+        file.write_text(json.dumps(content), encoding="utf-8")
+        cache.put(key, file, {"smelt": __version__, "kind": "findings"}, "")
+
+
+def _read(content: dict[str, Any]) -> Findings:
+    verdicts = tuple(_verdict(fields) for fields in content["verdicts"])
+    return Findings(verdicts, {int(index): str(reason) for index, reason in content["rejected"]})
+
+
+def _verdict(fields: dict[str, Any]) -> Verdict:
+    changed: dict[str, Any] = {"levels": tuple(fields["levels"]), "ratio": tuple(fields["ratio"] or ()) or None}
+    return Verdict(**{**fields, **changed})
