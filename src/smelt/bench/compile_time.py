@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from smelt.base import Config
 from smelt.base.config import child_environment
 from smelt.bench import zoo
+from smelt.bench.contestant import import_path
 
 _PROGRAM: Final = """
 import json, sys, time
@@ -58,8 +59,8 @@ def measure_file(name: str, model: Path) -> CompileTime:
 
 
 def _compile(model: Path, folder: Path, label: str) -> tuple[float, dict[str, float]]:
-    command = [sys.executable, "-c", _PROGRAM, str(model), str(folder / label)]
-    environment = child_environment({"SMELT_CACHE_DIR": str(folder / "cache")})
+    command = [sys.executable, "-P", "-c", _PROGRAM, str(model), str(folder / label)]
+    environment = child_environment({"SMELT_CACHE_DIR": str(folder / "cache"), **import_path()})
     started = time.perf_counter()
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     seconds = time.perf_counter() - started

@@ -26,6 +26,7 @@ from smelt.base.config import child_environment
 from smelt.bench.peers import Array, Job
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_PACKAGE_PARENT: Final = Path(__file__).resolve().parents[2]
 _ANSWER_S: Final = 900.0
 
 
@@ -41,11 +42,11 @@ class Contestant:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         variables = {name: str(job.threads) for name in _THREAD_VARIABLES}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "smelt.bench.worker"],
+            [sys.executable, "-P", "-m", "smelt.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=child_environment({**variables, "TOKENIZERS_PARALLELISM": "false"}),
+            env=child_environment({**variables, **import_path()}),
         )
         os.sched_setaffinity(self._process.pid, cpus)
         self._selector = selectors.DefaultSelector()
@@ -144,6 +145,11 @@ class Contestant:
 
 def _plain(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
+
+
+def import_path() -> dict[str, str]:
+    """Makes a child find this package and what lies beside it, wherever this process found them."""
+    return {"PYTHONPATH": os.pathsep.join([str(_PACKAGE_PARENT), *(entry for entry in sys.path if entry)])}
 
 
 def choose_cpus(threads: int) -> tuple[int, ...]:
