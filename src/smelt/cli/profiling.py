@@ -24,7 +24,7 @@ from smelt.cli.artifact_report import domain_of, regions_by_node
 from smelt.cli.compiling import Compilation
 from smelt.cli.feeds import feed_attempts, first_that_runs
 from smelt.cli.options import shape_text
-from smelt.ir.kernel.index import Ix, evaluate, product
+from smelt.ir.kernel.index import evaluate
 from smelt.ir.load import load_model
 from smelt.report import Peaks, Times, by_op, divide
 from smelt.runtime import NodeTime, SessionSettings, node_times, open_artifact, session_for
@@ -124,12 +124,13 @@ def _bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks | None) -> flo
         return None
     try:
         flops, moved = evaluate(kernel.flops, sizes), evaluate(kernel.moved_bytes, sizes)
-        if kernel.matmul is not None:
-            # The kernel's own count is that of its epilogue; the packed operand is read as well.
-            depth: Ix = kernel.matmul.a.shape[-1]
-            columns: Ix = kernel.matmul.columns
-            flops += 2 * evaluate(product(kernel.matmul.a.shape) * columns, sizes)
-            moved += 4 * evaluate(product(kernel.matmul.a.shape) + depth * columns, sizes)
+        inner = getattr(kernel, "product", None)
+        if inner is not None:
+            # The kernel's own count is that of its epilogue; both operands are read at least once as well.
+            left = evaluate(inner.batches * inner.rows * inner.depth, sizes)
+            columns, depth = evaluate(inner.columns, sizes), evaluate(inner.depth, sizes)
+            flops += 2 * left * columns
+            moved += 4 * (left + depth * columns)
     except (KeyError, ZeroDivisionError):
         return None
     return peaks.bound_us(flops, moved)
