@@ -32,6 +32,25 @@ class Reduction:
     position: Expr | None = None
 
 
+@dataclass
+class Operand:
+    """A matrix in memory: its element is at `offset`, which is affine in the product's variables."""
+
+    buffer: Buffer
+    offset: Ix
+
+
+@dataclass
+class Pack:
+    """A run-time right operand to be laid out in panels of 16 columns, for every index of its batch."""
+
+    source: Operand
+    batch: list[Var]
+    depth: Var
+    column: Var
+    target: Buffer
+
+
 @dataclass(eq=False)
 class Cluster:
     """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over."""
@@ -42,7 +61,10 @@ class Cluster:
     members: dict[Tensor, Index] = field(default_factory=dict[Tensor, Index])
     pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(default_factory=list[tuple[Tensor, Index, Buffer, Index]])
     matmul: Tensor | None = None
-    lhs: Buffer | None = None
+    lhs: Operand | None = None
+    rhs: Operand | None = None
+    depth: Var | None = None
+    pack: Pack | None = None
     scan: Tensor | None = None
     fill: tuple[Buffer, float | int | bool] | None = None
     stores: list[Store] = field(default_factory=list[Store])

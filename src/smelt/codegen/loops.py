@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
+from smelt.ir.kernel import Expr, Ix, Scan, Tensor, Var, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
-from .cluster import Cluster, Reduction, Store
+from .cluster import Cluster, Operand, Reduction, Store
 from .resolve import replace_index
 
 
@@ -28,7 +28,9 @@ class Nest:
     stores: list[Store]
     reductions: list[Reduction]
     matmul: Tensor | None = None
-    lhs: Buffer | None = None
+    lhs: Operand | None = None
+    rhs: Operand | None = None
+    depth: Var | None = None
     scan: Scan | None = None
     sources: list[str] = field(default_factory=list[str])
 
@@ -56,6 +58,7 @@ class _Work:
         self.reduced = list(cluster.reduced)
         self.stores = [Store(s.buffer, s.offset, s.value) for s in cluster.stores]
         self.reductions = list(cluster.reductions.values())
+        self.lhs, self.rhs = cluster.lhs, cluster.rhs
         self.made = itertools.count()
 
     def fresh(self, extent: Ix) -> Var:
@@ -84,6 +87,7 @@ class _Work:
     def replace(self, table: dict[Atom, Ix]) -> None:
         move: Callable[[Expr], Expr] = lambda e: replace_index(e, table)  # noqa: E731
         self.stores = [Store(s.buffer, substitute(s.offset, table), move(s.value)) for s in self.stores]
+        self.lhs, self.rhs = _moved(self.lhs, table), _moved(self.rhs, table)
         self.reductions = [
             Reduction(r.tensor, r.kind, move(r.value), None if r.position is None else move(r.position))
             for r in self.reductions
@@ -108,13 +112,13 @@ class _Work:
             self.replace({var: of(high) * by + of(low)})
 
     def _split_candidate(self) -> tuple[Var, Ix, Ix] | None:
-        fixed = self.vars[-1] if self.cluster.matmul is not None else None
+        fixed = self.vars[-2:] if self.cluster.rhs is not None else self.vars[-1:] if self.cluster.matmul else []
         for value in self.indices():
             for atom in value.atoms:
                 if not isinstance(atom, Fn) or atom.op not in ("floordiv", "mod"):
                     continue
                 var = _bare(atom.args[0])
-                if var is None or var == fixed or var not in self.vars or self._scanned(var):
+                if var is None or var in fixed or var not in self.vars or self._scanned(var):
                     continue
                 whole = exact_div(var.extent, atom.args[1])
                 if whole is not None:
@@ -166,7 +170,17 @@ class _Work:
             vector = None
         assert scan is None or isinstance(scan, Scan)
         return Nest(
-            outer, inner, vector, self.stores, self.reductions, cluster.matmul, cluster.lhs, scan, cluster.sources
+            outer,
+            inner,
+            vector,
+            self.stores,
+            self.reductions,
+            cluster.matmul,
+            self.lhs,
+            self.rhs,
+            cluster.depth,
+            scan,
+            cluster.sources,
         )
 
 
@@ -175,6 +189,10 @@ def _bare(value: Ix) -> Var | None:
         atom = value.terms[0][0][0]
         return atom if isinstance(atom, Var) else None
     return None
+
+
+def _moved(operand: Operand | None, table: dict[Atom, Ix]) -> Operand | None:
+    return None if operand is None else Operand(operand.buffer, substitute(operand.offset, table))
 
 
 def elements(nest: Nest) -> Ix:

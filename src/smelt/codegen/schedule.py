@@ -22,11 +22,13 @@ from smelt.ir.kernel import (
     Ix,
     Map,
     MatMul,
+    Product,
     Reduce,
     Refusal,
     Scan,
     Stored,
     Tensor,
+    Val,
     Var,
     flat,
     ix,
@@ -34,9 +36,10 @@ from smelt.ir.kernel import (
     product,
 )  # fmt: skip
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.index import Atom, substitute
+from smelt.ir.kernel.index import Atom, coefficient, substitute
+from smelt.ir.kernel.tensor import aligned
 
-from .cluster import Cluster, Schedule, Store
+from .cluster import Cluster, Operand, Pack, Schedule, Store
 from .prelude import in_order
 from .resolve import Resolver
 
@@ -77,7 +80,7 @@ class _Planner:
 
     def computed(self, tensor: Tensor) -> Tensor:
         """Views and storage become an explicit copy, so that there is something to place."""
-        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul)):
+        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product)):
             return tensor
         copy = self.builder.map(lambda e: e, tensor)
         copy.source = tensor.source
@@ -106,10 +109,12 @@ class _Planner:
             return [t for _, piece in definition.pieces for t in self._through(piece)]
         if isinstance(definition, MatMul):
             return self._through(definition.a)
+        if isinstance(definition, Product):
+            return [*self._through(definition.a), *self._through(definition.b)]
         return list(dict.fromkeys(r.tensor for r in _refs(self.domain(tensor)[1])))
 
     def _through(self, tensor: Tensor) -> list[Tensor]:
-        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul)):
+        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product)):
             return [tensor]
         where = tuple(of(Var(f"i{next(self.counter)}", s)) for s in tensor.shape)
         return list(dict.fromkeys(r.tensor for r in _refs(tensor.at(where))))
@@ -122,6 +127,8 @@ class _Planner:
             self._place_assemble(tensor, definition)
         elif isinstance(definition, MatMul):
             self._place_matmul(tensor, definition)
+        elif isinstance(definition, Product):
+            self._place_product(tensor, definition)
         elif isinstance(definition, Scan):
             self._place_scan(tensor, definition)
         elif isinstance(definition, Map) and all(t in self.floating or t in self.early for t in self.refs(tensor)):
@@ -296,12 +303,63 @@ class _Planner:
     # special placements
 
     def _place_matmul(self, tensor: Tensor, definition: MatMul) -> None:
-        lhs = self._stored(definition.a)
+        lhs = Operand(self._stored(definition.a), ix(0))
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
         cluster = self._new(list(loops))
         cluster.matmul, cluster.lhs = tensor, lhs
         self._join(tensor, cluster, {v: of(v) for v in loops})
+
+    def _place_product(self, tensor: Tensor, definition: Product) -> None:
+        """The right operand is packed first; both are read where they lie, transposed or not."""
+        loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
+        depth = Var(f"i{next(self.counter)}", definition.a.shape[-1])
+        lhs = self._operand(definition.a, (*loops[:-1], depth), depth)
+        source = self._operand(definition.b, (*loops[:-2], depth, loops[-1]), None)
+        batch = [v for v in loops[:-2] if v in source.offset.vars]
+        panels = (loops[-1].extent + 15) // 16
+        shape = (*(v.extent for v in batch), panels, depth.extent, ix(16))
+        target = Buffer(f"t{len(self.buffers)}", "f32", shape)
+        self.buffers[Tensor(shape, "f32", Stored(target))] = target
+        self._new([]).pack = Pack(source, batch, depth, loops[-1], target)
+        self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
+        cluster = self._new(list(loops))
+        place = flat((*(of(v) for v in batch), ix(0), ix(0), ix(0)), shape)
+        cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, Operand(target, place), depth
+        self._join(tensor, cluster, {v: of(v) for v in loops})
+
+    def _operand(self, tensor: Tensor, over: Sequence[Var], contiguous: Var | None) -> Operand:
+        """Where a product's operand lies in memory. What is not stored with constant steps is copied first."""
+        element = tensor.at(aligned(tuple(of(v) for v in over), tensor.shape))
+        found = self._lying(element)
+        if found is not None and self._steady(found.offset, over[-2:], contiguous):
+            return found
+        copy = self.builder.map(lambda e: e, tensor)
+        copy.source = tensor.source
+        self.place(copy)
+        if copy in self.floating:
+            self._sink(copy)
+        where = aligned(tuple(of(v) for v in over), copy.shape)
+        return Operand(self.buffer(copy), flat(where, copy.shape))
+
+    def _lying(self, element: Expr) -> Operand | None:
+        kind = element.kind
+        if isinstance(kind, E.Load):
+            return Operand(kind.buffer, kind.offset)
+        if not isinstance(kind, E.Ref):
+            return None
+        if kind.tensor in self.floating:
+            self._sink(kind.tensor)
+        return Operand(self.buffer(kind.tensor), flat(kind.index, kind.tensor.shape))
+
+    def _steady(self, offset: Ix, matrix: Sequence[Var], contiguous: Var | None) -> bool:
+        if any(isinstance(a, Val) for a in offset.atoms):
+            return False
+        steps = [coefficient(offset, v) for v in matrix]
+        if any(s is None for s in steps):
+            return False
+        inner = coefficient(offset, contiguous) if contiguous is not None else None
+        return contiguous is None or (inner is not None and inner[0] == 1)
 
     def _stored(self, tensor: Tensor) -> Buffer:
         """The buffer that holds a product's operand: it must lie in memory, row by row."""
@@ -367,14 +425,14 @@ class _Planner:
             self.resolvers[cluster] = Resolver(self, cluster)
             self.resolvers[cluster].run()
         self._store_used()
-        kept = [c for c in self.clusters if c.stores]
+        kept = [c for c in self.clusters if c.stores or c.pack is not None]
         return Schedule(kept, self.buffers)
 
     def _share_floats(self) -> None:
         """A costly float used by several clusters is computed once."""
         users: dict[Tensor, set[int]] = {}
         for tensor, cluster in list(self.home.items()):
-            if isinstance(tensor.definition, (Assemble, MatMul)):
+            if isinstance(tensor.definition, (Assemble, MatMul, Product)):
                 continue
             for ref in self._float_closure(tensor):
                 users.setdefault(ref, set()).add(id(cluster))
@@ -395,7 +453,8 @@ class _Planner:
     def _store_used(self) -> None:
         """Add the stores: outputs, and members that other clusters load."""
         loaded = {load.buffer.uid for resolver in self.resolvers.values() for load in resolver.loads()}
-        loaded |= {c.lhs.uid for c in self.clusters if c.lhs is not None}
+        loaded |= {c.lhs.buffer.uid for c in self.clusters if c.lhs is not None}
+        loaded |= {c.pack.source.buffer.uid for c in self.clusters if c.pack is not None}
         for cluster in self.clusters:
             resolver = self.resolvers[cluster]
             for tensor, where in cluster.members.items():

@@ -21,7 +21,12 @@ def packed_product(call: Call, a: Tensor, position: int, *, transposed: bool) ->
 
 @op("MatMul", since=1, kind="product")
 def matmul(call: Call) -> Tensor:
-    return packed_product(call, call.x(0), 1, transposed=False)
+    a, b = call.x(0), call.x(1)
+    if call.pack(1, False) is not None:
+        return packed_product(call, a, 1, transposed=False)
+    if a.dtype != "f32" or min(a.rank, b.rank) < 2:
+        raise Refusal("a product of other than matrices of float32")
+    return call.k.product(a, b)
 
 
 @op("Gemm", since=7, kind="product")

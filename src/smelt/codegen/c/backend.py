@@ -106,7 +106,7 @@ def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, ta
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
     units = _kernel_units(distinct, names)
-    if any(k.matmul is not None for c in distinct for k in c.kernels):
+    if any(k.product is not None for c in distinct for k in c.kernels):
         units.append(Unit("gemm", "#include <smelt/gemm_unit.h>\n"))
     digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"
@@ -153,7 +153,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Un
 
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
-    extra = "#include <smelt/loop_gemm.h>\n" if "SMELT_PRODUCT(" in body else ""
+    extra = "#include <smelt/loop_gemm.h>\n" if "SMELT_PRODUCT(" in body or "SMELT_PACK(" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
     return f"{_HEADERS}{extra}\n{body}"
 

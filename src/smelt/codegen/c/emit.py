@@ -7,16 +7,15 @@ are generated; equal nests give equal text, so that kernels can be shared betwee
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Sym, Tensor, Var, ix, product
+from smelt.ir.kernel import Buffer, Ix, Sym, ix, product
 from smelt.ir.kernel import expr as E
 
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
-from .rows import RowWriter
+from .product import ProductSizes, ProductWriter
 
 CHUNK_COST = 6000
 
@@ -33,7 +32,7 @@ class Kernel:
     chunked: tuple[Ix, int] | None
     unit_cost: Ix
     row_bytes: Ix
-    matmul: MatMul | None
+    product: ProductSizes | None
     flops: Ix
     moved_bytes: Ix
     data_extents: tuple[Ix, ...]
@@ -44,11 +43,11 @@ def write_kernel(nest: Nest) -> Kernel:
     return _KernelWriter(nest).kernel()
 
 
-class _KernelWriter(RowWriter):
+class _KernelWriter(ProductWriter):
     """Cuts the nest into units of work around its rows."""
 
     def kernel(self) -> Kernel:
-        body = self._matmul_body() if self.nest.matmul is not None else self._units_body()
+        body = self._product_body() if self.nest.matmul is not None else self._units_body()
         cost = self._unit_cost()
         arguments = [
             f"{C_TYPE[b.dtype]} *b{place} = t->b[{place}];"
@@ -69,19 +68,12 @@ class _KernelWriter(RowWriter):
             chunked=self._chunks(),
             unit_cost=cost,
             row_bytes=self._row_bytes(),
-            matmul=self._matmul_definition(),
+            product=self._product_sizes(),
             flops=flops(self.nest, sum(self.phases.cost)),
             moved_bytes=moved_bytes(self.nest),
             data_extents=data_extents(self.nest),
             whole_rows=bool(self.nest.inner),
         )
-
-    def _matmul_definition(self) -> MatMul | None:
-        definition = self.nest.matmul.definition if self.nest.matmul is not None else None
-        return definition if isinstance(definition, MatMul) else None
-
-    def _rows(self) -> list[Var]:
-        return [v for v in self.nest.outer if v != self.nest.vector]
 
     def _units(self) -> Ix:
         return product(v.extent for v in self._rows())
@@ -155,104 +147,3 @@ class _KernelWriter(RowWriter):
         lines.append(f"int64_t v = {where} * {chunk};")
         lines.append(f"const int64_t last = smelt_min(v + {chunk}, wide);")
         self._column_loops("last")
-
-    def _column_loops(self, stop: str) -> None:
-        """Whole vectors from v to `stop`, several at a time where there are no inner loops, then the tail."""
-        block: list[str] = []
-        copies = self._column_copies()
-        if copies > 1:
-            block.append(f"for (; v + {copies} * SMELT_L <= {stop}; v += {copies} * SMELT_L) {{")
-            block += self._interleaved(copies, lambda _: self._row())
-            block.append("}")
-        block += self._collected_row(f"for (; v + SMELT_L <= {stop}; v += SMELT_L) {{", "}")
-        self.tail = True
-        block += self._collected_row(f"if (v < {stop}) {{ const int64_t n = {stop} - v;", "}")
-        self.tail = False
-        self.scopes[-1].lines += block
-
-    def _column_copies(self) -> int:
-        """Chains of costly functions wait for themselves; a second and a fourth vector fill the gaps."""
-        cost = sum(self.phases.cost)
-        if self.nest.inner or self.nest.scan is not None or cost < 8:
-            return 1
-        return 4 if cost <= 200 else 2
-
-    def _collected_row(self, head: str, tail: str) -> list[str]:
-        self._open()
-        self._row()
-        scope = self.scopes.pop()
-        return [head, *("  " + line for line in scope.lines), tail]
-
-    def _decode(self, rows: Sequence[Var], extents: Sequence[str], parted: bool) -> list[str]:
-        if not rows:
-            return []
-        lines = ["int64_t rest = u;"]
-        if parted:
-            lines += ["int64_t part = parts ? rest % parts : 0;", "rest = parts ? rest / parts : 0;"]
-        for place in range(len(rows) - 1, 0, -1):
-            name = self.var_names[rows[place]]
-            lines.append(f"int64_t {name} = rest % ({extents[place]}); rest /= ({extents[place]});")
-        lines.append(f"int64_t {self.var_names[rows[0]]} = rest;")
-        return lines
-
-    def _advance(self, rows: Sequence[Var], extents: Sequence[str], parted: bool) -> list[str]:
-        if not rows:
-            return []
-        lines = ["if (++part < parts) continue;", "part = 0;"] if parted else []
-        for place in range(len(rows) - 1, 0, -1):
-            name = self.var_names[rows[place]]
-            lines += [f"if (++{name} < {extents[place]}) continue;", f"{name} = 0;"]
-        lines.append(f"++{self.var_names[rows[0]]};")
-        return lines
-
-    def _matmul_body(self) -> list[str]:
-        """A block of rows: the product into a local block, then the epilogue row by row."""
-        nest = self.nest
-        assert nest.matmul is not None and nest.lhs is not None and isinstance(nest.matmul.definition, MatMul)
-        a, b = self._buffer(nest.lhs), self._buffer(_buffer_of(nest.matmul.definition.b))
-        depth = self._integer(nest.matmul.definition.a.shape[-1])
-        columns = self._integer(nest.matmul.shape[-1])
-        rows = self._rows()
-        extents = [self._integer(v.extent) for v in rows]
-        head = [
-            "const int64_t first = (task % t->units) * t->step;",
-            f"const int64_t count = smelt_min(t->step, ({' * '.join(f'({e})' for e in extents) or '1'}) - first);",
-            "const int64_t width = t->row_bytes, p0 = task / t->units * width;",
-            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
-            f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns}), ld = (p1 - p0) * 16;",
-            "float *block = (float *)(t->rows + task * ((t->step * width * 16 * 4 + 63) & ~(int64_t)63));",
-            f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {b}, {depth}, block, ld, count, p0, p1, p1 * 16);",
-            "int64_t u = first;",
-            "const int64_t stop = first + count;",
-        ]
-        self._open()
-        self.scopes[-1].lines.append("const float *acc = block + (u - first) * ld;")
-        if nest.columns:
-            self._matmul_columns()
-        else:
-            self.scopes[-1].lines.append("(void)c1;")
-            self._row()
-        unit = self.scopes.pop()
-        decode = self._decode(rows, extents, False)
-        step = self._advance(rows, extents, False)
-        return [*self.scopes[0].lines, *head, *self._row_pointers_stack(), *decode,
-                "for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]  # fmt: skip
-
-    def _row_pointers_stack(self) -> list[str]:
-        lines: list[str] = []
-        for buffer in self.phases.row_buffers:
-            name, size = self._buffer(buffer), self._integer(buffer.elements)
-            kind = C_TYPE[buffer.dtype]
-            lines.append(
-                f"{kind} *{name} = __builtin_alloca_with_align((size_t)({size}) * {E.SIZE_BYTES[buffer.dtype]}, 512);"
-            )
-        return lines
-
-    def _matmul_columns(self) -> None:
-        self.scopes[-1].lines.append("int64_t v = c0;")
-        self._column_loops("c1")
-
-
-def _buffer_of(tensor: Tensor) -> Buffer:
-    assert isinstance(tensor.definition, Stored)
-    return tensor.definition.buffer

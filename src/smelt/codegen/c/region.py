@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from smelt.codegen.cluster import Schedule
+from smelt.codegen.cluster import Cluster, Schedule
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.schedule import schedule
 from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, of, show
@@ -24,6 +24,7 @@ from smelt.ops import Facts, meaning
 
 from .emit import Kernel, write_kernel
 from .names import Integers
+from .packed_operand import write_pack
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class _Writer:
     def code(self) -> RegionCode:
         outputs = self._lower()
         plan = schedule(outputs)
-        kernels = [write_kernel(build_nest(c)) for c in plan.clusters]
+        kernels = [_kernel(c) for c in plan.clusters]
         sources = [tuple(c.sources) for c in plan.clusters]
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
@@ -145,7 +146,8 @@ class _Writer:
         for kernel in kernels:
             sizes += [kernel.units, kernel.unit_cost, kernel.row_bytes, *(of(s) for s in kernel.symbols)]
             sizes += [kernel.chunked[0]] if kernel.chunked else []
-            sizes += [*kernel.matmul.a.shape, kernel.matmul.columns] if kernel.matmul else []
+            made = kernel.product
+            sizes += [made.batches, made.rows, made.columns, made.depth, made.extra_bytes] if made is not None else []
         for left, right, _ in self.builder.requirements:
             sizes += [left, right]
         found: dict[Sym, None] = {}
@@ -356,15 +358,20 @@ class _Writer:
 
     def _call(self, kernel: Kernel, units: str, cost: str) -> str:
         body = f"SMELT_NAME({kernel.name})"
-        if kernel.matmul is None:
+        made = kernel.product
+        if made is None:
             return f"smelt_launch(&task, {body}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
-        depth, columns = (self.integers.text(s) for s in (kernel.matmul.a.shape[-1], kernel.matmul.columns))
-        whole = 1 if kernel.whole_rows else 0
-        return f"smelt_launch_gemm(&task, {body}, {units}, {columns}, {depth}, {whole})"
+        sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
+        numbers = ", ".join(self.integers.text(s) for s in sizes)
+        return f"smelt_launch_gemm(&task, {body}, {numbers}, {int(made.whole_rows)})"
 
     def _function(self) -> str:
         lines = "\n".join("  " + line for line in self.lines)
         return f"int32_t SMELT_NAME(@NAME@)(smelt_env *env) {{\n{lines}\n  return env->code;\n}}\n"
+
+
+def _kernel(cluster: Cluster) -> Kernel:
+    return write_pack(cluster.pack) if cluster.pack is not None else write_kernel(build_nest(cluster))
 
 
 def _live_temporaries(plan: Schedule, kernels: Sequence[Kernel]) -> list[tuple[Buffer, int, int]]:
@@ -380,7 +387,7 @@ def _live_temporaries(plan: Schedule, kernels: Sequence[Kernel]) -> list[tuple[B
 
 
 def _info(kernel: Kernel, sources: tuple[str, ...]) -> KernelInfo:
-    kind = "gemm" if kernel.matmul is not None else "loops"
+    kind = "gemm" if kernel.product is not None else "loops"
     return KernelInfo(
         kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes)
     )

@@ -6,7 +6,7 @@ touches only valid lanes; accumulators take no part of a lane beyond the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from smelt.codegen.cluster import Reduction, Store
 from smelt.ir.kernel import Var
@@ -194,3 +194,57 @@ class RowWriter(ValueWriter):
         self.results[reduction.tensor] = kept
         for store in self.nest.stores:
             self._emit_store(store)
+
+    # walking rows and columns
+
+    def _rows(self) -> list[Var]:
+        return [v for v in self.nest.outer if v != self.nest.vector]
+
+    def _column_loops(self, stop: str) -> None:
+        """Whole vectors from v to `stop`, several at a time where there are no inner loops, then the tail."""
+        block: list[str] = []
+        copies = self._column_copies()
+        if copies > 1:
+            block.append(f"for (; v + {copies} * SMELT_L <= {stop}; v += {copies} * SMELT_L) {{")
+            block += self._interleaved(copies, lambda _: self._row())
+            block.append("}")
+        block += self._collected_row(f"for (; v + SMELT_L <= {stop}; v += SMELT_L) {{", "}")
+        self.tail = True
+        block += self._collected_row(f"if (v < {stop}) {{ const int64_t n = {stop} - v;", "}")
+        self.tail = False
+        self.scopes[-1].lines += block
+
+    def _column_copies(self) -> int:
+        """Chains of costly functions wait for themselves; a second and a fourth vector fill the gaps."""
+        cost = sum(self.phases.cost)
+        if self.nest.inner or self.nest.scan is not None or cost < 8:
+            return 1
+        return 4 if cost <= 200 else 2
+
+    def _collected_row(self, head: str, tail: str) -> list[str]:
+        self._open()
+        self._row()
+        scope = self.scopes.pop()
+        return [head, *("  " + line for line in scope.lines), tail]
+
+    def _decode(self, rows: Sequence[Var], extents: Sequence[str], parted: bool) -> list[str]:
+        if not rows:
+            return []
+        lines = ["int64_t rest = u;"]
+        if parted:
+            lines += ["int64_t part = parts ? rest % parts : 0;", "rest = parts ? rest / parts : 0;"]
+        for place in range(len(rows) - 1, 0, -1):
+            name = self.var_names[rows[place]]
+            lines.append(f"int64_t {name} = rest % ({extents[place]}); rest /= ({extents[place]});")
+        lines.append(f"int64_t {self.var_names[rows[0]]} = rest;")
+        return lines
+
+    def _advance(self, rows: Sequence[Var], extents: Sequence[str], parted: bool) -> list[str]:
+        if not rows:
+            return []
+        lines = ["if (++part < parts) continue;", "part = 0;"] if parted else []
+        for place in range(len(rows) - 1, 0, -1):
+            name = self.var_names[rows[place]]
+            lines += [f"if (++{name} < {extents[place]}) continue;", f"{name} = 0;"]
+        lines.append(f"++{self.var_names[rows[0]]};")
+        return lines

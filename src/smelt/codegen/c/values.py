@@ -168,7 +168,7 @@ class ValueWriter:
         return any(key in scope.integers for scope in self.scopes)
 
     def _lane_offsets(self, value: Ix) -> str:
-        """An array of one offset per lane, for accesses that are not affine; in the scope that the offset belongs to."""
+        """One offset per lane, for accesses that are not affine, in the scope that the offset belongs to."""
         scope = self.scopes[min(self._ix_depth(value), len(self.scopes) - 1)]
         lanes: dict[str, str] = {}
         for atom in sorted(value.atoms, key=lambda a: a.key):

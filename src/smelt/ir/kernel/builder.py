@@ -21,6 +21,7 @@ from .tensor import (
     Definition,
     Map,
     MatMul,
+    Product,
     Reduce,
     Scan,
     Stored,
@@ -266,6 +267,12 @@ class Builder:
 
     def matmul_packed(self, a: Tensor, b: Tensor, columns: IxLike) -> Tensor:
         return self.make((*a.shape[:-1], ix(columns)), a.dtype, MatMul(a, b, ix(columns)))
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """A matrix product of run-time operands, leading axes broadcast."""
+        self.require_equal(a.shape[-1], b.shape[-2], "the inner sizes of a product must agree")
+        batch = self.broadcast(a.shape[:-2], b.shape[:-2])
+        return self.make((*batch, a.shape[-2], b.shape[-1]), a.dtype, Product(a, b))
 
     # symbolic contents
 

@@ -92,7 +92,15 @@ class MatMul:
     columns: Ix
 
 
-Definition = Stored | Map | View | Reduce | Scan | Assemble | MatMul
+@dataclass(frozen=True, eq=False)
+class Product:
+    """a[..., M, K] @ b[..., K, N], both known only at run time; leading axes broadcast."""
+
+    a: Tensor
+    b: Tensor
+
+
+Definition = Product | Stored | Map | View | Reduce | Scan | Assemble | MatMul
 
 
 @dataclass(eq=False)

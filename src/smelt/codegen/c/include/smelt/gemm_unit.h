@@ -19,4 +19,9 @@ smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, in
   return (smelt_split){plan.rows, plan.panels, plan.row_tasks, plan.panel_tasks};
 }
 
+void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
+                int64_t p0, int64_t p1) {
+  smelt_gemm_f32_pack_b(from, k_step, n_step, depth, columns, panels, p0, p1);
+}
+
 #endif

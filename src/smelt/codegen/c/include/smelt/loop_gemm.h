@@ -11,6 +11,7 @@
 #include <smelt/loop.h>
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
+#define SMELT_PACK SMELT_NAME(smelt_pack)
 #define SMELT_PRODUCT_SPLIT SMELT_NAME(smelt_product_split)
 
 typedef struct {
@@ -22,17 +23,39 @@ void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t dep
                    int64_t p0, int64_t p1, int64_t n_valid);
 smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows);
 
-static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t rows,
-                                                               int64_t columns, int64_t depth, int whole_rows) {
-  if (rows <= 0 || columns <= 0) return SMELT_OK;
+/* Panels p0..p1-1 of a matrix whose element (k, n) is at from[k * k_step + n * n_step]. */
+void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
+                int64_t p0, int64_t p1);
+
+/* Bytes of one task: its block of the product, then the row buffers of its epilogue. */
+#define SMELT_SLOT(rows, panels, extra) ((((rows) * (panels) * 64 + 63) & ~(int64_t)63) + (((extra) + 63) & ~(int64_t)63))
+
+/* Blocks of a batched product that its epilogue still finds in L1. */
+enum { SMELT_BLOCK_FLOATS = 8192 };
+
+static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
+                                                               int64_t rows, int64_t columns, int64_t depth,
+                                                               int64_t extra, int whole_rows) {
+  if (batches <= 0 || rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  const smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
-  const int64_t slot = (split.rows * split.panels * 64 + 63) & ~(int64_t)63;
-  const int64_t tasks = split.row_tasks * split.panel_tasks;
-  int bad = 0;
-  const int64_t bytes = smelt_size_mul(slot, tasks, &bad);
-  task->rows = bad ? NULL : (char *)env->scratch(env, bytes);
-  if (!task->rows) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
+  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
+  if (batches >= 4) {
+    const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
+    split.panels = (columns + 15) / 16;
+    split.rows = smelt_min(rows, fit);
+    split.row_tasks = (rows + split.rows - 1) / split.rows;
+    split.rows = (rows + split.row_tasks - 1) / split.row_tasks;
+    split.panel_tasks = 1;
+  }
+  const int64_t slot = SMELT_SLOT(split.rows, split.panels, extra);
+  const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
+  task->rows = NULL;
+  if (slot > 2 * SMELT_STACK_ROW) {
+    int bad = 0;
+    const int64_t bytes = smelt_size_mul(slot, tasks, &bad);
+    task->rows = bad ? NULL : (char *)env->scratch(env, bytes);
+    if (!task->rows) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
+  }
   task->units = split.row_tasks;
   task->step = split.rows;
   task->row_bytes = split.panels;

@@ -1,0 +1,141 @@
+"""Matrix products as C: a block of the product, then its epilogue row by row while the block is in cache.
+
+Input: a nest with a product. Output: the body of its kernel; the sizes that its launch needs. Invariant: a block lies
+on the stack when it is small and in the task's slot of scratch otherwise, the row buffers of the epilogue behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, ix, product
+from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.index import coefficient, substitute
+
+from .names import C_TYPE
+from .rows import RowWriter
+
+
+@dataclass(frozen=True)
+class ProductSizes:
+    """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task."""
+
+    batches: Ix
+    rows: Ix
+    columns: Ix
+    depth: Ix
+    extra_bytes: Ix
+    whole_rows: bool
+
+
+class ProductWriter(RowWriter):
+    """Adds products: constant panels shared by all rows, or run-time operands batch by batch."""
+
+    def _product_sizes(self) -> ProductSizes | None:
+        nest = self.nest
+        if nest.matmul is None:
+            return None
+        rows = self._rows()
+        batch = rows[:-1] if nest.rhs is not None else []
+        over = rows[-1:] if nest.rhs is not None else rows
+        columns = nest.matmul.shape[-1]
+        return ProductSizes(
+            product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
+            self._extra_bytes(), bool(nest.inner),
+        )  # fmt: skip
+
+    def _depth_size(self) -> Ix:
+        nest = self.nest
+        if nest.depth is not None:
+            return nest.depth.extent
+        assert nest.matmul is not None and isinstance(nest.matmul.definition, MatMul)
+        return nest.matmul.definition.a.shape[-1]
+
+    def _extra_bytes(self) -> Ix:
+        total = ix(0)
+        for buffer in self.phases.row_buffers:
+            total = total + (buffer.elements * E.SIZE_BYTES[buffer.dtype] + 64)
+        return total
+
+    def _product_body(self) -> list[str]:
+        rows = self._rows()
+        extents = [self._integer(v.extent) for v in rows]
+        columns = self._integer(self.nest.matmul.shape[-1]) if self.nest.matmul is not None else "0"
+        self._open()
+        self.scopes[-1].lines.append("const float *acc = block + (u - first) * ld;")
+        if self.nest.columns:
+            self.scopes[-1].lines.append("int64_t v = c0;")
+            self._column_loops("c1")
+        else:
+            self.scopes[-1].lines.append("(void)c1;")
+            self._row()
+        unit = self.scopes.pop()
+        shared = self.nest.rhs is None
+        head = self._shared_head(rows, extents, columns) if shared else self._batched_head(rows, extents, columns)
+        step = self._advance(rows, extents, False) if shared else [f"++{self.var_names[rows[-1]]};"]
+        return [*self.scopes[0].lines, *head, "for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
+
+    def _shared_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
+        """All rows of all batches share the panels, so a block may cross batches."""
+        nest = self.nest
+        assert nest.matmul is not None and nest.lhs is not None and isinstance(nest.matmul.definition, MatMul)
+        a, b = self._buffer(nest.lhs.buffer), self._buffer(_buffer_of(nest.matmul.definition.b))
+        depth = self._integer(self._depth_size())
+        total = " * ".join(f"({e})" for e in extents) or "1"
+        return [
+            "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;",
+            *self._block_lines(total, columns),
+            f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {b}, {depth}, block, ld, count, p0, p1, p1 * 16);",
+            *self._decode(rows, extents, False),
+        ]
+
+    def _batched_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
+        """One batch index per task; operands are read where they lie."""
+        nest = self.nest
+        assert nest.lhs is not None and nest.rhs is not None and nest.depth is not None
+        row = rows[-1]
+        depth = self._integer(nest.depth.extent)
+        lines = [
+            f"const int64_t width = t->row_bytes, across = ((({columns}) + 15) / 16 + width - 1) / width;",
+            "const int64_t per = t->units * across, within = task % per;",
+            "const int64_t first = (within % t->units) * t->step, p0 = within / t->units * width;",
+            *self._block_lines(extents[-1], columns),
+            "int64_t rest = task / per;",
+        ]
+        for place in range(len(rows) - 2, -1, -1):
+            name = self.var_names[rows[place]]
+            lines.append(f"const int64_t {name} = rest % ({extents[place]}); rest /= ({extents[place]});")
+        lines.append(f"int64_t {self.var_names[row]} = first;")
+        start = substitute(nest.lhs.offset, {nest.depth: ix(0)})
+        step = coefficient(nest.lhs.offset, row)
+        stride = self.integers.text(step[0]) if step is not None else "0"
+        a, b = self._buffer(nest.lhs.buffer), self._buffer(nest.rhs.buffer)
+        lines.append(
+            f"SMELT_PRODUCT({a} + {self.integers.text(start)}, {stride}, {b} + {self.integers.text(nest.rhs.offset)}, "
+            f"{depth}, block, ld, count, p0, p1, p1 * 16);"
+        )
+        return lines
+
+    def _block_lines(self, rows: str, columns: str) -> list[str]:
+        lines = [
+            f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
+            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
+            f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns}), ld = (p1 - p0) * 16;",
+            f"const int64_t slot = SMELT_SLOT(t->step, width, {self._integer(self._extra_bytes())});",
+            "char *local = t->rows ? t->rows + task * slot : __builtin_alloca_with_align((size_t)slot, 512);",
+            "float *block = (float *)local;",
+            "int64_t u = first;",
+            "const int64_t stop = first + count;",
+        ]
+        if self.phases.row_buffers:
+            lines.append("char *row = local + ((t->step * width * 64 + 63) & ~(int64_t)63);")
+        for buffer in self.phases.row_buffers:
+            kind, size = C_TYPE[buffer.dtype], self._integer(buffer.elements)
+            lines.append(f"{kind} *{self._buffer(buffer)} = ({kind} *)row;")
+            lines.append(f"row += (({size}) * {E.SIZE_BYTES[buffer.dtype]} + 63) & ~(int64_t)63;")
+        return lines
+
+
+def _buffer_of(tensor: Tensor) -> Buffer:
+    assert isinstance(tensor.definition, Stored)
+    return tensor.definition.buffer
