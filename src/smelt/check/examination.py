@@ -201,6 +201,7 @@ class _Verification:
             "outputs": [v.name for v in graph.outputs],
             "op_types": sorted({node.op_type for node in model_nodes(self.variants.model)}),
             "calls": None if self.wanted.keep_calls is None else str(self.wanted.keep_calls.absolute()),
+            "nested": bool(self.variants.nested()),
             **self._write_models(),
         }
 

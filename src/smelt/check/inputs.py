@@ -127,13 +127,13 @@ def _contents(value: ir.Value, shape: tuple[int, ...], style: _Attempt, rng: np.
     dtype = value.dtype
     assert dtype is not None
     if dtype == ir.DataType.BOOL:
-        return rng.random(shape) < 0.75
+        return np.asarray(rng.random(shape) < 0.75)
     if dtype == ir.DataType.STRING:
         return np.full(shape, "a", dtype=object)
     if dtype.is_floating_point():
-        return rng.standard_normal(shape).astype(_numpy(dtype))
+        return np.asarray(rng.standard_normal(shape)).astype(_numpy(dtype))
     if dtype.is_integer() and dtype.bitwidth >= 8:
-        return _integers(value, shape, style, rng).astype(dtype.numpy())
+        return np.asarray(_integers(value, shape, style, rng)).astype(dtype.numpy())
     return None
 
 
@@ -160,7 +160,7 @@ def _integers(value: ir.Value, shape: tuple[int, ...], style: _Attempt, rng: np.
 
 def _mask(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Ones with some zeros; the first element of each row stays, so that no row is empty."""
-    mask = (rng.random(shape) < 0.85).astype(np.int64)
+    mask = np.asarray(rng.random(shape) < 0.85).astype(np.int64)
     if mask.ndim and mask.shape[-1]:
         mask[..., 0] = 1
     return mask
