@@ -116,3 +116,21 @@ def test_the_same_model_gives_the_same_source_again():
         with smelt.compile(Graph(text, []).model(OPSET), force=True, levels="v2", verify=False) as compiled:
             made.append([unit.text for unit in compiled.result.generated.source.units])
     assert made[0] == made[1]
+
+
+def test_several_vectors_in_flight_read_their_own_elements():
+    """Long loops take several vectors at a time; nests of one region name their loops alike."""
+    x, sq = floats(70), floats(41, 41)
+    check(
+        Graph("(float[b] x) => (float[d] t, float s) <int64[1] k = {2}, int64[1] a = {0}> "
+              "{ t = Tile(x, k)  s = ReduceSumSquare<keepdims = 0>(t, a) }", [x]),
+        Graph("(float[c,c] x) => (float[c,c] u, float[c,c] y, float[c,c] z) <int64 k = {0}> "
+              "{ u = CumSum(x, k)  y = Tanh(u)  z = Softplus(u) }", [sq]),
+    )  # fmt: skip
+
+
+def test_a_gathered_row_is_read_outside_the_loop_that_reduces():
+    """Clamped indices differ from lane to lane, but not along the reduced axis."""
+    check(Graph("(float[1,1,c] x) => (int64[d,e] i, float[d,e] m) <int64[6] p = {1, 1, 0, 1, 0, 1}, int64[1] k = {0}> "
+                '{ t = Pad<mode = "edge">(x, p)  i = ArgMin<axis = 0, keepdims = 0>(t)  m = ReduceMax<keepdims = 0>(t, k) }',
+                [floats(1, 1, 9)]))  # fmt: skip

@@ -10,7 +10,6 @@ import json
 import queue
 import selectors
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -59,7 +58,7 @@ class _Worker:
 
 
 def run_all(
-    requests: Sequence[dict[str, Any]], count: int, timeout_s: float, command: Sequence[str] = (sys.executable, str(WORKER))
+    requests: Sequence[dict[str, Any]], count: int, timeout_s: float, command: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each request with its answer, as they finish."""
     todo: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import re
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from suite import load_cases
-from pool import run_all
+from pool import WORKER, run_all
 
 from smelt.base.config import Config
 from smelt.base.progress import open_progress
@@ -32,9 +35,14 @@ Results = dict[str, dict[str, dict[str, Any]]]
 def main() -> int:
     arguments = _arguments()
     results: Results = json.loads(arguments.json.read_text()) if arguments.reuse and arguments.json.exists() else {}
-    names = [case.name for case in load_cases() if re.search(arguments.only, case.name)]
-    for mode in arguments.modes:
-        _run_mode(mode, names, results.setdefault(mode, {}), arguments, results)
+    cases = [case for case in load_cases() if re.search(arguments.only, case.name)]
+    names = [case.name for case in cases]
+    with tempfile.NamedTemporaryFile(suffix=".cases") as file:
+        # Making the cases takes seconds, so workers read them from here.
+        pickle.dump(cases, file)
+        file.flush()
+        for mode in arguments.modes:
+            _run_mode(mode, names, results, arguments, (sys.executable, str(WORKER), file.name))
     _save(results, arguments.json)
     print(report(results, names))
     return 0 if not failures(results, names) else 1
@@ -54,7 +62,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run_mode(mode: str, names: list[str], found: dict[str, Any], arguments: argparse.Namespace, all_found: Results) -> None:
+def _run_mode(
+    mode: str, names: list[str], all_found: Results, arguments: argparse.Namespace, command: Sequence[str]
+) -> None:
+    found = all_found.setdefault(mode, {})
     if arguments.reuse and mode == "stock" and all(name in found for name in names):
         return
     stock = all_found.get("stock", {})
@@ -66,7 +77,7 @@ def _run_mode(mode: str, names: list[str], found: dict[str, Any], arguments: arg
     requests = [{"name": name, "mode": mode, "levels": levels} for name in names]
     with open_progress(Config.from_env()) as progress:
         step = progress.task(f"{mode:8}", len(requests))
-        for number, (request, answer) in enumerate(run_all(requests, arguments.workers, arguments.timeout)):
+        for number, (request, answer) in enumerate(run_all(requests, arguments.workers, arguments.timeout, command)):
             found[request["name"]] = answer
             step(request["name"])
             if number % SAVE_EVERY == 0:

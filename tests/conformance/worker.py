@@ -1,6 +1,6 @@
 """One process that runs cases: a JSON request per line in, a JSON answer per line out.
 
-Input: {"name", "mode"} on stdin. Output: {"status", "detail", "in_kernels", "nodes", "left"} on the stream that stdout
+Input: a file of pickled cases that the runner wrote, and {"name", "mode", "levels"} on stdin. Output: {"status", "detail", "in_kernels", "nodes", "left"} on the stream that stdout
 was. Invariant: memory is limited, so that a case that runs away ends as an error and not with the machine.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import resource
 import sys
 from pathlib import Path
@@ -21,9 +22,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
-    from suite import load_cases
-
-    cases = {case.name: case for case in load_cases()}
+    with open(sys.argv[1], "rb") as file:
+        cases = {case.name: case for case in pickle.load(file)}
     print(json.dumps({"ready": sorted(cases)}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
