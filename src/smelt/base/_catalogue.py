@@ -245,9 +245,9 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "Compare with the shape in the message.",
     ),
     "SM-INPUT-004": (
-        "The compiled model is closed",
-        "`close` ended its session and removed its temporary folder.",
-        "Compile again, or `save` the artifact before closing.",
+        "The compiled model has no session here",
+        "`close` ended its session and removed its temporary folder, or its library is for another architecture.",
+        "Compile again, or `save` the artifact before closing; run an artifact on the architecture it was made for.",
     ),
     "SM-VERIFY-001": (
         "A result breaks the numerics contract",

@@ -19,9 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from smelt.artifact import check_replaceable
 from smelt.base.config import Config
-from smelt.base.errors import ArtifactError, ConfigError, InputError, LoadError
+from smelt.base.errors import ConfigError, InputError, LoadError
 from smelt.base.progress import Progress
+from smelt.base.target import find_target, host_arch
 from smelt.ir.load import Source
 from smelt.pipeline import Options, Result, compile_to
 from smelt.runtime import Executable, InputSpec, OutputSpec, SessionSettings
@@ -85,7 +87,8 @@ class CompiledModel:
 
     def __init__(self, result: Result, settings: SessionSettings | None = None, temporary: Path | None = None) -> None:
         self.result = result
-        self._executable: Executable | None = Executable.open(result.artifact, settings)
+        self._why_not = _foreign(result) or "this compiled model was closed"
+        self._executable = None if _foreign(result) else Executable.open(result.artifact, settings)
         self._release = weakref.finalize(self, _remove, temporary)
 
     def run(self, feeds: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
@@ -95,7 +98,7 @@ class CompiledModel:
     @property
     def executable(self) -> Executable:
         if self._executable is None:
-            raise InputError("SM-INPUT-004", "this compiled model was closed")
+            raise InputError("SM-INPUT-004", self._why_not)
         return self._executable
 
     @property
@@ -193,14 +196,16 @@ def _settings(options: Options, config: Config) -> SessionSettings:
     return SessionSettings(threads=options.threads or config.threads)
 
 
+def _foreign(result: Result) -> str:
+    """Why this machine cannot run the library, or nothing."""
+    arches = {find_target(name).arch for name in result.library.targets} if result.library is not None else set[str]()
+    return "" if arches <= {host_arch()} else f"this model was compiled for {', '.join(sorted(arches))}: run it there"
+
+
 def _replaceable(directory: Path) -> Path:
     """Absent, empty, or an artifact: anything else may hold what the user still needs."""
-    if not directory.exists() and not directory.is_symlink():
-        return directory
-    if directory.is_dir() and not directory.is_symlink():
-        if (directory / "manifest.json").is_file() or not any(directory.iterdir()):
-            return directory
-    raise ArtifactError("SM-ARTIFACT-004", f"{directory} exists and is no artifact, so it is not replaced")
+    check_replaceable(directory)
+    return directory
 
 
 def _time_share(result: Result) -> float | None:
