@@ -154,7 +154,11 @@ class Graph {
     if (!w || !this.h) return;
     const s = this.overviewScale(w, h), view = this.view.getBoundingClientRect();
     p.setTransform(ratio, 0, 0, ratio, 0, 0); p.clearRect(0, 0, w, h);
-    for (const b of this.boxes) { p.fillStyle = this.stroke(b, c); p.fillRect(s.dx + b.x * s.x, s.dy + b.y * s.y, Math.max(2, b.w * s.x), Math.max(1, b.h * s.y)); }
+    const block = (b, x, y, colour) => { p.fillStyle = colour; p.fillRect(s.dx + x * s.x, s.dy + y * s.y, Math.max(2, b.w * s.x), Math.max(1, b.h * s.y)); };
+    for (const b of this.boxes) {
+      block(b, b.x, b.y, b.inner ? this.fill(b, c) : this.stroke(b, c));
+      for (const inner of b.inner ?? []) block(inner, b.x + PAD + inner.x, b.y + HEAD + inner.y, this.stroke(inner, c));
+    }
     p.strokeStyle = c.accent; p.lineWidth = 1.5;
     const top = clamp(s.dy + this.y * s.y, 1, h - 3), bottom = clamp(s.dy + (this.y + view.height / this.scale) * s.y, 3, h - 1);
     p.strokeRect(1, top, w - 2, Math.max(3, bottom - top));
