@@ -26,7 +26,9 @@ def test_a_prepared_model_runs_on_a_list_or_a_mapping(model: onnx.ModelProto):
 
 
 @pytest.mark.parametrize(("value", "kernels"), [("1", 1), ("0", 0)])
-def test_force_is_a_knob_of_the_environment(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, value: str, kernels: int):
+def test_force_is_a_knob_of_the_environment(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, value: str, kernels: int
+):
     monkeypatch.setenv("SMELT_FORCE", value)
     monkeypatch.setenv("SMELT_LEVELS", "v2")
     coverage = smelt.backend.SmeltBackend.prepare(model).compiled.coverage

@@ -7,7 +7,7 @@ other knobs hold here as everywhere; what cannot be compiled runs on ONNX Runtim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx
@@ -29,8 +29,8 @@ class SmeltRep(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """`inputs` is a list in the model's order, a mapping by name, or one array."""
         del kwargs
-        feeds: Any = inputs if isinstance(inputs, (Mapping, list, tuple)) else [inputs]
-        return tuple(self.compiled.run(feeds))
+        several = isinstance(inputs, (Mapping, list, tuple))
+        return tuple(self.compiled.run(cast("Any", inputs) if several else [inputs]))
 
 
 class SmeltBackend(Backend):
@@ -48,7 +48,9 @@ class SmeltBackend(Backend):
         return SmeltRep(compile(model, **kwargs))
 
     @classmethod
-    def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str | None = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+    def run_model(
+        cls, model: onnx.ModelProto, inputs: Any, device: str | None = "CPU", **kwargs: Any
+    ) -> tuple[Any, ...]:
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod

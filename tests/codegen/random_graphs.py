@@ -24,7 +24,13 @@ INEXACT = frozenset((*FLOAT_UNARY[:7], "Add", "Sub", "Mul", "Softmax", "LogSoftm
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 COMPARE = ("Less", "GreaterOrEqual", "Equal")
 REDUCE = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare", "ReduceL1")
-TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "s": TensorProto.INT32, "d": TensorProto.DOUBLE, "y": TensorProto.INT8}
+TYPES = {
+    "f": TensorProto.FLOAT,
+    "i": TensorProto.INT64,
+    "s": TensorProto.INT32,
+    "d": TensorProto.DOUBLE,
+    "y": TensorProto.INT8,
+}
 NUMPY = {"f": np.float32, "i": np.int64, "s": np.int32, "d": np.float64, "y": np.int8}
 
 
@@ -56,7 +62,11 @@ class RandomGraph:
         outputs += [v for v in self.values if v.name in used and v not in self.inputs][: self.draw(2)]
         fed = [v for v in self.inputs if v.name in used]
         graph = helper.make_graph(
-            self.nodes, "g", [_info(v) for v in fed], [_untyped(v) for v in outputs if v not in self.inputs], self.constants
+            self.nodes,
+            "g",
+            [_info(v) for v in fed],
+            [_untyped(v) for v in outputs if v not in self.inputs],
+            self.constants,
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
 
@@ -169,7 +179,15 @@ def _arg(g: RandomGraph) -> None:
     if x is not None:
         axis, keep = g.draw(x.rank), g.draw(2)
         last = {"select_last_index": g.draw(2)}
-        g.emit(("ArgMax", "ArgMin")[g.draw(2)], [x.name], "i", _reduced(x.shape, [axis], keep), axis=axis, keepdims=keep, **last)
+        g.emit(
+            ("ArgMax", "ArgMin")[g.draw(2)],
+            [x.name],
+            "i",
+            _reduced(x.shape, [axis], keep),
+            axis=axis,
+            keepdims=keep,
+            **last,
+        )
 
 
 def _softmax(g: RandomGraph) -> None:
@@ -239,7 +257,9 @@ def _slice(g: RandomGraph) -> None:
     if x is None:
         return
     axis = g.draw(x.rank)
-    start, end, step = ((0, 2, 1), (1, 1000, 2), (-1, -1000, -1), (-3, 1000, 1), (1000, -1000, -2), (0, -1, 1))[g.draw(6)]
+    start, end, step = ((0, 2, 1), (1, 1000, 2), (-1, -1000, -1), (-3, 1000, 1), (1000, -1000, -2), (0, -1, 1))[
+        g.draw(6)
+    ]
     names = [g.constant(np.array([n])) for n in (start, end, axis, step)]
     g.emit("Slice", [x.name, *names], x.kind, (*x.shape[:axis], None, *x.shape[axis + 1 :]))
 
@@ -262,7 +282,9 @@ def _pad(g: RandomGraph) -> None:
         return
     before, after = ([g.draw(3) for _ in range(x.rank)] for _ in range(2))
     shape = tuple(s if b == a == 0 else None for s, b, a in zip(x.shape, before, after, strict=True))
-    g.emit("Pad", [x.name, g.constant(np.array([*before, *after]))], x.kind, shape, mode=("constant", "edge")[g.draw(2)])
+    g.emit(
+        "Pad", [x.name, g.constant(np.array([*before, *after]))], x.kind, shape, mode=("constant", "edge")[g.draw(2)]
+    )
 
 
 def _tile(g: RandomGraph) -> None:
@@ -280,8 +302,8 @@ def _layer_norm(g: RandomGraph) -> None:
 
 
 STEPS: tuple[Callable[[RandomGraph], None], ...] = (
-    _unary, _unary, _binary, _binary, _binary, _compare, _cast, _reduce, _reduce, _reduce, _arg, _softmax, _cumsum, _transpose,
-    _transpose, _flatten, _unsqueeze, _squeeze, _concat, _slice, _gather, _pad, _tile, _layer_norm, _integer_unary,
+    _unary, _unary, _binary, _binary, _binary, _compare, _cast, _reduce, _reduce, _reduce, _arg, _softmax, _cumsum,
+    _transpose, _transpose, _flatten, _unsqueeze, _squeeze, _concat, _slice, _gather, _pad, _tile, _layer_norm, _integer_unary,
 )  # fmt: skip
 
 

@@ -50,7 +50,9 @@ def check(*graphs: Graph, opset: int = OPSET, levels: str = "v2", rtol: float = 
 
 
 def stock(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
-    session = session_for(model.SerializeToString(), settings=SessionSettings(threads=1, optimization="disable", log_severity=4))
+    session = session_for(
+        model.SerializeToString(), settings=SessionSettings(threads=1, optimization="disable", log_severity=4)
+    )
     names = [i.name for i in session.get_inputs()]
     return session.run(None, dict(zip(names, inputs, strict=True)))
 

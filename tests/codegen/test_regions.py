@@ -1,4 +1,5 @@
 """Whole regions, generated, compiled and run: one test per behaviour, several graphs per compilation."""
+# ruff: noqa: E501  a graph is written on one line where that reads best
 
 from __future__ import annotations
 

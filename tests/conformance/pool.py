@@ -65,7 +65,9 @@ def run_all(
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for request in requests:
         todo.put(request)
-    threads = [threading.Thread(target=_serve, args=(todo, done.put, command, timeout_s), daemon=True) for _ in range(count)]
+    threads = [
+        threading.Thread(target=_serve, args=(todo, done.put, command, timeout_s), daemon=True) for _ in range(count)
+    ]
     for thread in threads:
         thread.start()
     for _ in requests:

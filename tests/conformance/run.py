@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from suite import load_cases
 from pool import WORKER, run_all
+from suite import load_cases
 
 from smelt.base.config import Config
 from smelt.base.progress import open_progress
@@ -100,7 +100,9 @@ def failures(results: Results, names: list[str]) -> list[tuple[str, str]]:
 
 
 def report(results: Results, names: list[str]) -> str:
-    lines = ["          " + "".join(f"{s:>10}" for s in STATUSES) + "     in kernels    partly    left to ORT   no node"]
+    lines = [
+        "          " + "".join(f"{s:>10}" for s in STATUSES) + "     in kernels    partly    left to ORT   no node"
+    ]
     for mode in MODES:
         found = {n: r for n, r in results.get(mode, {}).items() if n in set(names)}
         if not found:

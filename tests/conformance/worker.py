@@ -1,7 +1,8 @@
 """One process that runs cases: a JSON request per line in, a JSON answer per line out.
 
-Input: a file of pickled cases that the runner wrote, and {"name", "mode", "levels"} on stdin. Output: {"status", "detail", "in_kernels", "nodes", "left"} on the stream that stdout
-was. Invariant: memory is limited, so that a case that runs away ends as an error and not with the machine.
+Input: a file of pickled cases that the runner wrote, and {"name", "mode", "levels"} on stdin. Output: {"status",
+"detail", "in_kernels", "nodes", "left"} on the stream that stdout was. Invariant: memory is limited, so that a case
+that runs away ends as an error and not with the machine.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def main() -> None:
     print(json.dumps({"ready": sorted(cases)}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(run(cases[request["name"]], request["mode"], tuple(request["levels"]))), file=answers, flush=True)
+        print(
+            json.dumps(run(cases[request["name"]], request["mode"], tuple(request["levels"]))), file=answers, flush=True
+        )
 
 
 def run(case: Any, mode: str, levels: tuple[str, ...]) -> dict[str, Any]:

@@ -37,7 +37,9 @@ def x() -> np.ndarray:
     return np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def test_a_path_bytes_a_proto_and_an_ir_model_give_the_same_answer(proto: onnx.ModelProto, x: np.ndarray, tmp_path: Path):
+def test_a_path_bytes_a_proto_and_an_ir_model_give_the_same_answer(
+    proto: onnx.ModelProto, x: np.ndarray, tmp_path: Path
+):
     path = tmp_path / "model.onnx"
     onnx.save(proto, path)
     for source in (path, str(path), proto.SerializeToString(), proto, ir.from_proto(proto)):
@@ -78,7 +80,9 @@ def test_a_temporary_folder_goes_with_the_last_reference(proto: onnx.ModelProto)
     assert not folder.parent.exists()
 
 
-def test_a_failed_compilation_leaves_no_folder_behind(proto: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_compilation_leaves_no_folder_behind(
+    proto: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(ConfigError):
         smelt.compile(proto, levels="v9")
