@@ -53,7 +53,8 @@ def fast_gelu(call: Call) -> Tensor:
     x, bias = float_operand(call), call.maybe(1)
     if bias is None:
         return call.k.map(tanh_gelu_of, x)
-    return call.k.map(lambda v, b: tanh_gelu_of(E.op("add", v, b)), *same_type(x, bias))
+    left, right = same_type(x, bias)
+    return call.k.map(lambda v, b: tanh_gelu_of(E.op("add", v, b)), left, right)
 
 
 @op("QuickGelu", domain=CONTRIB, kind="elementwise", reference=_quick_gelu_reference)

@@ -15,7 +15,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.expr import Expr
 from smelt.ir.kernel.index import Atom, Fn, Ix, Sym, Val, Var, of
 from smelt.ir.kernel.numpy_rules import DTYPE, RULES, Array, convert, divide
-from smelt.ir.kernel.tensor import Assemble, Map, MatMul, Reduce, Scan, Stored, Tensor, View
+from smelt.ir.kernel.tensor import Assemble, Map, MatMul, Product, Reduce, Scan, Stored, Tensor, View
 
 PANEL = 16
 
@@ -81,6 +81,8 @@ class Interpreter:
                 return self._assemble(tensor, definition)
             case MatMul():
                 return self._matmul(definition)
+            case Product():
+                return self.tensor(definition.a) @ self.tensor(definition.b)
 
     def _elements(self, tensor: Tensor) -> Array:
         sizes = self.shape(tensor)

@@ -1,0 +1,50 @@
+"""Matrix products of run-time operands: batches, broadcasting, transposes read in place, epilogues, empty sizes."""
+# ruff: noqa: E501  a graph is written on one line where that reads best
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from region_check import Graph, check, floats
+
+SIZES = [(2, 5, 7, 9), (1, 1, 3, 33), (5, 40, 64, 128), (3, 0, 4, 5), (2, 4, 0, 5), (13, 30, 65, 17)]
+
+
+def product_graphs(batch: int, rows: int, depth: int, columns: int) -> list[Graph]:
+    a, b = floats(batch, rows, depth), floats(batch, depth, columns)
+    turned, shared = np.ascontiguousarray(b.transpose(0, 2, 1)), b[:1]
+    scores = a @ b
+    top = scores - scores.max(-1, keepdims=True, initial=-np.inf)
+    soft = np.exp(top) / np.exp(top).sum(-1, keepdims=True)
+    return [
+        Graph("(float[B,M,K] a, float[B,K,N] b) => (float[B,M,N] c) { c = MatMul(a, b) }", [a, b], [scores]),
+        Graph("(float[B,M,K] a, float[B,N,K] b) => (float[B,M,N] c) { t = Transpose<perm = [0, 2, 1]>(b)  s = MatMul(a, t)  c = Softmax<axis = -1>(s) }", [a, turned], [soft]),
+        Graph("(float[B,K,M] a, float[1,K,N] b) => (float[B,M,N] c) { t = Transpose<perm = [0, 2, 1]>(a)  c = MatMul(t, b) }", [np.ascontiguousarray(a.transpose(0, 2, 1)), shared], [a @ shared]),
+        Graph("(float[M,K] a, float[B,3,K,N] b) => (float[B,3,M,N] c) { s = MatMul(a, b)  c = Relu(s) }", [a[0], np.stack([b] * 3, 1)], [np.maximum(a[0] @ np.stack([b] * 3, 1), 0)]),
+        Graph("(float[B,M,K] a, float[B,K,N] b) => (float[B,N,M] c) { e = Tanh(a)  s = MatMul(e, b)  c = Transpose<perm = [0, 2, 1]>(s) }", [a, b], [(np.tanh(a) @ b).transpose(0, 2, 1)]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_products_of_run_time_operands(sizes):
+    check(*product_graphs(*sizes), rtol=1e-5, atol=1e-5)
+
+
+def test_attention_from_projections_to_heads_is_one_region():
+    batch, length, heads, width = 2, 11, 3, 8
+    q, k, v = (floats(batch, length, heads * width) for _ in range(3))
+
+    def split(x):
+        return x.reshape(batch, length, heads, width).transpose(0, 2, 1, 3)
+
+    scores = split(q) @ split(k).transpose(0, 1, 3, 2) / np.sqrt(np.float32(width))
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    expected = (weights @ split(v)).transpose(0, 2, 1, 3).reshape(batch, length, heads * width)
+    text = """(float[B,S,24] q, float[B,S,24] k, float[B,S,24] v) => (float[B,S,24] y)
+        <int64[4] shape = {0, 0, 3, 8}, int64[3] back = {0, 0, 24}, float scale = {0.35355338}> {
+        q4 = Reshape(q, shape)  k4 = Reshape(k, shape)  v4 = Reshape(v, shape)
+        qh = Transpose<perm = [0, 2, 1, 3]>(q4)  kh = Transpose<perm = [0, 2, 3, 1]>(k4)  vh = Transpose<perm = [0, 2, 1, 3]>(v4)
+        s = MatMul(qh, kh)  t = Mul(s, scale)  p = Softmax<axis = -1>(t)  c = MatMul(p, vh)
+        ct = Transpose<perm = [0, 2, 1, 3]>(c)  y = Reshape(ct, back) }"""
+    check(Graph(text, [q, k, v], [expected.astype(np.float32)]), rtol=1e-5, atol=1e-5)
