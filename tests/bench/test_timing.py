@@ -31,11 +31,22 @@ def test_a_turn_has_as_many_runs_as_fill_its_time():
     assert slow.turns[-1] == 3
 
 
-def test_medians_and_percentiles_are_of_rounds_and_calls():
+def test_rounds_count_by_their_mean_and_percentiles_by_calls():
     class Uneven(FakeRunner):
         def run(self, repeat: int, warm: int = 0) -> list[float]:
             return [1.0, 2.0, 9.0][:repeat] + [2.0] * max(0, repeat - 3)
 
     (series,) = interleave([Uneven("A", 1.0, [])], Pace(rounds=8, turn_s=3.0, warm_s=0.0, fewest=3))
-    assert series.median == 2.0
+    assert series.median == 4.0
+    assert series.percentile(50) == 2.0
     assert series.percentile(99) == 9.0
+
+
+def test_interruptions_that_only_some_runs_meet_count_in_full():
+    class Interrupted(FakeRunner):
+        def run(self, repeat: int, warm: int = 0) -> list[float]:
+            return [1.0] * (repeat - 1) + [1.0 + repeat]
+
+    (series,) = interleave([Interrupted("A", 1.0, [])], Pace(rounds=8, turn_s=10.0, warm_s=0.0, fewest=10))
+    assert series.median == 2.0
+    assert series.percentile(50) == 1.0

@@ -32,6 +32,12 @@ def test_a_product_of_dynamic_size_counts_two_flops_a_term(tmp_path: Path):
     assert work.bytes == 4 * (5 * 8 + 8 * 32 + 5 * 32)
 
 
+def test_weights_that_a_kernel_would_pack_are_seen(tmp_path: Path):
+    weight = np.ones((768, 768), np.float32)
+    path = saved(tmp_path / "m.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": weight}, ["n", 768])
+    assert count_work(path, {"x": np.ones((128, 768), np.float32)}).products == 2 * 128 * 768 * 768
+
+
 def test_a_convolution_counts_its_window(tmp_path: Path):
     weight = np.ones((6, 4, 3, 3), np.float32)
     path = saved(tmp_path / "m.onnx", [helper.make_node("Conv", ["x", "w"], ["y"])], {"w": weight}, [1, 4, "h", "h"])

@@ -1,8 +1,9 @@
 """Interleaved rounds.
 
 Input: runners that give the seconds of n runs. Output: a `Series` per runner. Invariant: every round times every
-runner, in an order that turns round each time (A B, B A, A B ...), so that slow drift hits all alike; what is compared
-are the medians of one round, and ratios are taken within rounds only.
+runner, in an order that turns round each time (A B, B A, A B ...), so that slow drift hits all alike, and ratios are
+taken within rounds only. A round counts by its mean: on a busy machine a short run mostly fits between two interruptions
+and a long one never does, so medians of single runs would favour the faster side beyond its merit.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Series:
-    """All times of one runner: `rounds` has the median of each round, `calls` every call."""
+    """All times of one runner: `rounds` has the mean of each round, `calls` every call."""
 
     rounds: tuple[float, ...]
     calls: tuple[float, ...]
@@ -56,18 +57,18 @@ class Series:
 def interleave(runners: Sequence[Runner], pace: Pace, step: Step | None = None) -> list[Series]:
     """Time all runners round by round."""
     plans = [_plan(runner, pace) for runner in runners]
-    medians: list[list[float]] = [[] for _ in runners]
+    means: list[list[float]] = [[] for _ in runners]
     calls: list[list[float]] = [[] for _ in runners]
     for number in range(pace.rounds):
         order = range(len(runners)) if number % 2 == 0 else reversed(range(len(runners)))
         for place in order:
             repeat, warm = plans[place]
             seconds = runners[place].run(repeat, warm)
-            medians[place].append(float(np.median(seconds)))
+            means[place].append(float(np.mean(seconds)))
             calls[place].extend(seconds)
         if step is not None:
             step(f"round {number + 1} of {pace.rounds}")
-    return [Series(tuple(m), tuple(c)) for m, c in zip(medians, calls, strict=True)]
+    return [Series(tuple(m), tuple(c)) for m, c in zip(means, calls, strict=True)]
 
 
 def _plan(runner: Runner, pace: Pace) -> tuple[int, int]:

@@ -24,6 +24,8 @@ Shape = Sequence[int]
 # Multiply-adds that a float32 polynomial of full accuracy takes, as flops. The rest of element-wise nodes count one.
 _FUNCTIONS: Final = {"Exp": 16, "Tanh": 24, "Erf": 24, "Sigmoid": 20, "Gelu": 28, "Softmax": 20, "Log": 20, "Pow": 40}
 _NORMALIZATIONS: Final = {"LayerNormalization": 8, "RMSNormalization": 5, "InstanceNormalization": 8}
+# The profile does not show the shapes of weights that a kernel has packed for itself.
+_WITH_WEIGHT_SHAPES: Final = {"session.disable_prepacking": "1"}
 _ONE_EACH: Final = frozenset(
     ("Add", "Sub", "Mul", "Div", "Sqrt", "Neg", "Abs", "Relu", "Max", "Min", "Where", "ReduceMean", "ReduceSum")
 )
@@ -45,7 +47,9 @@ class Work:
 def count_work(model: Path, feeds: Mapping[str, Array]) -> Work:
     """Runs the model once under the profiler."""
     with tempfile.TemporaryDirectory(prefix="smelt-work-") as folder:
-        settings = SessionSettings(threads=1, optimization="disable", profile_prefix=Path(folder) / "run")
+        settings = SessionSettings(
+            threads=1, optimization="disable", profile_prefix=Path(folder) / "run", config=_WITH_WEIGHT_SHAPES
+        )
         session = session_for(model, None, settings)
         outputs = session.run(None, feeds)
         events = cast("list[dict[str, Any]]", json.loads(Path(session.end_profiling()).read_bytes()))
