@@ -97,10 +97,10 @@ def _python() -> Finding:
 
     from smelt.base.version import __version__
 
-    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}, smelt {__version__}"
+    found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, smelt {__version__}"
     if sys.version_info < _OLDEST_PYTHON:
         return Finding("broken", "python", found, "Use Python 3.11 or later.")
-    if platform.system() != "Linux":
+    if sys.platform != "linux":
         return Finding("remark", "python", found, "Only Linux is supported; artifacts may be cross-compiled for it.")
     return Finding("ok", "python", found)
 
