@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -122,3 +123,18 @@ def test_an_unknown_option_is_answered_with_the_one_meant(proto: onnx.ModelProto
 def test_something_that_is_no_model_is_named(tmp_path: Path):
     with pytest.raises(LoadError, match="a dict is no ONNX model"):
         smelt.compile({})  # type: ignore[arg-type]
+
+
+def test_threads_may_compile_at_the_same_time():
+    def answer(size: int) -> bool:
+        text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[{size},n] x)
+            => (float[n,{size}] y, float[{size},n] z)
+            {{ a = Softmax(x)  y = Transpose(a)  b = Exp(x)  z = Add(a, b) }}"""
+        x = np.random.default_rng(size).standard_normal((size, 9)).astype(np.float32)
+        with smelt.compile(onnx.parser.parse_model(text), **ONE_LEVEL) as compiled:
+            y, z = compiled.run([x])
+        soft = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+        return bool(np.allclose(y, soft.T, rtol=1e-5) and np.allclose(z, soft + np.exp(x), rtol=1e-5))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(answer, range(2, 10)))
