@@ -24,7 +24,7 @@ from .region import Packed, RegionCode, write_region
 from .structure import structure
 
 INCLUDE = Path(__file__).parent / "include"
-UNIT_LINES = 1200
+UNIT_LINES = 700
 _HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/math.h>\n"
 
 
@@ -123,32 +123,26 @@ def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
 
 
 def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Unit]:
-    """Kernels and region functions, cut into files of moderate size so that they compile in parallel."""
-    units: list[Unit] = []
-    parts: list[str] = []
-    seen: set[str] = set()
-    lines = 0
+    """Each kernel once, in files of moderate size that compile in parallel; then the functions that launch them."""
+    kernels = {k.name: k.text for c in codes for k in c.kernels}
+    units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
+    declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in kernels)
+    regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
+    head = f"#include <smelt/loop_gemm.h>\n\n{declared}\n"
+    return units + [Unit(f"regions{n}", head + "\n".join(part)) for n, part in enumerate(_cut(regions))]
 
-    def close() -> None:
-        nonlocal lines
-        if parts:
-            units.append(Unit(f"kernels{len(units)}", _unit_text(parts)))
-        parts.clear()
-        seen.clear()
-        lines = 0
 
-    for code in codes:
-        for kernel in code.kernels:
-            if kernel.name not in seen:
-                seen.add(kernel.name)
-                parts.append(kernel.text)
-                lines += kernel.text.count("\n")
-        parts.append(code.text.replace("@NAME@", names[code.digest]))
-        lines += code.text.count("\n")
-        if lines > UNIT_LINES:
-            close()
-    close()
-    return units
+def _cut(texts: Sequence[str]) -> list[list[str]]:
+    """Texts in order, in parts of about UNIT_LINES lines."""
+    parts: list[list[str]] = []
+    room = 0
+    for text in texts:
+        if room <= 0:
+            parts.append([])
+            room = UNIT_LINES
+        parts[-1].append(text)
+        room -= text.count("\n")
+    return parts
 
 
 def _unit_text(parts: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ class _KernelWriter(ProductWriter):
         arguments += [f"const int64_t s{place} = t->s[{place}];" for place in self.symbols.values()]
         text = "\n".join(["  " + line for line in arguments + body])
         name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-        whole = f"static void SMELT_NAME({name})(void *p, int64_t task) {{\n  const smelt_task *t = p;\n{text}\n}}\n"
+        whole = f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  const smelt_task *t = p;\n{text}\n}}\n"
         return Kernel(
             name=name,
             text=whole,

@@ -43,7 +43,7 @@ def write_pack(pack: Pack) -> Kernel:
     head = [f"  const int64_t s{place} = t->s[{place}];" for place in symbols.values()]
     text = "\n".join([*head, *lines])
     name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    whole = f"static void SMELT_NAME({name})(void *p_, int64_t task) {{\n  const smelt_task *t = p_;\n{text}\n}}\n"
+    whole = f"void SMELT_NAME({name})(void *p_, int64_t task) {{\n  const smelt_task *t = p_;\n{text}\n}}\n"
     moved = product(shape) * 8
     return Kernel(
         name=name,
