@@ -2,8 +2,8 @@
 
 Input: runners that give the seconds of n runs. Output: a `Series` per runner. Invariant: every round times every
 runner, in an order that turns round each time (A B, B A, A B ...), so that slow drift hits all alike, and ratios are
-taken within rounds only. A round counts by its mean: on a busy machine a short run mostly fits between two interruptions
-and a long one never does, so medians of single runs would favour the faster side beyond its merit.
+taken within rounds only. A round counts by its mean: on a busy machine a short run mostly fits between two
+interruptions and a long one never does, so medians of single runs would favour the faster side beyond its merit.
 """
 
 from __future__ import annotations
