@@ -31,7 +31,7 @@ def config(cache_dir: Path) -> Config:
 
 @pytest.fixture
 def two_regions() -> onnx.ModelProto:
-    """Region 0 is Tanh and Mul, region 1 is Sigmoid and Sub; the product between them has no constant operand."""
+    """Region 0 is Tanh and Mul, region 1 is Sigmoid and Sub; the product between them is to be excluded."""
     nodes = [
         helper.make_node("Tanh", ["x"], ["a"]),
         helper.make_node("Mul", ["a", "x"], ["b"]),

@@ -19,7 +19,7 @@ LEVELS = ("v2", "v3")
 
 
 def compiled(model: onnx.ModelProto, folder: Path, config: Config, **options) -> Result:
-    options = {"force": True, "levels": LEVELS, **options}
+    options = {"force": True, "levels": LEVELS, "exclude": ("MatMul",), **options}
     return compile_to(model, folder / "out", Options(**options), config)
 
 
@@ -77,7 +77,7 @@ def test_a_kernel_that_does_not_come_back_is_rejected(two_regions, tmp_path, con
 
 
 def test_a_slow_kernel_is_given_back(two_regions, tmp_path: Path, config: Config, spoil):
-    spoil(0, "for (volatile int64_t i = 0; i < 20000000; i++) {}")
+    spoil(0, "for (volatile int64_t i = 0; i < 2000000; i++) {}")
     result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
     assert "slower" in rejections(result)[0]
     assert 0 not in [region.index for region in result.plan.regions] and answers_as_numpy(result)
@@ -85,7 +85,7 @@ def test_a_slow_kernel_is_given_back(two_regions, tmp_path: Path, config: Config
 
 def test_a_model_slower_than_stock_is_given_back_as_a_whole(two_regions, tmp_path: Path, config: Config, spoil):
     for index in range(4):
-        spoil(index, "for (volatile int64_t i = 0; i < 20000000; i++) {}")
+        spoil(index, "for (volatile int64_t i = 0; i < 2000000; i++) {}")
     result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
     assert not result.plan.regions and result.artifact.manifest["library"] is None
     assert answers_as_numpy(result)
