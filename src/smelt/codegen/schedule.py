@@ -228,10 +228,11 @@ class _Planner:
         refs = [r for r in _refs(element) if self.home.get(r.tensor) is cluster]
         if any(r.tensor not in cluster.members for r in refs):
             return None
-        for bound in (self._match(loops, refs, cluster), self._relinearize(loops, cluster)):
-            if bound is not None and self._fits(tensor, cluster, loops, refs, bound):
-                return bound
-        return None
+        bound = self._match(loops, refs, cluster)
+        if bound is not None and self._fits(tensor, cluster, loops, refs, bound):
+            return bound
+        bound = self._relinearize(loops, cluster)
+        return bound if bound is not None and self._fits(tensor, cluster, loops, refs, bound) else None
 
     def _match(self, loops: Sequence[Var], refs: Sequence[E.Ref], cluster: Cluster) -> dict[Var, Ix] | None:
         """Bind variables from where the operands are computed."""
@@ -488,6 +489,9 @@ def _refs(element: Expr) -> list[E.Ref]:
 
 def _solve(component: Ix, place: Ix) -> dict[Var, Ix]:
     """Variables such that component = place: a lone variable, or digits of a mixed-radix number."""
+    lone = _bare(component)
+    if lone is not None:
+        return {lone: place}
     digits: list[tuple[Var, int | None, Ix]] = []
     for monomial, scale in component.terms:
         loops = [a for a in monomial if isinstance(a, Var)]
@@ -503,7 +507,10 @@ def _solve(component: Ix, place: Ix) -> dict[Var, Ix]:
         if found is None:
             return {}
         digits.remove(found)
-        solved[found[0]] = place if not digits else place % found[0].extent
+        if not digits:
+            solved[found[0]] = place
+            break
+        solved[found[0]] = place % found[0].extent
         place, step = place // found[0].extent, step * found[0].extent
     return solved
 

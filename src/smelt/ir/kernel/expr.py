@@ -216,9 +216,7 @@ def children(node: Expr) -> tuple[Expr, ...]:
 
 
 def index_expressions(value: Ix) -> tuple[Expr, ...]:
-    from .index import Val
-
-    return tuple(a.expr for a in sorted(value.atoms, key=lambda a: a.key) if isinstance(a, Val))
+    return tuple(a.expr for a in value.data)
 
 
 def cost(node: Expr) -> int:

@@ -142,11 +142,16 @@ class Ix:
                 stack.extend(a for arg in atom.args for m, _ in arg.terms for a in m)
         return frozenset(found)
 
-    @property
+    @cached_property
+    def data(self) -> tuple[Val, ...]:
+        """Atoms that are read from data, in a fixed order."""
+        return tuple(sorted((a for a in self.atoms if isinstance(a, Val)), key=lambda a: a.key))
+
+    @cached_property
     def vars(self) -> frozenset[Var]:
         return frozenset(a for a in self.atoms if isinstance(a, Var))
 
-    @property
+    @cached_property
     def syms(self) -> frozenset[Sym]:
         return frozenset(a for a in self.atoms if isinstance(a, Sym))
 

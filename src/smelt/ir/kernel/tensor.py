@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from . import expr as E
 from .expr import Expr
@@ -116,7 +117,7 @@ class Tensor:
     def rank(self) -> int:
         return len(self.shape)
 
-    @property
+    @cached_property
     def elements(self) -> Ix:
         return product(self.shape)
 
