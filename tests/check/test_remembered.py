@@ -57,6 +57,13 @@ def test_findings_survive_the_cache_unchanged(config: Config):
     assert recall(cache, "a" * 64) == findings and recall(cache, "b" * 64) is None
 
 
+def test_a_limit_that_was_hit_is_not_kept(config: Config):
+    cache = Cache(config.cache_dir)
+    remember(cache, "e" * 64, Findings(rejected={0: "verification did not end within 9 s"}))
+    remember(cache, "f" * 64, Findings(rejected={0: "its kernel no end after 4 s in one region in verification"}))
+    assert recall(cache, "e" * 64) is None and recall(cache, "f" * 64) is None
+
+
 def test_what_could_not_be_examined_is_not_kept(config: Config):
     cache = Cache(config.cache_dir)
     remember(cache, "c" * 64, Findings(rejected={0: "not verified: no inputs"}))
