@@ -21,6 +21,13 @@ def module_of(name: str, model: Path) -> Any:
     return _translate(model)
 
 
+def attention_sizes_of(name: str) -> tuple[int, int]:
+    """Heads and width of a module of the zoo; zeros for any other."""
+    kind, _, rest = name.partition(":")
+    entry, _, scale = rest.partition(":")
+    return zoo.attention_sizes(entry, cast("zoo.Scale", scale)) if kind == "zoo" else (0, 0)
+
+
 def _rules() -> dict[str, Callable[..., Any]]:
     import torch
 

@@ -97,13 +97,15 @@ def _bound(session: Any, job: Job) -> Loaded:
     return Loaded(run, outputs)
 
 
-def fuse_with_ort(model: Path, output: Path, fusion: str) -> None:
-    """Rewrite a transformer by onnxruntime's own optimizer; heads and widths are found by the optimizer itself."""
+def fuse_with_ort(model: Path, output: Path, fusion: str, module: str) -> None:
+    """Rewrite a transformer by onnxruntime's own optimizer, which finds heads and width by itself in BERTs alone."""
     from onnxruntime.transformers.optimizer import optimize_model  # pyright: ignore[reportUnknownVariableType]
 
-    fused = cast("Any", optimize_model)(
-        str(model), model_type=fusion, num_heads=0, hidden_size=0, opt_level=1, use_gpu=False
-    )
+    from smelt.bench.modules import attention_sizes_of
+
+    heads, width = (0, 0) if fusion == "bert" else attention_sizes_of(module)
+    optimize = cast("Any", optimize_model)
+    fused = optimize(str(model), model_type=fusion, num_heads=heads, hidden_size=width, opt_level=1, use_gpu=False)
     fused.save_model_to_file(str(output), use_external_data_format=True)
 
 

@@ -181,7 +181,8 @@ class _CaseBench:
         path = self.folder / "fused" / "model.onnx"
         path.parent.mkdir()
         with Contestant(Job("ort-fused", self.case.model, self.feeds, 1), choose_cpus(1)) as worker:
-            worker.ask("fuse", model=str(self.case.model), path=str(path), fusion=self.case.fusion)
+            names = {"fusion": self.case.fusion, "module": self.case.module}
+            worker.ask("fuse", model=str(self.case.model), path=str(path), **names)
         return path
 
     def rows(self, limits: Limits) -> list[Row]:

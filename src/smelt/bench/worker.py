@@ -8,7 +8,7 @@ parent.
     {"ask": "run", "repeat": n}      -> {"seconds": [...]}
     {"ask": "outputs", "path": ...}  -> {"written": n}
     {"ask": "memory"}                -> {"peak_bytes", "own_bytes"}
-    {"ask": "fuse", "model": ..., "path": ..., "fusion": ...} -> {}
+    {"ask": "fuse", "model": ..., "path": ..., "fusion": ..., "module": ...} -> {}
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class _Worker:
         peak = _status_bytes("VmHWM")
         return {"peak_bytes": peak, "own_bytes": max(0, peak - self.started_bytes)}
 
-    def fuse(self, model: str, path: str, fusion: str) -> dict[str, Any]:
-        fuse_with_ort(Path(model), Path(path), fusion)
+    def fuse(self, model: str, path: str, fusion: str, module: str) -> dict[str, Any]:
+        fuse_with_ort(Path(model), Path(path), fusion, module)
         return {}
 
     def answer(self, line: str) -> dict[str, Any]:

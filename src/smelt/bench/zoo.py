@@ -195,6 +195,15 @@ def module(name: str, scale: Scale = "full") -> Any:
     return _positional(getattr(library, entry.model)(settings), entry.inputs).eval()
 
 
+def attention_sizes(name: str, scale: Scale) -> tuple[int, int]:
+    """Heads and width, for optimizers that cannot find them in the graph."""
+    import transformers
+
+    entry = find_model(name)
+    settings = getattr(cast("Any", transformers), entry.config)(**entry.settings(scale))
+    return int(settings.num_attention_heads), int(settings.hidden_size)
+
+
 def _positional(model: Any, names: tuple[str, ...]) -> Any:
     import torch
 
