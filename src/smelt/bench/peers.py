@@ -98,14 +98,20 @@ def _bound(session: Any, job: Job) -> Loaded:
 
 
 def fuse_with_ort(model: Path, output: Path, fusion: str, module: str) -> None:
-    """Rewrite a transformer by onnxruntime's own optimizer, which finds heads and width by itself in BERTs alone."""
+    """Rewrite a transformer by onnxruntime's own optimizer.
+
+    It finds heads and width by itself in BERTs alone, and fails on some graphs of other kinds: then as a BERT.
+    """
     from onnxruntime.transformers.optimizer import optimize_model  # pyright: ignore[reportUnknownVariableType]
 
     from smelt.bench.modules import attention_sizes_of
 
-    heads, width = (0, 0) if fusion == "bert" else attention_sizes_of(module)
     optimize = cast("Any", optimize_model)
-    fused = optimize(str(model), model_type=fusion, num_heads=heads, hidden_size=width, opt_level=1, use_gpu=False)
+    heads, width = (0, 0) if fusion == "bert" else attention_sizes_of(module)
+    try:
+        fused = optimize(str(model), model_type=fusion, num_heads=heads, hidden_size=width, opt_level=1, use_gpu=False)
+    except Exception:
+        fused = optimize(str(model), model_type="bert", num_heads=0, hidden_size=0, opt_level=1, use_gpu=False)
     fused.save_model_to_file(str(output), use_external_data_format=True)
 
 
