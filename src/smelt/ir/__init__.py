@@ -2,7 +2,17 @@
 
 from smelt.ir.load import load_model
 from smelt.ir.records import (
-    Artifact, Backend, Claim, Entry, KernelInfo, Left, Library, Plan, Region, Source, Unit,
+    Artifact,
+    Backend,
+    Claim,
+    Entry,
+    KernelInfo,
+    Left,
+    Library,
+    Plan,
+    Region,
+    Source,
+    Unit,
 )  # fmt: skip
 
 __all__ = [

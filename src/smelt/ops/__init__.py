@@ -1,28 +1,40 @@
 """One declaration per ONNX op, and what follows from them: facts about every value of a model."""
 
-from . import gather as _gather
-from . import movement as _movement
-from . import shape as _shape
-from . import shape_only_products as _shape_only_products
-from . import shape_only_windows as _shape_only_windows
-from . import slicing as _slicing
-from . import contrib_normalization as _contrib_normalization
-from . import normalization as _normalization
-from . import reduction as _reduction
-from . import resize as _resize
-from . import scan as _scan
-from . import softmax as _softmax
 from . import activations as _activations
 from . import cast as _cast
 from . import comparison as _comparison
 from . import contrib_activations as _contrib_activations
+from . import contrib_normalization as _contrib_normalization
 from . import elementwise as _elementwise
+from . import gather as _gather
+from . import movement as _movement
+from . import normalization as _normalization
 from . import product as _product
 from . import quantize as _quantize
+from . import reduction as _reduction
+from . import resize as _resize
+from . import scan as _scan
+from . import shape as _shape
+from . import shape_only_products as _shape_only_products
+from . import shape_only_windows as _shape_only_windows
+from . import slicing as _slicing
+from . import softmax as _softmax
 from .analysis import Fact, Facts, analyze, meaning
 from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
 
-__all__ = ["LONG", "SHORT", "Call", "Declaration", "Fact", "Facts", "analyze", "declarations", "lookup", "meaning", "op"]
+__all__ = [
+    "LONG",
+    "SHORT",
+    "Call",
+    "Declaration",
+    "Fact",
+    "Facts",
+    "analyze",
+    "declarations",
+    "lookup",
+    "meaning",
+    "op",
+]
 
 _FAMILIES = (
     _product,

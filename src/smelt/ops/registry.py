@@ -34,7 +34,7 @@ class Call:
     attributes: Mapping[str, ir.Attr]
     n_outputs: int
     out_dtypes: Sequence[str | None] = ()
-    pack: Callable[[int, bool], Tensor | None] = lambda position, transposed: None
+    pack: Callable[[int, bool], Tensor | None] = lambda *_: None
 
     def x(self, position: int = 0) -> Tensor:
         """A required operand."""
