@@ -71,6 +71,33 @@ def test_a_peer_given_twice_is_told_apart(config: Config):
     assert outcome.rows[1].error == 0.0
 
 
+def test_a_peer_that_dies_on_the_way_is_left_out_and_the_others_are_timed(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+):
+    killed: list[int] = []
+
+    def run(self: Contestant, repeat: int, warm: int = 0) -> list[float]:
+        if self.name == "smelt" and not killed:
+            killed.append(self.process_id)
+            os.kill(self.process_id, 9)
+        return ask(self, repeat, warm)
+
+    ask = Contestant.run
+    monkeypatch.setattr(Contestant, "run", run)
+    outcome = run_suite([micro_case("softmax", config)], Plan(("ort", "smelt", "ort"), (1,), QUICK), config)
+    assert killed
+    assert ["ended" in row.problem for row in outcome.rows] == [False, True, False]
+    assert outcome.rows[2].ratio is not None
+
+
+def test_without_the_first_peer_nothing_is_compared(config: Config):
+    case = dataclasses.replace(micro_case("softmax", config), module="")
+    outcome = run_suite([case], Plan(("eager", "ort"), (1,), QUICK), config)
+    assert outcome.rows[0].problem
+    assert outcome.rows[1].median_ms is not None
+    assert outcome.rows[1].ratio is None
+
+
 def test_every_form_has_every_row(config: Config):
     outcome = run_suite([micro_case("softmax", config)], Plan(("ort", "ort"), (1,), Pace(2, 0.001, 0.001)), config)
     facts = json.loads(to_json(outcome), parse_constant=pytest.fail)

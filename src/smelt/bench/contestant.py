@@ -31,7 +31,11 @@ _ANSWER_S: Final = 900.0
 
 
 class PeerError(Exception):
-    """A peer cannot run this model; the table shows why."""
+    """A peer cannot run this model; the table shows why. `contestant` is the one that failed, once it runs."""
+
+    def __init__(self, message: str, contestant: Contestant | None = None) -> None:
+        super().__init__(message)
+        self.contestant = contestant
 
 
 class Contestant:
@@ -97,22 +101,22 @@ class Contestant:
             stdin.flush()
             line = self._line()
         except OSError as error:
-            raise PeerError(self._last_words()) from error
+            raise PeerError(self._last_words(), self) from error
         finally:
             self._signal(signal.SIGSTOP)
         answer = cast("dict[str, Any]", json.loads(line))
         if "error" in answer:
-            raise PeerError(str(answer["error"]))
+            raise PeerError(str(answer["error"]), self)
         return answer
 
     def _line(self) -> bytes:
         stdout = cast("IO[bytes]", self._process.stdout)
         deadline = time.monotonic() + _ANSWER_S
         if not self._selector.select(max(0.0, deadline - time.monotonic())):
-            raise PeerError(f"no answer in {_ANSWER_S:g} s")
+            raise PeerError(f"no answer in {_ANSWER_S:g} s", self)
         line = stdout.readline()
         if not line:
-            raise PeerError(self._last_words())
+            raise PeerError(self._last_words(), self)
         return line
 
     def _last_words(self) -> str:

@@ -120,7 +120,7 @@ def _cells(row: Row, fresh: bool = True) -> Sequence[str]:
         _figure(row.p90_ms),
         _figure(row.p99_ms),
         str(row.ratio) if row.ratio else "",
-        row.ratio.verdict if row.ratio else "baseline",
+        row.ratio.verdict if row.ratio else "",
         f"{row.share:.0%} {row.bound}" if row.share is not None else "",
         f"{(row.load_s or 0) * 1e3 + (row.first_ms or 0):.0f}",
         f"{row.peak_mb:.0f}" if row.peak_mb is not None else "",

@@ -31,6 +31,7 @@ from smelt.bench.work import Work, count_work
 from smelt.pipeline import Options, Result, compile_to
 
 Array = np.ndarray[Any, Any]
+Opened = list[tuple[str, Contestant]]
 DEFAULT_PEERS: Final = ("ort", "smelt")
 _IN_CACHE_BYTES: Final = 8 << 20
 
@@ -160,7 +161,7 @@ class _CaseBench:
         else:
             try:
                 self.models[peer.name] = self._model_for(peer.name)
-            except (SmeltError, PeerError, RuntimeError) as error:
+            except Exception as error:  # a row that says so
                 self.problems[peer.name] = _first_line(error)
 
     def _model_for(self, peer: str) -> Path:
@@ -188,17 +189,35 @@ class _CaseBench:
     def rows(self, limits: Limits) -> list[Row]:
         with ExitStack() as stack:
             opened, rows = self._open_all(limits.threads, stack)
-            step = self.progress.task(f"{self.case.name}, {limits.threads} threads", self.plan.pace.rounds)
-            contestants = [contestant for _, contestant in opened]
-            series = interleave(contestants, self.plan.pace, step)
-            reference = contestants[0].outputs() if contestants else []
+            opened, series, failed = self._interleave(opened, limits.threads)
+            rows += failed
+            # Without the first peer there is nothing to compare the others with.
+            alone = not opened or opened[0][0] != self.plan.peers[0]
+            baseline, reference = (None, []) if alone else (series[0], opened[0][1].outputs())
             for (label, contestant), found in zip(opened, series, strict=True):
-                rows.append(self._row(label, contestant, found, series[0], reference, limits))
+                rows.append(self._row(label, contestant, found, baseline, reference, limits))
         order = {label: place for place, label in enumerate(_labels(self.plan.peers))}
         return sorted(rows, key=lambda row: order[row.peer])
 
-    def _open_all(self, threads: int, stack: ExitStack) -> tuple[list[tuple[str, Contestant]], list[Row]]:
-        opened: list[tuple[str, Contestant]] = []
+    def _interleave(self, opened: Opened, threads: int) -> tuple[Opened, list[Series], list[Row]]:
+        """Time all; when one fails on the way, start again without it."""
+        failed: list[Row] = []
+        while True:
+            step = self.progress.task(f"{self.case.name}, {threads} threads", self.plan.pace.rounds)
+            try:
+                return opened, interleave([contestant for _, contestant in opened], self.plan.pace, step), failed
+            except PeerError as error:
+                culprits = [(label, one) for label, one in opened if one is error.contestant]
+                if not culprits:
+                    raise
+                opened = [pair for pair in opened if pair not in culprits]
+                failed += [self._problem(label, threads, _first_line(error)) for label, _ in culprits]
+
+    def _problem(self, label: str, threads: int, problem: str) -> Row:
+        return Row(self.case.name, self.case.about, label, threads, problem)
+
+    def _open_all(self, threads: int, stack: ExitStack) -> tuple[Opened, list[Row]]:
+        opened: Opened = []
         rows: list[Row] = []
         for label, name in zip(_labels(self.plan.peers), self.plan.peers, strict=True):
             problem = self.problems.get(name, "")
@@ -209,7 +228,7 @@ class _CaseBench:
                 except PeerError as error:
                     problem = _first_line(error)
             if problem:
-                rows.append(Row(self.case.name, self.case.about, label, threads, problem))
+                rows.append(self._problem(label, threads, problem))
         return opened, rows
 
     def _row(
@@ -217,7 +236,7 @@ class _CaseBench:
         label: str,
         contestant: Contestant,
         series: Series,
-        baseline: Series,
+        baseline: Series | None,
         reference: list[Array],
         limits: Limits,
     ) -> Row:
@@ -235,8 +254,8 @@ class _CaseBench:
             load_s=contestant.load_s,
             first_ms=contestant.first_s * 1e3,
             peak_mb=contestant.memory()[1] / 1e6,
-            ratio=None if series is baseline else series.ratio_to(baseline),
-            error=None if series is baseline else _error(contestant.outputs(), reference),
+            ratio=None if baseline is None or series is baseline else series.ratio_to(baseline),
+            error=None if baseline is None or series is baseline else _error(contestant.outputs(), reference),
             share=share,
             bound=bound,
             compile_s=self.compile_s if ours else None,
