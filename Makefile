@@ -29,7 +29,7 @@ test: $(STAMP) ## fast tests
 	$(PY) -m pytest -q -n 2 $(ARGS) $(TESTS)
 
 test-full: $(STAMP) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
-	$(PY) -m pytest -q -n 2 -m "full or not full" $(ARGS) $(TESTS)
+	$(PY) -m pytest -q -n 2 -m "full or not full" --timeout 1500 $(ARGS) $(TESTS)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(VENV)/bin/ruff check .
