@@ -1,0 +1,28 @@
+"""Compile only chosen nodes, and read why the others were left to ONNX Runtime."""
+
+import onnx
+
+import smelt
+
+MODEL = onnx.parser.parse_model("""
+<ir_version: 9, opset_import: ["" : 17]>
+mixed (float[n, 32] x) => (float[n, 32] y, int64[m, 2] where) {
+    a = Exp(x)
+    b = Tanh(a)
+    y = Softmax<axis = -1>(b)
+    z = NonZero(y)
+    where = Transpose<perm = [1, 0]>(z)
+}
+""")
+
+
+def main() -> None:
+    with smelt.compile(MODEL, exclude=("Softmax",), force=True) as compiled:
+        for left in compiled.result.plan.left:
+            print(f"{left.node.op_type}: {left.reason}")
+        names = {left.node.op_type for left in compiled.result.plan.left}
+        assert {"Softmax", "NonZero"} <= names
+
+
+if __name__ == "__main__":
+    main()
