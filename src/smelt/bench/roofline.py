@@ -20,7 +20,6 @@ import numpy as np
 
 from smelt.base import Config
 from smelt.base.target import host_level
-from smelt.bench.contestant import choose_cpus
 from smelt.ir.records import Source, Unit
 from smelt.toolchain import Cache, build, find_compiler
 
@@ -62,20 +61,23 @@ def measure_limits(threads: int, config: Config) -> Limits:
 
 
 class _Team:
-    """Threads that do the same at once, each on a CPU of its own as far as there are enough."""
+    """Threads that do the same at once."""
 
     def __init__(self, pool: ThreadPoolExecutor, threads: int) -> None:
         self.pool, self.threads = pool, threads
-        self.cpus = choose_cpus(threads)
 
     def rate(self, each: float, work: Callable[[int], object]) -> float:
-        """The best of some tries at doing `work` in every thread, in units per second."""
-        best = 0.0
-        for _ in range(_TRIES):
-            started = time.perf_counter()
-            list(self.pool.map(work, range(self.threads)))
-            best = max(best, each * self.threads / (time.perf_counter() - started))
-        return best
+        """The best of some tries at doing `work` in every thread, in units per second of the threads' own time.
+
+        What other processes take from a thread is no limit of the machine.
+        """
+
+        def timed(place: int) -> float:
+            started = time.thread_time()
+            work(place)
+            return each / max(time.thread_time() - started, 1e-9)
+
+        return max(sum(self.pool.map(timed, range(self.threads))) for _ in range(_TRIES))
 
 
 def _fma_flops(library: Any) -> float:
