@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_graphs import Maker
+from graph_maker import Maker
 from sandbox import Sandbox
 
 pytestmark = pytest.mark.full
