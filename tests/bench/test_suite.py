@@ -50,7 +50,7 @@ def test_smelt_and_stock_are_compared_and_agree(config: Config):
     assert not stock.problem and not ours.problem
     assert stock.ratio is None and ours.ratio is not None and ours.ratio.rounds == 8
     assert ours.error is not None and ours.error < 1e-5
-    assert "nodes in" in ours.coverage
+    assert ours.coverage == "12 of 12 nodes in 1 region"
     assert ours.share is not None and 0 < ours.share < 2
     assert stock.p50_ms is not None and stock.p99_ms is not None and 0 < stock.p50_ms <= stock.p99_ms
 

@@ -301,9 +301,13 @@ def _coverage(result: Result | None) -> str:
     if result is None:
         return ""
     taken = sum(len(region.nodes) for region in result.plan.regions)
-    return f"{taken} of {taken + len(result.plan.left)} nodes in {len(result.plan.regions)} kernels"
+    return f"{taken} of {taken + len(result.plan.left)} nodes in {_counted(len(result.plan.regions))}"
 
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
+
+
+def _counted(regions: int) -> str:
+    return "1 region" if regions == 1 else f"{regions} regions"
