@@ -395,3 +395,31 @@ def test_the_runtimes_optimizer_can_run_first(tmp_path: Path) -> None:
     (tmp_path / "in.onnx").write_bytes(gelu(0, 17).SerializeToString())
     ort_preoptimize(tmp_path / "in.onnx", tmp_path / "out.onnx")
     assert kinds(load_model(tmp_path / "out.onnx")) == ["Gelu"]
+
+
+def test_computation_on_weights_alone_becomes_a_weight():
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        g (float[n, 8] x) => (float[n, 6] y) {
+            table = Constant<value = float[4, 8] {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0,
+                0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0}>()
+            scale = Constant<value = float[8] {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0}>()
+            normal = LayerNormalization<axis = -1>(table, scale)
+            turned = Transpose<perm = [1, 0]>(normal)
+            scores = MatMul(x, turned)
+            wide = Concat<axis = -1>(scores, scores)
+            start = Constant<value = int64[1] {1}>()
+            stop = Constant<value = int64[1] {7}>()
+            last = Constant<value = int64[1] {1}>()
+            y = Slice(wide, start, stop, last)
+        }
+    """)
+    prepared = ir.from_proto(model)
+    run_passes(prepared)
+    assert [n.op_type for n in prepared.graph] == ["MatMul", "Concat", "Slice"]
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    before, after = (
+        ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        for m in (model, ir.to_proto(prepared))
+    )
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)

@@ -17,6 +17,7 @@ from smelt.passes.constants_to_initializers import ConstantsToInitializers
 from smelt.passes.dedupe_initializers import DedupeInitializers
 from smelt.passes.eliminate_identity import EliminateIdentity
 from smelt.passes.fold_constants import FoldConstants
+from smelt.passes.fold_weights import FoldWeights
 from smelt.passes.fuse_transposes import FuseTransposes
 from smelt.passes.infer_shapes import InferShapes
 from smelt.passes.inline_functions import InlineFunctions
@@ -36,6 +37,7 @@ PASSES: Final[Mapping[str, Callable[[], Pass]]] = {
     "infer-shapes": InferShapes,
     "eliminate-identity": EliminateIdentity,
     "fold-constants": FoldConstants,
+    "fold-weights": FoldWeights,
     "simplify-shapes": SimplifyShapes,
     "fuse-transposes": FuseTransposes,
     "dedupe-initializers": DedupeInitializers,

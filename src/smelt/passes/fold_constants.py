@@ -35,7 +35,7 @@ class FoldConstants:
                 if result is None:
                     continue
                 budget -= result.size
-                _replace(node, graph, result, names)
+                replace_by_constant(node, graph, result, names)
                 changes[f"{node.op_type} folded"] += 1
         return Outcome(changes)
 
@@ -66,7 +66,8 @@ def _limit(node: ir.Node) -> int:
     return SMALL
 
 
-def _replace(node: ir.Node, graph: ir.Graph, result: Array, names: Names) -> None:
+def replace_by_constant(node: ir.Node, graph: ir.Graph, result: Array, names: Names) -> None:
+    """Put the result in the node's place; constants that nothing reads any more go."""
     constant = add_constant(graph, result, names)
     for user, index in node.outputs[0].uses():
         user.replace_input_with(index, constant)
