@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from graph_maker import Maker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from graph_maker import Maker
 from sandbox import Sandbox
 
 pytestmark = pytest.mark.full

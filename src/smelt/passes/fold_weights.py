@@ -23,8 +23,8 @@ TOTAL = 1 << 26
 WORK = 1 << 35
 _OPS = frozenset((
     "MatMul", "Gemm", "Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Pow", "Exp", "Tanh", "Sigmoid", "Erf", "Relu",
-    "Gelu", "Softmax", "LayerNormalization", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Gather", "Concat",
-    "Expand", "Tile", "Cast", "Flatten", "Identity", "Where",
+    "Gelu", "Softmax", "LayerNormalization", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Gather",
+    "Concat", "Expand", "Tile", "Cast", "Flatten", "Identity", "Where",
 ))  # fmt: skip
 
 
