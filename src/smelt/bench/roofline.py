@@ -40,6 +40,16 @@ class Limits:
     copy: float
     cached_copy: float
 
+    def best(self, other: Limits) -> Limits:
+        """The higher of each."""
+        return Limits(
+            self.threads,
+            max(self.fma, other.fma),
+            max(self.read, other.read),
+            max(self.copy, other.copy),
+            max(self.cached_copy, other.cached_copy),
+        )
+
     def __str__(self) -> str:
         rates = f"{self.fma / 1e9:.0f} GFLOP/s, memory read {self.read / 1e9:.1f} GB/s, copy {self.copy / 1e9:.1f} GB/s"
         return f"{self.threads} threads: {rates}, copy in cache {self.cached_copy / 1e9:.0f} GB/s"

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,16 +105,28 @@ def parse_threads(text: str) -> tuple[int, ...]:
 
 def run_suite(cases: Sequence[Case], plan: Plan, config: Config, progress: Progress | None = None) -> Outcome:
     progress = progress or Silent()
-    limits = tuple(_limits(threads, config) for threads in plan.threads)
+    limits = {threads: _limits(threads, config) for threads in plan.threads}
+    works: dict[str, Work | None] = {}
     step = progress.task("bench", len(cases) * len(plan.threads))
     rows: list[Row] = []
     for case in cases:
         with tempfile.TemporaryDirectory(prefix="smelt-bench-") as folder:
             bench = _CaseBench(case, plan, config, progress, Path(folder))
-            for found in limits:
-                rows += bench.rows(found)
+            works[case.name] = bench.work
+            for threads in plan.threads:
+                rows += bench.rows(threads)
+                # A limit that was measured in a slow moment would make shares of more than all.
+                limits[threads] = limits[threads].best(_limits(threads, config))
                 step(case.name)
-    return Outcome(describe_machine(), limits, tuple(rows))
+    shared = tuple(_with_share(row, works[row.case], limits[row.threads]) for row in rows)
+    return Outcome(describe_machine(), tuple(limits.values()), shared)
+
+
+def _with_share(row: Row, work: Work | None, limits: Limits) -> Row:
+    if row.median_ms is None:
+        return row
+    share, bound = _share(work, limits, row.median_ms / 1e3)
+    return replace(row, share=share, bound=bound)
 
 
 def _limits(threads: int, config: Config) -> Limits:
@@ -186,16 +198,16 @@ class _CaseBench:
             worker.ask("fuse", model=str(self.case.model), path=str(path), **names)
         return path
 
-    def rows(self, limits: Limits) -> list[Row]:
+    def rows(self, threads: int) -> list[Row]:
         with ExitStack() as stack:
-            opened, rows = self._open_all(limits.threads, stack)
-            opened, series, failed = self._interleave(opened, limits.threads)
+            opened, rows = self._open_all(threads, stack)
+            opened, series, failed = self._interleave(opened, threads)
             rows += failed
             # Without the first peer there is nothing to compare the others with.
             alone = not opened or opened[0][0] != self.plan.peers[0]
             baseline, reference = (None, []) if alone else (series[0], opened[0][1].outputs())
             for (label, contestant), found in zip(opened, series, strict=True):
-                rows.append(self._row(label, contestant, found, baseline, reference, limits))
+                rows.append(self._row(label, contestant, found, baseline, reference, threads))
         order = {label: place for place, label in enumerate(_labels(self.plan.peers))}
         return sorted(rows, key=lambda row: order[row.peer])
 
@@ -238,15 +250,14 @@ class _CaseBench:
         series: Series,
         baseline: Series | None,
         reference: list[Array],
-        limits: Limits,
+        threads: int,
     ) -> Row:
-        share, bound = _share(self.work, limits, series.median)
         ours = contestant.name == "smelt"
         return Row(
             self.case.name,
             self.case.about,
             label,
-            limits.threads,
+            threads,
             median_ms=series.median * 1e3,
             p50_ms=series.percentile(50) * 1e3,
             p90_ms=series.percentile(90) * 1e3,
@@ -256,8 +267,6 @@ class _CaseBench:
             peak_mb=contestant.memory()[1] / 1e6,
             ratio=None if baseline is None or series is baseline else series.ratio_to(baseline),
             error=None if baseline is None or series is baseline else _error(contestant.outputs(), reference),
-            share=share,
-            bound=bound,
             compile_s=self.compile_s if ours else None,
             coverage=_coverage(self.compiled) if ours else "",
         )
