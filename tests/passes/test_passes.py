@@ -402,7 +402,8 @@ def test_computation_on_weights_alone_becomes_a_weight():
         <ir_version: 9, opset_import: ["" : 17]>
         g (float[n, 8] x) => (float[n, 6] y) {
             table = Constant<value = float[4, 8] {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0,
-                8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0}>()
+                8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0,
+                0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0}>()
             scale = Constant<value = float[8] {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0}>()
             normal = LayerNormalization<axis = -1>(table, scale)
             turned = Transpose<perm = [1, 0]>(normal)

@@ -23,6 +23,12 @@ SHORT: dict[ir.DataType, str] = {
 LONG = {short: long for long, short in SHORT.items()}
 
 
+def _nothing_packed(position: int, transposed: bool) -> Tensor | None:
+    """The operand is no constant matrix."""
+    del position, transposed
+    return None
+
+
 @dataclass
 class Call:
     """One node being given its meaning: operands as tensors, attributes, and the builder that makes new tensors."""
@@ -34,7 +40,7 @@ class Call:
     attributes: Mapping[str, ir.Attr]
     n_outputs: int
     out_dtypes: Sequence[str | None] = ()
-    pack: Callable[[int, bool], Tensor | None] = lambda *_: None
+    pack: Callable[[int, bool], Tensor | None] = _nothing_packed
 
     def x(self, position: int = 0) -> Tensor:
         """A required operand."""
