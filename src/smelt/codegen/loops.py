@@ -114,7 +114,7 @@ class _Work:
     def _split_candidate(self) -> tuple[Var, Ix, Ix] | None:
         fixed = self.vars[-2:] if self.cluster.rhs is not None else self.vars[-1:] if self.cluster.matmul else []
         for value in self.indices():
-            for atom in value.atoms:
+            for atom in sorted(value.atoms, key=lambda a: a.key):
                 if not isinstance(atom, Fn) or atom.op not in ("floordiv", "mod"):
                     continue
                 var = _bare(atom.args[0])

@@ -6,7 +6,7 @@ Input: a `Nest`. Output: `Ix`. Invariant: for reports and task sizes only; nothi
 from __future__ import annotations
 
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Ix, Val, ix, product
+from smelt.ir.kernel import Ix, ix, product
 from smelt.ir.kernel import expr as E
 
 
@@ -15,10 +15,8 @@ def data_extents(nest: Nest) -> tuple[Ix, ...]:
     roots = [s.value for s in nest.stores] + [r.value for r in nest.reductions]
     found: dict[Ix, None] = {}
     for node in E.walk(*roots):
-        value = node.kind.offset if isinstance(node.kind, E.Load) else None
-        for atom in value.atoms if value is not None else ():
-            if isinstance(atom, Val):
-                found[atom.extent] = None
+        if isinstance(node.kind, E.Load):
+            found.update((atom.extent, None) for atom in node.kind.offset.data)
     return tuple(found)
 
 
