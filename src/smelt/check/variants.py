@@ -42,7 +42,7 @@ class Variants:
     def __init__(self, model: ir.Model, generated: Generated) -> None:
         self.model = model
         self.generated = generated
-        self._packed: dict[tuple[ir.Value, bool], ir.TensorProtocol] = {}
+        self._packed: dict[tuple[ir.Value, str], ir.TensorProtocol] = {}
 
     def rewritten(self, keep: Collection[int] | None = None) -> tuple[ir.Model, dict[str, int]]:
         """A copy where the regions in `keep` (all when None) are custom ops, and the region of each such node."""
@@ -88,13 +88,13 @@ class Variants:
         packed = attach_packed(copy, codes) if not self._packed else _attach_known(copy, codes, back, self._packed)
         for wanted, value in packed.items():
             if value.const_value is not None:
-                self._packed.setdefault((back[wanted.source], wanted.transposed), value.const_value)
+                self._packed.setdefault((back[wanted.source], wanted.layout), value.const_value)
         return packed
 
     def _alone(self, region: Region, code: RegionCode, entry: str) -> Alone:
         types = {e.name: e.out_types for e in self.generated.source.entries}[entry]
         operands: list[ir.Value | ir.TensorProtocol] = [
-            self._packed[(v.source, v.transposed)] if isinstance(v, Packed) else v.const_value or v for v in code.inputs
+            self._packed[(v.source, v.layout)] if isinstance(v, Packed) else v.const_value or v for v in code.inputs
         ]
         outputs = [ir.Value(name=f"o{i}", type=ir.TensorType(ir.DataType(t))) for i, t in enumerate(types)]
         builder = _Builder()
@@ -168,7 +168,7 @@ def _matched(model: ir.Model, copy: ir.Model) -> tuple[dict[ir.Value, ir.Value],
 
 
 def _moved_code(code: RegionCode, values: dict[ir.Value, ir.Value]) -> RegionCode:
-    inputs = tuple(Packed(values[v.source], v.transposed) if isinstance(v, Packed) else values[v] for v in code.inputs)
+    inputs = tuple(Packed(values[v.source], v.layout) if isinstance(v, Packed) else values[v] for v in code.inputs)
     return replace(code, inputs=inputs, outputs=tuple(values[v] for v in code.outputs))
 
 
@@ -183,13 +183,13 @@ def _moved_region(region: Region, values: dict[ir.Value, ir.Value], nodes: dict[
 
 def _attach_known(
     copy: ir.Model, codes: Sequence[RegionCode], back: dict[ir.Value, ir.Value],
-    tensors: dict[tuple[ir.Value, bool], ir.TensorProtocol],
+    tensors: dict[tuple[ir.Value, str], ir.TensorProtocol],
 ) -> dict[Packed, ir.Value]:  # fmt: skip
     made: dict[Packed, ir.Value] = {}
     for wanted in (v for code in codes for v in code.inputs if isinstance(v, Packed)):
         if wanted in made:
             continue
-        tensor = tensors[(back[wanted.source], wanted.transposed)]
+        tensor = tensors[(back[wanted.source], wanted.layout)]
         value = ir.Value(
             name=f"smelt.packed.again.{len(made)}",
             shape=ir.Shape(tensor.shape.numpy()),

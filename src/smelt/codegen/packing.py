@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.kernel.panels import arranged
+
 from .c.pack import pack
 from .c.region import Packed, RegionCode
 
@@ -29,7 +31,7 @@ def _packed_value(model: ir.Model, wanted: Packed, number: int) -> ir.Value:
     constant = wanted.source.const_value
     assert constant is not None
     plain = np.asarray(constant.numpy())
-    panels = pack(plain.T if wanted.transposed else plain)
+    panels = pack(arranged(plain, wanted.layout))
     name = f"smelt.packed.{number}"
     while name in model.graph.initializers:
         name += "_"

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.panels import arranged_shape, panel_shape
 from smelt.ops.registry import SHORT, Call, Declaration, lookup
 from smelt.ops.shape_only import PartialCall, Sized, shapes_of
 
@@ -42,8 +43,8 @@ class Facts:
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     opsets: dict[str, int] = field(default_factory=dict[str, int])
     constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
-    packed: dict[tuple[ir.Value, bool], Buffer] = field(default_factory=dict[tuple[ir.Value, bool], Buffer])
-    packed_buffers: dict[int, tuple[ir.Value, bool]] = field(default_factory=dict[int, tuple[ir.Value, bool]])
+    packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
+    packed_buffers: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
 
     def name(self, value: ir.Value) -> str:
         return f"v{self.ids.setdefault(value, len(self.ids))}"
@@ -215,23 +216,23 @@ def meaning(
     declaration = declaration_of(facts, node)
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
     call = Call(*_parts(facts, builder, node, operands))
-    call.pack = lambda position, transposed: _packed(facts, builder, node.inputs[position], transposed)
+    call.pack = lambda position, layout: _packed(facts, builder, node.inputs[position], layout)
     made = declaration.lower(call)
     return [_output(builder, t) for t in made]
 
 
-def _packed(facts: Facts, builder: Builder, value: ir.Value | None, transposed: bool) -> Tensor | None:
-    """A constant matrix in panels of 16 columns; None when it is no constant matrix of floats."""
+def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str) -> Tensor | None:
+    """A constant of floats in panels of 16 columns; None when it is no such constant or the layout does not fit it."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     fact = facts.by_value.get(value)
-    if fact is None or fact.dtype != "f32" or len(fact.shape) != 2:
+    matrices = None if fact is None or fact.dtype != "f32" else arranged_shape(fact.shape, layout)
+    if matrices is None:
         return None
-    rows, columns = fact.shape[::-1] if transposed else fact.shape
-    key = (value, transposed)
+    key = (value, layout)
     if key not in facts.packed:
-        shape = ((columns + 15) // 16, rows, ix(16))
-        facts.packed[key] = Buffer(f"{facts.name(value)}{'t' if transposed else 'p'}", "f32", shape)
+        name = f"{facts.name(value)}{layout.replace(':', '')}"
+        facts.packed[key] = Buffer(name, "f32", panel_shape(matrices))
         facts.packed_buffers[facts.packed[key].uid] = key
     return builder.stored(facts.packed[key])
 

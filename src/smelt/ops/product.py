@@ -9,7 +9,7 @@ from .registry import Call, op
 
 
 def packed_product(call: Call, a: Tensor, position: int, *, transposed: bool) -> Tensor:
-    b = call.pack(position, transposed)
+    b = call.pack(position, "turned" if transposed else "plain")
     if b is None:
         raise Refusal("the right operand is not a constant matrix of float32")
     if a.dtype != "f32" or a.rank < 2:
@@ -22,7 +22,7 @@ def packed_product(call: Call, a: Tensor, position: int, *, transposed: bool) ->
 @op("MatMul", since=1, kind="product")
 def matmul(call: Call) -> Tensor:
     a, b = call.x(0), call.x(1)
-    if call.pack(1, False) is not None:
+    if call.pack(1, "plain") is not None:
         return packed_product(call, a, 1, transposed=False)
     if a.dtype != "f32" or min(a.rank, b.rank) < 2:
         raise Refusal("a product of other than matrices of float32")

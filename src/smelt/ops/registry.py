@@ -23,9 +23,9 @@ SHORT: dict[ir.DataType, str] = {
 LONG = {short: long for long, short in SHORT.items()}
 
 
-def _nothing_packed(position: int, transposed: bool) -> Tensor | None:
-    """The operand is no constant matrix."""
-    del position, transposed
+def _nothing_packed(position: int, layout: str) -> Tensor | None:
+    """The operand is no constant."""
+    del position, layout
     return None
 
 
@@ -40,7 +40,7 @@ class Call:
     attributes: Mapping[str, ir.Attr]
     n_outputs: int
     out_dtypes: Sequence[str | None] = ()
-    pack: Callable[[int, bool], Tensor | None] = _nothing_packed
+    pack: Callable[[int, str], Tensor | None] = _nothing_packed
 
     def x(self, position: int = 0) -> Tensor:
         """A required operand."""

@@ -96,9 +96,7 @@ def _transplant(
 ) -> RegionCode:
     """The code of a region for its twin: the same text over other values."""
     moved = dict(zip(border, new_border, strict=True))
-    inputs = tuple(
-        Packed(moved[v.source], v.transposed) if isinstance(v, Packed) else moved.get(v, v) for v in code.inputs
-    )
+    inputs = tuple(Packed(moved[v.source], v.layout) if isinstance(v, Packed) else moved.get(v, v) for v in code.inputs)
     return replace(code, inputs=inputs, outputs=region.outputs)
 
 

@@ -29,10 +29,10 @@ from .packed_operand import write_pack
 
 @dataclass(frozen=True)
 class Packed:
-    """A constant that the library wants in another layout: panels of 16 columns."""
+    """A constant that the library wants in panels of 16 columns; `layout` says how it becomes a matrix (panels.py)."""
 
     source: ir.Value
-    transposed: bool
+    layout: str
 
 
 @dataclass(frozen=True)

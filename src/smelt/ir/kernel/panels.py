@@ -1,0 +1,79 @@
+"""How the weights of a product become matrices, which are then cut into panels of 16 columns.
+
+Input: the shape or the contents of a constant and the name of a layout. Output: the shape or the contents of a stack of
+matrices (..., depth, columns). Invariant: shapes and contents follow one rule; only the order of elements changes.
+
+| layout | constant | matrices |
+|---|---|---|
+| plain | (K, N) | (K, N) |
+| turned | (N, K) | (K, N) |
+| window:G | (G * M, C, *taps) | (G, taps * C, M): a convolution in G groups |
+| channelwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
+| spread:G | (G * C, M, *taps) | (G, taps * C, M): a transposed convolution in G groups |
+| stamp | (C, M, *taps) | (C, taps * M): a transposed convolution whose windows do not overlap |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .index import Ix, ix
+
+PANEL = 16
+Array = np.ndarray[Any, Any]
+
+
+def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
+    """The stack of matrices that a constant of this shape becomes; None where the layout does not fit it."""
+    if layout in ("plain", "turned"):
+        found = tuple(shape[::-1] if layout == "turned" else shape)
+        return found if len(shape) == 2 else None
+    sizes = [s.const for s in shape]
+    known = [s for s in sizes if s is not None]
+    if len(known) != len(sizes) or len(known) < 3:
+        return None
+    taps = math.prod(known[2:])
+    kind, _, number = layout.partition(":")
+    groups = int(number or 1)
+    match kind:
+        case "window" if known[0] % groups == 0:
+            out = (groups, taps * known[1], known[0] // groups)
+        case "spread" if known[0] % groups == 0:
+            out = (groups, taps * (known[0] // groups), known[1])
+        case "channelwise" if known[1] == 1:
+            out = (taps, known[0])
+        case "stamp":
+            out = (known[0], taps * known[1])
+        case _:
+            return None
+    return tuple(ix(s) for s in (out[1:] if kind in ("window", "spread") and groups == 1 else out))
+
+
+def arranged(weights: Array, layout: str) -> Array:
+    """The contents in the order that `arranged_shape` states."""
+    if layout in ("plain", "turned"):
+        return weights.T if layout == "turned" else weights
+    kind, _, number = layout.partition(":")
+    groups = int(number or 1)
+    rows, columns = weights.shape[:2]
+    taps = math.prod(weights.shape[2:])
+    if kind == "channelwise":
+        return weights.reshape(rows, taps).T
+    if kind == "stamp":
+        return weights.reshape(rows, columns, taps).transpose(0, 2, 1).reshape(rows, taps * columns)
+    stack = weights.reshape(groups, rows // groups, columns, taps)
+    if kind == "window":
+        out = stack.transpose(0, 3, 2, 1).reshape(groups, taps * columns, rows // groups)
+    else:
+        out = stack.transpose(0, 3, 1, 2).reshape(groups, taps * (rows // groups), columns)
+    return out[0] if groups == 1 else out
+
+
+def panel_shape(matrices: Sequence[Ix]) -> tuple[Ix, ...]:
+    """The shape of the panels of a stack of matrices."""
+    *stack, depth, columns = matrices
+    return (*stack, (columns + (PANEL - 1)) // PANEL, depth, ix(PANEL))
