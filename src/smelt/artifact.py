@@ -23,7 +23,7 @@ import onnx_ir as ir
 from smelt.base.errors import ArtifactError, SmeltError
 from smelt.base.version import __version__
 from smelt.check import Findings
-from smelt.codegen import Generated
+from smelt.codegen import Generated, packed_names
 from smelt.ir.records import Artifact, Library, Plan
 from smelt.ir.save import save_model
 from smelt.runtime import read_manifest
@@ -66,7 +66,7 @@ def save_artifact(
     try:
         staged = work / "new"
         staged.mkdir()
-        save_model(model, staged / MODEL, data_name=DATA)
+        save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
         if library is not None and generated is not None:
             shutil.copyfile(library.path, staged / library.path.name)
         manifest = _manifest(model, staged, generated, library, plan, options, findings)

@@ -7,6 +7,7 @@ packed once however many regions want it; the plain one is dropped by the caller
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +16,8 @@ from smelt.ir.kernel.panels import arranged
 
 from .c.pack import pack
 from .c.region import Packed, RegionCode
+
+_PREFIX: Final = "smelt.packed."
 
 
 def attach_packed(model: ir.Model, codes: Sequence[RegionCode]) -> dict[Packed, ir.Value]:
@@ -27,12 +30,17 @@ def attach_packed(model: ir.Model, codes: Sequence[RegionCode]) -> dict[Packed, 
     return made
 
 
+def packed_names(model: ir.Model) -> frozenset[str]:
+    """The initializers that `attach_packed` made."""
+    return frozenset(name for name in model.graph.initializers if name.startswith(_PREFIX))
+
+
 def _packed_value(model: ir.Model, wanted: Packed, number: int) -> ir.Value:
     constant = wanted.source.const_value
     assert constant is not None
     plain = np.asarray(constant.numpy())
     panels = pack(arranged(plain, wanted.layout))
-    name = f"smelt.packed.{number}"
+    name = f"{_PREFIX}{number}"
     while name in model.graph.initializers:
         name += "_"
     value = ir.Value(name=name, shape=ir.Shape(panels.shape), type=ir.TensorType(ir.DataType.FLOAT))

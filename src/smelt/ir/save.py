@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Generator, Iterator
+import sys
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -25,6 +27,9 @@ PAGE_BYTES = 4096
 MIN_EXTERNAL_BYTES = 1024
 MAX_PROTO_BYTES = (1 << 31) - 1
 _CHUNK_BYTES = 16 << 20
+# The page cache keeps pieces as large as the writes that made them, and maps a whole one for the first byte of it that
+# is touched: welcome for weights, but a few rows of an embedding would make all of it resident.
+_ROW_CHUNK_BYTES = 64 << 10
 _IR_OF_TYPE = {
     "FLOAT8E4M3FN": 9,
     "FLOAT8E4M3FNUZ": 9,
@@ -58,9 +63,13 @@ class _Slot:
 
 
 def save_model(
-    model: ir.Model, path: str | os.PathLike[str], *, data_name: str | None = None, min_bytes: int = MIN_EXTERNAL_BYTES
-) -> Saved:
-    """Write the model; initializers of `min_bytes` or more go to `data_name` beside it."""
+    model: ir.Model, path: str | os.PathLike[str], *, data_name: str | None = None,
+    min_bytes: int = MIN_EXTERNAL_BYTES, read_whole: Collection[str] = (),
+) -> Saved:  # fmt: skip
+    """Write the model; initializers of `min_bytes` or more go to `data_name` beside it.
+
+    `read_whole` names initializers of which every call reads all; of others it may be a few rows.
+    """
     target = Path(path)
     name = data_name if data_name is not None else target.name + ".data"
     if not name or Path(name).name != name or name == target.name:
@@ -73,7 +82,7 @@ def save_model(
     partials: list[tuple[Path, Path]] = []
     try:
         if data is not None:
-            _write_partial(data, partials, lambda file: _write_slots(file, slots))
+            _write_partial(data, partials, lambda file: _write_slots(file, slots, frozenset(read_whole)))
         _write_partial(target, partials, lambda file: file.write(content))
         # The data come first: a reader that finds the model finds its tensors.
         for partial, final in partials:
@@ -99,23 +108,29 @@ def _layout(model: ir.Model, min_bytes: int) -> Iterator[_Slot]:
             yield _Slot(value, tensor, placed[id(tensor)])
 
 
-def _write_slots(file: BinaryIO, slots: list[_Slot]) -> None:
+def _write_slots(file: BinaryIO, slots: list[_Slot], read_whole: Collection[str]) -> None:
     for slot in slots:
         if slot.offset < file.tell():
             continue  # Already written under another name.
         file.write(b"\0" * (slot.offset - file.tell()))
-        _write_tensor(file, slot.tensor)
+        _write_tensor(file, slot.tensor, _CHUNK_BYTES if slot.value.name in read_whole else _ROW_CHUNK_BYTES)
         if file.tell() != slot.offset + slot.tensor.nbytes:
             raise ModelError("SM-MODEL-004", f"initializer {(slot.value.name or '')[:80]!r} has data of another size")
 
 
-def _write_tensor(file: BinaryIO, tensor: ir.TensorProtocol) -> None:
-    if isinstance(tensor, ir.ExternalTensor | ir.Tensor | ir.PackedTensor | ir.LazyTensor):
-        tensor.tofile(file)
-        return
-    view = memoryview(tensor.tobytes())
-    for start in range(0, len(view), _CHUNK_BYTES):
-        file.write(view[start : start + _CHUNK_BYTES])
+def _write_tensor(file: BinaryIO, tensor: ir.TensorProtocol, chunk_bytes: int) -> None:
+    content = _bytes_of(tensor)
+    for start in range(0, len(content), chunk_bytes):
+        file.write(content[start : start + chunk_bytes])
+
+
+def _bytes_of(tensor: ir.TensorProtocol) -> memoryview:
+    """The content where it lies, or a copy where it is stored in another form."""
+    if isinstance(tensor, ir.ExternalTensor | ir.Tensor) and tensor.dtype.itemsize >= 1 and sys.byteorder == "little":
+        plain = np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
+        if plain.nbytes == tensor.nbytes:
+            return plain.data
+    return memoryview(tensor.tobytes())
 
 
 def _bring_in_attributes(model: ir.Model) -> None:

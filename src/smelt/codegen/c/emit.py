@@ -58,7 +58,7 @@ class _KernelWriter(ProductWriter):
         arguments += [f"const int64_t s{place} = t->s[{place}];" for place in self.symbols.values()]
         text = "\n".join(["  " + line for line in arguments + body])
         name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-        whole = f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  const smelt_task *t = p;\n{text}\n}}\n"
+        whole = f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  smelt_task *t = p;\n{text}\n}}\n"
         return Kernel(
             name=name,
             text=whole,
@@ -122,15 +122,17 @@ class _KernelWriter(ProductWriter):
         unit = self.scopes.pop()
         decode = self._decode(rows, extents, chunks is not None)
         step = self._advance(rows, extents, chunks is not None)
-        return [*scope.lines, *head, *decode, "for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
+        loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
+        end = ["if (t->rows) smelt_release(t, local);"] if self.phases.row_buffers else []
+        return [*scope.lines, *head, *decode, *loop, *end]
 
     def _row_pointers(self) -> list[str]:
-        """Row buffers on the stack when they are small, else this task's slot."""
+        """Row buffers on the stack when they are small, else in a slot that the task claims."""
         if not self.phases.row_buffers:
             return []
         lines = [
-            "char *row = t->rows ? t->rows + task * t->row_bytes",
-            "                    : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            "char *row = local;",
         ]
         for place, buffer in enumerate(self.phases.row_buffers):
             name = self._buffer(buffer)

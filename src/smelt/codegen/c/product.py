@@ -1,7 +1,7 @@
 """Matrix products as C: a block of the product, then its epilogue row by row while the block is in cache.
 
 Input: a nest with a product. Output: the body of its kernel; the sizes that its launch needs. Invariant: a block lies
-on the stack when it is small and in the task's slot of scratch otherwise, the row buffers of the epilogue behind it.
+on the stack when it is small and in a slot that the task claims otherwise, the row buffers of the epilogue behind it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class ProductWriter(RowWriter):
         shared = self.nest.rhs is None
         head = self._shared_head(rows, extents, columns) if shared else self._batched_head(rows, extents, columns)
         step = self._advance(rows, extents, False) if shared else [f"++{self.var_names[rows[-1]]};"]
-        return [*self.scopes[0].lines, *head, "for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
+        loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
+        return [*self.scopes[0].lines, *head, *loop, "if (t->rows) smelt_release(t, local);"]
 
     def _shared_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
         """All rows of all batches share the panels, so a block may cross batches."""
@@ -122,7 +123,7 @@ class ProductWriter(RowWriter):
             f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
             f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns}), ld = (p1 - p0) * 16;",
             f"const int64_t slot = SMELT_SLOT(t->step, width, {self._integer(self._extra_bytes())});",
-            "char *local = t->rows ? t->rows + task * slot : __builtin_alloca_with_align((size_t)slot, 512);",
+            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
             "int64_t u = first;",
             "const int64_t stop = first + count;",

@@ -22,6 +22,7 @@ from smelt.ir.kernel.index import coefficient, nonneg
 from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts, meaning
 
+from .arena import Lifetime, assign_slots, lifetimes
 from .emit import Kernel, write_kernel
 from .names import Integers
 from .packed_operand import write_pack
@@ -281,8 +282,8 @@ class _Writer:
         self.lines.append("int bad = 0;")
         for place, (_, buffer) in enumerate(outputs):
             self._elements(buffer.shape, f"count{place}")
-        temporaries = _live_temporaries(plan, kernels)
-        for buffer, _, _ in temporaries:
+        temporaries = lifetimes(plan, kernels)
+        for buffer in (one.buffer for one in temporaries):
             self._elements(buffer.shape, f"n_{buffer.name}")
             self.lines.append(f"n_{buffer.name} = smelt_size_mul(n_{buffer.name}, {E.SIZE_BYTES[buffer.dtype]}, &bad);")
         self.lines.append("if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);")
@@ -307,29 +308,22 @@ class _Writer:
                     f"if (({guard}) <= 0 && ({units})) return smelt_fail(env, SMELT_E_INDEX, -1, 0, 0, 0);"
                 )
 
-    def _arena(self, temporaries: Sequence[tuple[Buffer, int, int]]) -> None:
+    def _arena(self, temporaries: Sequence[Lifetime]) -> None:
         """One block; temporaries that do not live at the same time share a slot."""
-        slots: list[tuple[list[Buffer], int]] = []
-        for buffer, first, last in temporaries:
-            for place, (held, free_after) in enumerate(slots):
-                if free_after < first and held[0].elements == buffer.elements:
-                    slots[place] = ([*held, buffer], last)
-                    break
-            else:
-                slots.append(([buffer], last))
+        slots = assign_slots(temporaries)
         if not slots:
             return
-        for place, (held, _) in enumerate(slots):
-            size = f"n_{held[0].name}"
-            for other in held[1:]:
+        for place, slot in enumerate(slots):
+            size = f"n_{slot.held[0].name}"
+            for other in slot.held[1:]:
                 size = f"smelt_max({size}, n_{other.name})"
             self.lines.append(f"const int64_t slot{place} = ({size} + 63) & ~(int64_t)63;")
         total = " + ".join(f"slot{place}" for place in range(len(slots)))
         self.lines.append(f"char *arena = env->scratch(env, {total});")
         self.lines.append(f"if (!arena) return smelt_fail(env, SMELT_E_MEMORY, -1, {total}, 0, 0);")
         offset = "arena"
-        for place, (held, _) in enumerate(slots):
-            self.lines += [f"void *{b.name} = {offset};" for b in held]
+        for place, slot in enumerate(slots):
+            self.lines += [f"void *{b.name} = {offset};" for b in slot.held]
             offset += f" + slot{place}"
 
     # running
@@ -351,7 +345,7 @@ class _Writer:
             "{",
             f"  void *b[] = {{{pointers}}};",
             f"  const int64_t s[] = {{{sizes}}};",
-            "  smelt_task task = {env, b, s, 0, 0, NULL, 0};",
+            "  smelt_task task = {.env = env, .b = b, .s = s, .work = &work};",
             f"  if ({self._call(kernel, units, cost)}) return env->code;",
             "}",
         ]
@@ -367,23 +361,12 @@ class _Writer:
 
     def _function(self) -> str:
         lines = "\n".join("  " + line for line in self.lines)
-        return f"int32_t SMELT_NAME(@NAME@)(smelt_env *env) {{\n{lines}\n  return env->code;\n}}\n"
+        head = "int32_t SMELT_NAME(@NAME@)(smelt_env *env) {\n  smelt_work work = {NULL, 0};\n"
+        return f"{head}{lines}\n  return env->code;\n}}\n"
 
 
 def _kernel(cluster: Cluster) -> Kernel:
     return write_pack(cluster.pack) if cluster.pack is not None else write_kernel(build_nest(cluster))
-
-
-def _live_temporaries(plan: Schedule, kernels: Sequence[Kernel]) -> list[tuple[Buffer, int, int]]:
-    """(buffer, first kernel, last kernel) of every temporary that kernels touch."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for place, kernel in enumerate(kernels):
-        for buffer in kernel.buffers:
-            first.setdefault(buffer.uid, place)
-            last[buffer.uid] = place
-    found: dict[int, Buffer] = {b.uid: b for b in plan.temporaries.values() if b.uid in first}
-    return sorted(((b, first[u], last[u]) for u, b in found.items()), key=lambda item: item[1])
 
 
 def _info(kernel: Kernel, sources: tuple[str, ...]) -> KernelInfo:

@@ -1,8 +1,9 @@
 /* What generated loop nests share: the arguments of a kernel, index arithmetic, and how work is cut into tasks.
  *
- * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_index() and integer functions.
+ * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_claim(), smelt_index() and integer functions.
  * Invariant: the number of tasks depends on sizes only, never on how many threads there are; a kernel's result does
- *            not depend on how its units are cut.
+ *            not depend on how its units are cut. Memory of a task is a slot that it claims while it runs: as many
+ *            slots are touched as threads run, and the kernels of a region use the same ones after each other.
  */
 #ifndef SMELT_LOOP_H
 #define SMELT_LOOP_H
@@ -11,20 +12,30 @@
 
 #define SMELT_INLINE static inline __attribute__((always_inline, unused))
 
+enum {
+  SMELT_GRAIN = 12000,     /* simple vector-lane operations that make a task worth starting */
+  SMELT_MOST_TASKS = 128,
+  SMELT_MOST_SLOTS = 256,  /* tasks that hold memory of their own at the same time */
+  SMELT_STACK_ROW = 49152  /* bytes of row buffers that go on the stack */
+};
+
+/* Memory that the kernels of a region lend to their tasks, one kernel after the other. */
+typedef struct {
+  char *bytes;
+  int64_t size;
+} smelt_work;
+
 typedef struct {
   smelt_env *env;
   void *const *b;      /* buffers, in the kernel's order */
   const int64_t *s;    /* sizes, in the kernel's order */
+  smelt_work *work;
   int64_t units, step; /* units of work in all, and per task */
-  char *rows;          /* row buffers, one slot per task; NULL: they fit the stack */
-  int64_t row_bytes;   /* of one slot */
+  int64_t row_bytes;   /* of the row buffers of a task */
+  char *rows;          /* slots; NULL: what a task needs fits the stack */
+  int64_t slots, slot_bytes;
+  uint64_t busy[SMELT_MOST_SLOTS / 64] __attribute__((aligned(64))); /* a bit per claimed slot */
 } smelt_task;
-
-enum {
-  SMELT_GRAIN = 12000,     /* simple vector-lane operations that make a task worth starting */
-  SMELT_MOST_TASKS = 128,
-  SMELT_STACK_ROW = 49152  /* bytes of row buffers that go on the stack */
-};
 
 SMELT_INLINE int64_t smelt_floordiv(int64_t a, int64_t b) {
   if (b == 0) return 0;
@@ -64,6 +75,42 @@ SMELT_INLINE int64_t smelt_size_add(int64_t a, int64_t b, int *bad) {
   return out;
 }
 
+/* Slots for `tasks` tasks. */
+static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, int64_t tasks, int64_t slot_bytes) {
+  smelt_env *env = task->env;
+  int bad = 0;
+  task->slots = smelt_min(tasks, SMELT_MOST_SLOTS);
+  task->slot_bytes = slot_bytes;
+  const int64_t bytes = smelt_size_mul(slot_bytes, task->slots, &bad);
+  if (bad || bytes > task->work->size) {
+    task->work->bytes = bad ? NULL : (char *)env->scratch(env, bytes);
+    if (!task->work->bytes) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
+    task->work->size = bytes;
+  }
+  task->rows = task->work->bytes;
+  return SMELT_OK;
+}
+
+/* The lowest free slot, which is the likeliest to be in cache. Only when more threads run than there are slots does a
+ * task wait, and then for one that is running. */
+static inline __attribute__((unused)) char *smelt_claim(smelt_task *task) {
+  for (int64_t word = 0;; word = (word + 1) * 64 < task->slots ? word + 1 : 0) {
+    uint64_t busy = __atomic_load_n(&task->busy[word], __ATOMIC_RELAXED);
+    while (~busy) {
+      const int64_t bit = __builtin_ctzll(~busy), slot = word * 64 + bit;
+      if (slot >= task->slots) break;
+      if (__atomic_compare_exchange_n(&task->busy[word], &busy, busy | (uint64_t)1 << bit, 1, __ATOMIC_ACQUIRE,
+                                      __ATOMIC_RELAXED))
+        return task->rows + slot * task->slot_bytes;
+    }
+  }
+}
+
+static inline __attribute__((unused)) void smelt_release(smelt_task *task, const char *memory) {
+  const int64_t slot = (memory - task->rows) / task->slot_bytes;
+  __atomic_fetch_and(&task->busy[slot / 64], ~((uint64_t)1 << slot % 64), __ATOMIC_RELEASE);
+}
+
 /* Cuts `units` into tasks by their cost and runs them; small work runs on the calling thread. */
 static inline __attribute__((unused)) int32_t smelt_launch(smelt_task *task, smelt_body body, int64_t units,
                                                           int64_t unit_cost, int64_t row_bytes) {
@@ -77,12 +124,7 @@ static inline __attribute__((unused)) int32_t smelt_launch(smelt_task *task, sme
   tasks = (units + task->step - 1) / task->step;
   task->row_bytes = (row_bytes + 63) & ~(int64_t)63;
   task->rows = NULL;
-  if (row_bytes > SMELT_STACK_ROW) {
-    int bad = 0;
-    int64_t bytes = smelt_size_mul(task->row_bytes, tasks, &bad);
-    task->rows = bad ? NULL : (char *)env->scratch(env, bytes);
-    if (!task->rows) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
-  }
+  if (row_bytes > SMELT_STACK_ROW && smelt_reserve(task, tasks, task->row_bytes)) return env->code;
   if (tasks == 1) body(task, 0);
   else env->parallel(env, tasks, body, task);
   return env->code;

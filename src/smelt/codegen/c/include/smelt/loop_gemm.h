@@ -2,7 +2,7 @@
  *
  * Input:     smelt_task, the product's sizes. Output: smelt_launch_gemm(), and the product itself as declared here.
  * Invariant: a task owns a block of rows and a range of panels: t->step rows, t->row_bytes panels, t->units row blocks;
- *            its block of the product lies in its own slot of t->rows. The product is compiled apart, once per level
+ *            its block of the product lies on its stack, or in a slot when it is large. The product is compiled apart, once per level
  *            (gemm_unit.h), so that no kernel unit pays for its micro-kernels.
  */
 #ifndef SMELT_LOOP_GEMM_H
@@ -50,12 +50,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
   const int64_t slot = SMELT_SLOT(split.rows, split.panels, extra);
   const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
   task->rows = NULL;
-  if (slot > 2 * SMELT_STACK_ROW) {
-    int bad = 0;
-    const int64_t bytes = smelt_size_mul(slot, tasks, &bad);
-    task->rows = bad ? NULL : (char *)env->scratch(env, bytes);
-    if (!task->rows) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
-  }
+  if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
   task->units = split.row_tasks;
   task->step = split.rows;
   task->row_bytes = split.panels;

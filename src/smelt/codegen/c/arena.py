@@ -1,0 +1,75 @@
+"""Where the temporaries of a region lie: one block, cut into slots that are used again.
+
+Input: temporaries with the first and last kernel that touch each. Output: the slots, each a list of temporaries that
+follow each other in time. Invariant: two temporaries of one slot never live at the same time, so any sizes are right;
+typical sizes only decide which slot fits best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smelt.codegen.cluster import Schedule
+from smelt.ir.kernel import Buffer, Ix, ix
+from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.index import Atom, substitute
+
+from .emit import Kernel
+
+TYPICAL_SIZE = 128
+
+
+@dataclass
+class Lifetime:
+    """`first` and `last` are places in the order of kernels."""
+
+    buffer: Buffer
+    first: int
+    last: int
+
+
+@dataclass
+class Slot:
+    held: list[Buffer]
+    typical_bytes: int
+    free_after: int
+
+
+def lifetimes(plan: Schedule, kernels: Sequence[Kernel]) -> list[Lifetime]:
+    """Every temporary that kernels touch, in the order of first use."""
+    temporaries = {b.uid: b for b in plan.temporaries.values()}
+    found: dict[int, Lifetime] = {}
+    for place, kernel in enumerate(kernels):
+        for buffer in kernel.buffers:
+            if buffer.uid in temporaries:
+                found.setdefault(buffer.uid, Lifetime(temporaries[buffer.uid], place, place)).last = place
+    return list(found.values())
+
+
+def assign_slots(temporaries: Sequence[Lifetime]) -> list[Slot]:
+    """Best fit in order of first use: the free slot that wastes least, else the one that grows least."""
+    slots: list[Slot] = []
+    for one in temporaries:
+        size = _typical_bytes(one.buffer)
+        free = [s for s in slots if s.free_after < one.first]
+        roomy = [s for s in free if s.typical_bytes >= size]
+        if roomy:
+            slot = min(roomy, key=lambda s: s.typical_bytes)
+        elif free:
+            slot = max(free, key=lambda s: s.typical_bytes)
+        else:
+            slot = Slot([], 0, -1)
+            slots.append(slot)
+        slot.held.append(one.buffer)
+        slot.typical_bytes = max(slot.typical_bytes, size)
+        slot.free_after = one.last
+    return slots
+
+
+def _typical_bytes(buffer: Buffer) -> int:
+    """The size when every symbol is `TYPICAL_SIZE`; what is still not a number counts as nothing."""
+    elements = buffer.elements
+    table: dict[Atom, Ix] = {s: ix(TYPICAL_SIZE) for s in elements.syms}
+    const = substitute(elements, table).const
+    return max(0, const or 0) * E.SIZE_BYTES[buffer.dtype]

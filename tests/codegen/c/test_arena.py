@@ -1,0 +1,39 @@
+"""Slots of temporaries: what lives at the same time lies apart, what follows lies in the same place."""
+
+from smelt.codegen.c.arena import Lifetime, assign_slots
+from smelt.ir.kernel import Buffer, ix
+from smelt.ir.kernel.index import sym
+
+
+def buffer(name, *sizes, dtype="f32"):
+    return Buffer(name, dtype, tuple(ix(s) for s in sizes))
+
+
+def names(slots):
+    return [[b.name for b in slot.held] for slot in slots]
+
+
+def test_temporaries_of_other_sizes_follow_each_other():
+    seq = sym("seq")
+    wide, narrow, other = buffer("wide", seq, 3072), buffer("narrow", seq, 768), buffer("other", seq, 1024)
+    slots = assign_slots([Lifetime(wide, 0, 1), Lifetime(narrow, 1, 2), Lifetime(other, 2, 3)])
+    assert names(slots) == [["wide", "other"], ["narrow"]]
+
+
+def test_the_slot_that_fits_best_is_taken():
+    lives = [
+        Lifetime(buffer("big", 4096), 0, 1),
+        Lifetime(buffer("small", 64), 0, 1),
+        Lifetime(buffer("next", 60), 2, 3),
+    ]
+    assert names(assign_slots(lives)) == [["big"], ["small", "next"]]
+
+
+def test_what_lives_at_the_same_time_never_shares():
+    lives = [Lifetime(buffer(f"b{i}", 7 * i + 1), i, i + 3) for i in range(40)]
+    place = {name: at for at, held in enumerate(names(assign_slots(lives))) for name in held}
+    for a in lives:
+        for b in lives:
+            if a is not b and a.first <= b.last and b.first <= a.last:
+                assert place[a.buffer.name] != place[b.buffer.name]
+    assert len(set(place.values())) == 4
