@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 from onnx import TensorProto, helper
 
 from smelt.check.inputs import ATTEMPTS, index_bound, make_feeds
@@ -45,9 +46,11 @@ def test_masks_hold_zeros_and_ones_and_no_empty_row():
     assert set(np.unique(mask)) == {0, 1} and mask[:, 0].all()
 
 
-def test_a_size_that_is_a_sum_of_others_is_their_sum():
+@pytest.mark.parametrize("order", ["abc", "bca", "cab"])
+def test_a_size_that_is_a_sum_of_others_is_their_sum(order):
     nodes = [helper.make_node("Identity", ["c"], ["y"])]
-    sizes = [("a", ["past"]), ("b", ["seq_len"]), ("c", ["past + seq_len"])]
+    named = {"a": ["past"], "b": ["seq_len"], "c": ["past + seq_len"]}
+    sizes = [(name, named[name]) for name in order]
     model = model_of(nodes, [(name, TensorProto.FLOAT, dims) for name, dims in sizes])
     feeds = make_feeds(model, "small", 0)
     assert feeds["c"].shape[0] == feeds["a"].shape[0] + feeds["b"].shape[0]

@@ -55,7 +55,8 @@ def zoo_case(name: str, config: Config, batch: int = 1, length: int = 128, scale
     entry = zoo.find_model(name)
     path = zoo.export(name, config, scale)
     feeds = zoo.feeds(name, batch, length, scale)
-    size = f"batch {batch}" if entry.inputs == ("pixel_values",) else f"batch {batch}, {length} tokens"
+    tokens = f", 1 token after {length}" if entry.past else f", {length} tokens" if entry.takes_tokens else ""
+    size = f"batch {batch}{tokens}"
     about = f"{size}, random weights" + ("" if scale == "full" else f", {scale} configuration")
     label = entry.name if scale == "full" else f"{entry.name} ({scale})"
     return Case(label, about, path, feeds, module=f"zoo:{entry.name}:{scale}", fusion=entry.fusion)
@@ -64,9 +65,10 @@ def zoo_case(name: str, config: Config, batch: int = 1, length: int = 128, scale
 def suite_cases(suite: str, config: Config, batch: int = 1, length: int = 128, scale: zoo.Scale = "full") -> list[Case]:
     if suite == "micro":
         return micro_cases(config)
-    if suite == "models":
-        return [zoo_case(name, config, batch, length, scale) for name in zoo.ZOO]
-    raise ConfigError("SM-CONFIG-005", f"there is no suite {suite!r}", hint="Known are micro and models.")
+    if suite in zoo.SUITES:
+        return [zoo_case(name, config, batch, length, scale) for name in zoo.SUITES[suite]]
+    known = ", ".join(("micro", *zoo.SUITES))
+    raise ConfigError("SM-CONFIG-005", f"there is no suite {suite!r}", hint=f"Known are {known}.")
 
 
 def find_scale(name: str) -> zoo.Scale:

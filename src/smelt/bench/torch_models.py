@@ -122,6 +122,18 @@ def write(entry: ZooModel, scale: Scale, shown: Mapping[str, Array], path: Path)
             output_names=list(entry.output_names(scale)) or None, dynamo=True, external_data=True, verbose=False,
             dynamic_shapes=_free_sizes(entry, len(arguments)),
         )  # fmt: skip
+    if entry.past:
+        _name_sum(path)
+
+
+def _name_sum(path: Path) -> None:
+    """The mask is as long as past and new tokens together; torch gives that size a name of its own."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    mask = next(value for value in model.graph.input if value.name == "attention_mask")
+    mask.type.tensor_type.shape.dim[1].dim_param = "past + seq"
+    onnx.save(model, str(path))
 
 
 def _free_sizes(entry: ZooModel, inputs: int) -> tuple[Any, ...]:

@@ -68,7 +68,7 @@ def make_feeds(model: ir.Model, size: Size, attempt: int, seed: int = 0) -> dict
         return None
     style = (_SMALL if size == "small" else _REAL)[attempt]
     rng = np.random.default_rng([seed, attempt])
-    dims: dict[str, int] = {}
+    dims = _plain_dims(model, style)
     feeds: dict[str, Array] = {}
     for value in model.graph.inputs:
         if value.name is None or value.name in model.graph.initializers:
@@ -86,6 +86,15 @@ def make_feeds(model: ir.Model, size: Size, attempt: int, seed: int = 0) -> dict
 
 
 # sizes
+
+
+def _plain_dims(model: ir.Model, style: _Attempt) -> dict[str, int]:
+    """Sizes of the names that are no sums, by all inputs: a sum may stand before its terms."""
+    dims: dict[str, int] = {}
+    for value in model.graph.inputs:
+        if value.name not in model.graph.initializers:
+            _shape(value, style, dims)
+    return {name: size for name, size in dims.items() if "+" not in name}
 
 
 def _shape(value: ir.Value, style: _Attempt, dims: dict[str, int]) -> tuple[int, ...]:
