@@ -30,6 +30,15 @@ def test_products_of_run_time_operands(sizes):
     check(*product_graphs(*sizes), rtol=1e-5, atol=1e-5)
 
 
+def test_reductions_over_all_rows_of_a_product():
+    a, b = floats(2, 5, 7), floats(2, 7, 9)
+    whole = np.max(a @ b).reshape(1, 1, 1)
+    check(
+        Graph("(float[B,M,K] a, float[B,K,N] b) => (float[1,1,1] c) { s = MatMul(a, b)  c = ReduceMax<keepdims = 1>(s) }", [a, b], [whole]),
+        rtol=1e-5,
+    )  # fmt: skip
+
+
 def test_attention_from_projections_to_heads_is_one_region():
     batch, length, heads, width = 2, 11, 3, 8
     q, k, v = (floats(batch, length, heads * width) for _ in range(3))

@@ -53,7 +53,10 @@ class Pack:
 
 @dataclass(eq=False)
 class Cluster:
-    """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over."""
+    """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over.
+
+    A product that `follows` another runs in its task: what the leader has `kept` in its block is the left operand.
+    """
 
     order: int
     vars: list[Var]
@@ -65,6 +68,8 @@ class Cluster:
     rhs: Operand | None = None
     depth: Var | None = None
     pack: Pack | None = None
+    follows: Cluster | None = None
+    kept: tuple[Tensor, Buffer] | None = None
     scan: Tensor | None = None
     fill: tuple[Buffer, float | int | bool] | None = None
     stores: list[Store] = field(default_factory=list[Store])

@@ -39,6 +39,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 from smelt.ir.kernel.tensor import aligned
 
+from .chain import block_of, link
 from .cluster import Cluster, Operand, Pack, Schedule, Store
 from .prelude import in_order
 from .resolve import Resolver
@@ -168,9 +169,12 @@ class _Planner:
         over = iter(cluster.vars)
         self._join(tensor, cluster, {v: ix(0) if v.extent.const == 1 else of(next(over)) for v in loops})
 
-    def _new(self, loops: list[Var]) -> Cluster:
-        cluster = Cluster(len(self.clusters), loops)
-        self.clusters.append(cluster)
+    def _new(self, loops: list[Var], at: int | None = None) -> Cluster:
+        """A cluster at the end, or as number `at` of the order."""
+        cluster = Cluster(len(self.clusters) if at is None else at, loops)
+        for later in self.clusters[cluster.order :]:
+            later.order += 1
+        self.clusters.insert(cluster.order, cluster)
         return cluster
 
     def _place_loops(self, tensor: Tensor) -> None:
@@ -225,6 +229,8 @@ class _Planner:
         if len(cluster.members) >= MEMBER_LIMIT or cluster.scan is not None or cluster.fill is not None:
             return None
         loops, element = self.domain(tensor)
+        if cluster.follows is not None and any(self.home.get(r.tensor) is cluster.follows for r in _refs(element)):
+            return None  # the leader runs in the same task: other tasks' rows may not be there yet
         refs = [r for r in _refs(element) if self.home.get(r.tensor) is cluster]
         if any(r.tensor not in cluster.members for r in refs):
             return None
@@ -297,8 +303,8 @@ class _Planner:
         outer_vars = {v for a, w in enumerate(where) if a not in reduce.axes for v in w.vars}
         if bare & outer_vars:
             return False
-        if cluster.matmul is not None and cluster.vars[-1] not in bare:
-            return False
+        if cluster.matmul is not None and bare != {cluster.vars[-1]}:
+            return False  # a block holds some rows only
         return bare == set(cluster.reduced) if cluster.reduced else True
 
     # special placements
@@ -315,19 +321,38 @@ class _Planner:
         """The right operand is packed first; both are read where they lie, transposed or not."""
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         depth = Var(f"i{next(self.counter)}", definition.a.shape[-1])
-        lhs = self._operand(definition.a, (*loops[:-1], depth), depth)
         source = self._operand(definition.b, (*loops[:-2], depth, loops[-1]), None)
+        leader = self._leader(definition, loops, depth, self._written_by(source.buffer))
+        lhs = None if leader is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
         batch = [v for v in loops[:-2] if v in source.offset.vars]
         panels = (loops[-1].extent + 15) // 16
         shape = (*(v.extent for v in batch), panels, depth.extent, ix(16))
         target = Buffer(f"t{len(self.buffers)}", "f32", shape)
         self.buffers[Tensor(shape, "f32", Stored(target))] = target
-        self._new([]).pack = Pack(source, batch, depth, loops[-1], target)
+        before, after = (leader.order, leader.order + 2) if leader is not None else (None, None)
+        self._new([], before).pack = Pack(source, batch, depth, loops[-1], target)
         self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
-        cluster = self._new(list(loops))
+        cluster = self._new(list(loops), after)
         place = flat((*(of(v) for v in batch), ix(0), ix(0), ix(0)), shape)
         cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, Operand(target, place), depth
+        cluster.follows = leader
         self._join(tensor, cluster, {v: of(v) for v in loops})
+
+    def _leader(self, definition: Product, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
+        """An earlier product that can keep this one's left operand in its block, if the right one is ready by then."""
+        element = definition.a.at(aligned(tuple(of(v) for v in (*loops[:-1], depth)), definition.a.shape))
+        leader = self.home.get(element.kind.tensor) if isinstance(element.kind, E.Ref) else None
+        member = link(leader, element, loops, depth) if leader is not None and ready < leader.order else None
+        if leader is None or member is None:
+            return None
+        leader.kept = member, block_of(leader)
+        return leader
+
+    def _written_by(self, buffer: Buffer) -> int:
+        """The number of the cluster that fills a buffer; -1 for what is there before all of them."""
+        made = [t for t, b in self.buffers.items() if b.uid == buffer.uid]
+        made += [t for t, targets in self.outputs.items() if any(b.uid == buffer.uid for b in targets)]
+        return max((self.home[t].order for t in made if t in self.home), default=-1)
 
     def _operand(self, tensor: Tensor, over: Sequence[Var], contiguous: Var | None) -> Operand:
         """Where a product's operand lies in memory. What is not stored with constant steps is copied first."""
@@ -426,7 +451,7 @@ class _Planner:
             self.resolvers[cluster] = Resolver(self, cluster)
             self.resolvers[cluster].run()
         self._store_used()
-        kept = [c for c in self.clusters if c.stores or c.pack is not None]
+        kept = [c for c in self.clusters if c.stores or c.pack is not None or c.kept is not None]
         return Schedule(kept, self.buffers)
 
     def _share_floats(self) -> None:
@@ -466,6 +491,9 @@ class _Planner:
                     targets.append(self.buffers[tensor])
                 for buffer in targets:
                     cluster.stores.append(Store(buffer, flat(where, tensor.shape), resolver.member(tensor)))
+            if cluster.kept is not None:
+                tensor, block = cluster.kept
+                cluster.stores.append(Store(block, of(cluster.vars[-1]), resolver.member(tensor)))
         self._store_assembled_outputs()
 
     def _store_assembled_outputs(self) -> None:

@@ -126,7 +126,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Un
     units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
     declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in kernels)
     regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
-    head = f"#include <smelt/loop_gemm.h>\n\n{declared}\n"
+    head = f"#include <smelt/loop_chain.h>\n\n{declared}\n"
     return units + [Unit(f"regions{n}", head + "\n".join(part)) for n, part in enumerate(_cut(regions))]
 
 
@@ -145,7 +145,7 @@ def _cut(texts: Sequence[str]) -> list[list[str]]:
 
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
-    extra = "#include <smelt/loop_gemm.h>\n" if "SMELT_PRODUCT(" in body or "SMELT_PACK(" in body else ""
+    extra = "#include <smelt/loop_chain.h>\n" if "SMELT_PRODUCT(" in body or "SMELT_PACK(" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
     return f"{_HEADERS}{extra}\n{body}"
 

@@ -7,12 +7,14 @@ are generated; equal nests give equal text, so that kernels can be shared betwee
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Ix, Sym, ix, product
+from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 
+from .chain import ChainWriter
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .product import ProductSizes, ProductWriter
@@ -43,22 +45,49 @@ def write_kernel(nest: Nest) -> Kernel:
     return _KernelWriter(nest).kernel()
 
 
+def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Kernel:
+    """A product and the one that takes its rows from the same task, as one kernel."""
+    writer = ChainWriter(leader, kept, follower)
+    body, sizes, nests = writer.body(), writer.sizes(), (leader, follower)
+    name, text = _function(body, writer.buffers, writer.written, len(writer.symbols))
+    return Kernel(
+        name=name,
+        text=text,
+        buffers=tuple(writer.buffers),
+        symbols=tuple(writer.symbols),
+        units=sizes.batches * sizes.rows,
+        chunked=None,
+        unit_cost=ix(writer.cost()) * sizes.columns,
+        row_bytes=ix(0),
+        product=sizes,
+        flops=flops(leader, writer.cost()),
+        moved_bytes=moved_bytes(leader) + moved_bytes(follower),
+        data_extents=tuple(dict.fromkeys(e for n in nests for e in data_extents(n))),
+        whole_rows=True,
+    )
+
+
+def _function(body: list[str], buffers: Sequence[Buffer], written: Collection[int], symbols: int) -> tuple[str, str]:
+    """(name, text): the name is a digest of the body, so that equal kernels are one."""
+    arguments = [
+        f"{C_TYPE[b.dtype]} *b{place} = t->b[{place}];"
+        if b.uid in written
+        else f"const {C_TYPE[b.dtype]} *restrict b{place} = t->b[{place}];"
+        for place, b in enumerate(buffers)
+    ]
+    arguments += [f"const int64_t s{place} = t->s[{place}];" for place in range(symbols)]
+    text = "\n".join(["  " + line for line in arguments + body])
+    name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    return name, f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  smelt_task *t = p;\n{text}\n}}\n"
+
+
 class _KernelWriter(ProductWriter):
     """Cuts the nest into units of work around its rows."""
 
     def kernel(self) -> Kernel:
         body = self._product_body() if self.nest.matmul is not None else self._units_body()
         cost = self._unit_cost()
-        arguments = [
-            f"{C_TYPE[b.dtype]} *b{place} = t->b[{place}];"
-            if b.uid in self.written
-            else f"const {C_TYPE[b.dtype]} *restrict b{place} = t->b[{place}];"
-            for place, b in self.buffers.values()
-        ]
-        arguments += [f"const int64_t s{place} = t->s[{place}];" for place in self.symbols.values()]
-        text = "\n".join(["  " + line for line in arguments + body])
-        name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-        whole = f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  smelt_task *t = p;\n{text}\n}}\n"
+        name, whole = _function(body, [b for _, b in self.buffers.values()], self.written, len(self.symbols))
         return Kernel(
             name=name,
             text=whole,

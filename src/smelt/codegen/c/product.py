@@ -18,7 +18,10 @@ from .rows import RowWriter
 
 @dataclass(frozen=True)
 class ProductSizes:
-    """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task."""
+    """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task.
+
+    `chained` is set when a second product follows in the same task: the floats of a row of all blocks together.
+    """
 
     batches: Ix
     rows: Ix
@@ -26,6 +29,11 @@ class ProductSizes:
     depth: Ix
     extra_bytes: Ix
     whole_rows: bool
+    chained: Ix | None = None
+
+    def all(self) -> tuple[Ix, ...]:
+        made = (self.batches, self.rows, self.columns, self.depth, self.extra_bytes)
+        return made if self.chained is None else (*made, self.chained)
 
 
 class ProductWriter(RowWriter):
@@ -41,7 +49,7 @@ class ProductWriter(RowWriter):
         columns = nest.matmul.shape[-1]
         return ProductSizes(
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
-            self._extra_bytes(), bool(nest.inner),
+            self.extra_bytes(), bool(nest.inner),
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
@@ -51,7 +59,8 @@ class ProductWriter(RowWriter):
         assert nest.matmul is not None and isinstance(nest.matmul.definition, MatMul)
         return nest.matmul.definition.a.shape[-1]
 
-    def _extra_bytes(self) -> Ix:
+    def extra_bytes(self) -> Ix:
+        """Row buffers of the epilogue, each on a boundary of its own."""
         total = ix(0)
         for buffer in self.phases.row_buffers:
             total = total + (buffer.elements * E.SIZE_BYTES[buffer.dtype] + 64)
@@ -122,7 +131,7 @@ class ProductWriter(RowWriter):
             f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
             f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
             f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns}), ld = (p1 - p0) * 16;",
-            f"const int64_t slot = SMELT_SLOT(t->step, width, {self._integer(self._extra_bytes())});",
+            f"const int64_t slot = SMELT_SLOT(t->step, width, {self._integer(self.extra_bytes())});",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
             "int64_t u = first;",

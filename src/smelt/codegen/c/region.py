@@ -23,7 +23,7 @@ from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts, meaning
 
 from .arena import Lifetime, assign_slots, lifetimes
-from .emit import Kernel, write_kernel
+from .emit import Kernel, write_chain, write_kernel
 from .names import Integers
 from .packed_operand import write_pack
 
@@ -75,8 +75,10 @@ class _Writer:
     def code(self) -> RegionCode:
         outputs = self._lower()
         plan = schedule(outputs)
-        kernels = [_kernel(c) for c in plan.clusters]
-        sources = [tuple(c.sources) for c in plan.clusters]
+        followers = {c.follows: c for c in plan.clusters if c.follows is not None}
+        leading = [c for c in plan.clusters if c.follows is None]
+        kernels = [_kernel(c, followers.get(c)) for c in leading]
+        sources = [_sources(c, followers.get(c)) for c in leading]
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
         self._checks()
@@ -148,7 +150,7 @@ class _Writer:
             sizes += [kernel.units, kernel.unit_cost, kernel.row_bytes, *(of(s) for s in kernel.symbols)]
             sizes += [kernel.chunked[0]] if kernel.chunked else []
             made = kernel.product
-            sizes += [made.batches, made.rows, made.columns, made.depth, made.extra_bytes] if made is not None else []
+            sizes += list(made.all()) if made is not None else []
         for left, right, _ in self.builder.requirements:
             sizes += [left, right]
         found: dict[Sym, None] = {}
@@ -355,6 +357,9 @@ class _Writer:
         made = kernel.product
         if made is None:
             return f"smelt_launch(&task, {body}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
+        if made.chained is not None:
+            sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes)
+            return f"smelt_launch_chain(&task, {body}, {', '.join(self.integers.text(s) for s in sizes)})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
         return f"smelt_launch_gemm(&task, {body}, {numbers}, {int(made.whole_rows)})"
@@ -365,8 +370,16 @@ class _Writer:
         return f"{head}{lines}\n  return env->code;\n}}\n"
 
 
-def _kernel(cluster: Cluster) -> Kernel:
-    return write_pack(cluster.pack) if cluster.pack is not None else write_kernel(build_nest(cluster))
+def _kernel(cluster: Cluster, follower: Cluster | None) -> Kernel:
+    if cluster.pack is not None:
+        return write_pack(cluster.pack)
+    if follower is not None and cluster.kept is not None:
+        return write_chain(build_nest(cluster), cluster.kept, build_nest(follower))
+    return write_kernel(build_nest(cluster))
+
+
+def _sources(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*cluster.sources, *(follower.sources if follower is not None else ()))))
 
 
 def _info(kernel: Kernel, sources: tuple[str, ...]) -> KernelInfo:

@@ -37,7 +37,11 @@ class RowWriter(ValueWriter):
             self._emit_store(store)
         for place, reduction in enumerate(self.phases.reductions[phase]):
             self._accumulate(reduction, f"a{phase}_{place}_{copy}")
+        self._body_end(phase)
         self.phases.reload.update(hidden)
+
+    def _body_end(self, phase: int) -> None:
+        """What must come after everything else that reads the product's block at this point."""
 
     def _accumulate(self, reduction: Reduction, name: str) -> None:
         value = self._value(reduction.value)

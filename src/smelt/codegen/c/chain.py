@@ -1,0 +1,167 @@
+"""Two products as one kernel: the second reads the first one's rows from the task's block.
+
+Input: the nests of a leader and its follower. Output: the lines of the kernel. Invariant: a task owns some rows of one
+batch index in both; what the leader keeps replaces its product in the block only after its last reader.
+"""
+
+from __future__ import annotations
+
+from smelt.codegen.cluster import Store
+from smelt.codegen.loops import Nest
+from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
+from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.index import coefficient, substitute
+
+from .names import C_TYPE
+from .product import ProductSizes, ProductWriter
+
+
+class _LinkWriter(ProductWriter):
+    """One product of a chain, in a block of its own of C. Buffers and sizes are numbered for the whole kernel."""
+
+    def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
+        super().__init__(nest)
+        self.kept = kept[1] if kept is not None else None
+        self.last = self._take_kept()
+        self.in_place = self._may_overwrite()
+        if self.kept is not None:
+            self.row_names[self.kept.uid] = "acc" if self.in_place else "aside"
+
+    def share(self, buffers: dict[int, tuple[int, Buffer]], symbols: dict[Sym, int]) -> None:
+        self.buffers, self.symbols = buffers, symbols
+
+    def _take_kept(self) -> dict[int, Store]:
+        """The store into the block, by phase: it is emitted after everything else of its phase."""
+        found: dict[int, Store] = {}
+        for phase, stores in enumerate(self.phases.stores):
+            for store in [s for s in stores if self.kept is not None and s.buffer is self.kept]:
+                stores.remove(store)
+                found[phase] = store
+        return found
+
+    def _may_overwrite(self) -> bool:
+        """No later pass reads the product once a row of it has been replaced."""
+        later = [made for phase in self.last for made in self.phases.made[phase + 1 :]]
+        read = {node.uid for s in self.nest.stores for node in E.walk(s.value) if self._is_product(node)}
+        read |= {node.uid for r in self.nest.reductions for node in E.walk(r.value) if self._is_product(node)}
+        return not any(uid in made for made in later for uid in read)
+
+    def _is_product(self, node: E.Expr) -> bool:
+        return isinstance(node.kind, E.Ref) and node.kind.tensor is self.nest.matmul
+
+    def _body_end(self, phase: int) -> None:
+        if phase in self.last and not self._is_product(self.last[phase].value):
+            self._emit_store(self.last[phase])
+
+    def width(self) -> str:
+        """Columns of the product, rounded up to whole panels."""
+        return f"((({self._integer(self.columns)}) + 15) / 16 * 16)"
+
+    def height(self) -> str:
+        return self._integer(self._rows()[-1].extent)
+
+    def row_pointers(self, prefix: str) -> list[str]:
+        """Row buffers one after the other from `row` on."""
+        lines: list[str] = []
+        for place, buffer in enumerate(self.phases.row_buffers):
+            name = self.row_names[buffer.uid] = f"{prefix}{place}"
+            kind, size = C_TYPE[buffer.dtype], self._integer(buffer.elements)
+            lines.append(f"{kind} *{name} = ({kind} *)row;")
+            lines.append(f"row += (({size}) * {E.SIZE_BYTES[buffer.dtype]} + 63) & ~(int64_t)63;")
+        return lines
+
+    @property
+    def columns(self) -> Ix:
+        assert self.nest.matmul is not None
+        return self.nest.matmul.shape[-1]
+
+    def left(self) -> tuple[str, str]:
+        """Where the leader's left operand starts, and the step between its rows."""
+        nest = self.nest
+        assert nest.lhs is not None and nest.depth is not None
+        step = coefficient(nest.lhs.offset, self._rows()[-1])
+        start = self.integers.text(substitute(nest.lhs.offset, {nest.depth: ix(0)}))
+        return f"{self._buffer(nest.lhs.buffer)} + {start}", self.integers.text(step[0]) if step is not None else "0"
+
+    def lines(self, left: tuple[str, str] | None, block: str, ld: str) -> list[str]:
+        """The product into `block`, then the epilogue row by row."""
+        nest = self.nest
+        rows = self._rows()
+        assert nest.rhs is not None and nest.depth is not None
+        extents = [self._integer(v.extent) for v in rows]
+        columns, depth = self._integer(self.columns), self._integer(nest.depth.extent)
+        unit = self._unit(block, ld)
+        a, stride = left or self.left()
+        b = f"{self._buffer(nest.rhs.buffer)} + {self.integers.text(nest.rhs.offset)}"
+        row = self.var_names[rows[-1]]
+        decode = ["int64_t rest = task / t->units; (void)rest;"]
+        for place in range(len(rows) - 2, -1, -1):
+            name, extent = self.var_names[rows[place]], extents[place]
+            decode.append(f"const int64_t {name} = rest % ({extent}); rest /= ({extent}); (void){name};")
+        call = f"SMELT_PRODUCT({a}, {stride}, {b}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld});"
+        head = [*self.scopes[0].lines, *decode, f"int64_t {row} = first;", f"const int64_t c0 = 0, c1 = {columns};"]
+        loop = ["for (int64_t u = 0; u < count; u++) {", *("  " + x for x in unit), f"  ++{row};", "}"]
+        return ["{", *("  " + x for x in [*head, "(void)c0; (void)c1;", call, *(loop if unit else [])]), "}"]
+
+    def _unit(self, block: str, ld: str) -> list[str]:
+        self._open()
+        if self.nest.columns:
+            self.scopes[-1].lines.append("int64_t v = c0;")
+            self._column_loops("c1")
+        else:
+            self._row()
+        made = self.scopes.pop().lines
+        if not self.in_place:
+            made.insert(0, f"float *aside = kept + u * {ld};")
+        return [f"float *acc = {block} + u * {ld}; (void)acc;", *made] if made else []
+
+
+class ChainWriter:
+    """The kernel's body around its two products."""
+
+    def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> None:
+        self.leader, self.follower = _LinkWriter(leader, kept), _LinkWriter(follower)
+        self.follower.share(self.leader.buffers, self.leader.symbols)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        return [b for _, b in self.leader.buffers.values()]
+
+    @property
+    def symbols(self) -> dict[Sym, int]:
+        return self.leader.symbols
+
+    @property
+    def written(self) -> frozenset[int]:
+        return self.leader.written | self.follower.written
+
+    def cost(self) -> int:
+        return sum(self.leader.phases.cost) + sum(self.follower.phases.cost)
+
+    def sizes(self) -> ProductSizes:
+        *batch, row = (v.extent for v in self.leader.nest.outer if v != self.leader.nest.vector)
+        depth = self.leader.nest.depth
+        assert depth is not None
+        blocks = self.leader.columns + 16 if self.leader.in_place else 2 * self.leader.columns + 32
+        return ProductSizes(
+            product(batch), row, self.leader.columns, depth.extent,
+            self.leader.extra_bytes() + self.follower.extra_bytes(), True, blocks + self.follower.columns + 16,
+        )  # fmt: skip
+
+    def body(self) -> list[str]:
+        first, second = self.leader, self.follower
+        head = [
+            "const int64_t first = (task % t->units) * t->step;",
+            f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
+            f"const int64_t ld = {first.width()}, ld2 = {second.width()};",
+            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            "float *block = (float *)local, *block2 = block + t->step * ld;",
+        ]
+        end = "block2 + t->step * ld2"
+        if not first.in_place:
+            head.append(f"float *kept = {end};")
+            end = "kept + t->step * ld"
+        head += [f"char *row = (char *)({end}); (void)row;", *first.row_pointers("w"), *second.row_pointers("y")]
+        kept, ld = ("block", "ld") if first.in_place else ("kept", "ld")
+        lines = [*first.lines(None, "block", "ld"), *second.lines((kept, ld), "block2", "ld2")]
+        return [*head, *lines, "if (t->rows) smelt_release(t, local);"]

@@ -1,0 +1,71 @@
+"""Products in one task: a product whose left operand is made row by row in an earlier product's epilogue.
+
+Input: the element that a product reads as its left operand, and the cluster that computes it. Output: the member of
+that cluster to keep in the task's block, or None. Invariant: both products walk the same batches and the same rows in
+the same order, and one row of the block is one row of the left operand, so that no element leaves the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, flat, ix, of
+from smelt.ir.kernel import expr as E
+
+from .cluster import Cluster
+
+
+def link(leader: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Tensor | None:
+    """The member of `leader` that a product over `loops` reads whole rows of, at the leader's own rows."""
+    kind = element.kind
+    if not isinstance(kind, E.Ref) or kind.tensor not in leader.members or not _may_lead(leader, kind.tensor):
+        return None
+    placed = _placed(leader, kind.tensor, kind.index)
+    if placed is None:
+        return None
+    *batch, row, column = leader.vars
+    if placed[column] != of(depth) or column.extent != depth.extent:
+        return None
+    if placed[row] != _index(loops[-2]) or row.extent != loops[-2].extent:
+        return None
+    mine = flat([_index(v) for v in loops[:-2]], [v.extent for v in loops[:-2]])
+    theirs = flat([placed[v] for v in batch], [v.extent for v in batch])
+    same = _count(batch) == _count(loops[:-2]) and mine == theirs
+    return kind.tensor if same else None
+
+
+def _may_lead(leader: Cluster, member: Tensor) -> bool:
+    """A product of run-time operands that does not take part in a chain yet."""
+    return leader.rhs is not None and leader.follows is None and leader.kept is None and member.dtype == "f32"
+
+
+def _placed(leader: Cluster, member: Tensor, index: Sequence[Ix]) -> dict[Var, Ix] | None:
+    """The leader's variables in terms of the reader's: each must be one whole component of the member's index."""
+    placed: dict[Var, Ix] = {}
+    for place, component in zip(leader.members[member], index, strict=True):
+        if place.const is not None:
+            continue
+        var = next((v for v in leader.vars if of(v) == place), None)
+        if var is None:
+            return None
+        placed[var] = component
+    missing = [v for v in leader.vars if v not in placed]
+    if any(v.extent.const != 1 for v in missing):
+        return None
+    return {**placed, **{v: ix(0) for v in missing}}
+
+
+def _index(var: Var) -> Ix:
+    return ix(0) if var.extent.const == 1 else of(var)
+
+
+def _count(loops: Sequence[Var]) -> Ix:
+    total = ix(1)
+    for var in loops:
+        total = total * var.extent
+    return total
+
+
+def block_of(leader: Cluster) -> Buffer:
+    """The task's block as a buffer of one row: `offset` is the column."""
+    return Buffer("block", "f32", (leader.vars[-1].extent,))

@@ -1,0 +1,120 @@
+"""Products that run in one task: scores, softmax and the product with the values never leave the task's block."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from region_check import Graph, check
+
+import smelt
+
+RNG = np.random.default_rng(7)
+HEADS = "float[b,h,s,d] q, float[b,h,t,d] k, float[b,h,t,e] v"
+SCORES = "kt = Transpose<perm=[0,1,3,2]>(k)\n raw = MatMul(q, kt)\n"
+NEGATIVE = -np.inf
+
+
+def heads(batch: int, count: int, rows: int, keys: int, depth: int, width: int) -> list[np.ndarray]:
+    shapes = [(batch, count, rows, depth), (batch, count, keys, depth), (batch, count, keys, width)]
+    return [(RNG.standard_normal(shape) / np.sqrt(shape[2])).astype(np.float32) for shape in shapes]
+
+
+def mask(batch: int, rows: int, keys: int) -> np.ndarray:
+    made = np.where(RNG.random((batch, 1, rows, keys)) < 0.3, NEGATIVE, 0).astype(np.float32)
+    made[0, 0, 0] = NEGATIVE  # a row that may look at nothing is NaN, as in the reference
+    return made
+
+
+def kernel_kinds(text: str, opset: int = 21) -> list[str]:
+    head = f'<ir_version: 9, opset_import: ["" : {opset}]> g '
+    model = onnx.parser.parse_model(head + text)
+    with smelt.compile(model.SerializeToString(), force=True, levels="v2", verify=False) as compiled:
+        assert compiled.result.generated is not None
+        return [k.kind for code in compiled.result.generated.codes for k in code.info]
+
+
+def chained(body: str, ends: str = "float[b,h,s,e] y", more: str = "") -> str:
+    return f"({HEADS}{more}) => ({ends}) {{ {SCORES} {body} }}"
+
+
+def test_attention_is_two_packings_and_one_kernel():
+    assert kernel_kinds(chained("p = Softmax(raw)\n y = MatMul(p, v)")) == ["loops", "loops", "gemm"]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(2, 3, 5, 7, 4, 6), (1, 2, 33, 40, 16, 16), (1, 5, 1, 19, 8, 24), (2, 1, 17, 1, 3, 1), (1, 1, 70, 600, 8, 8)],
+)
+def test_chained_products_agree_with_stock(sizes):
+    q, k, v = heads(*sizes)
+    batch, _, rows, keys, _, _ = sizes
+    bias = mask(batch, rows, keys)
+    masked = "m = Add(raw, bias)\n p = Softmax(m)\n"
+    check(
+        Graph(chained("p = Softmax(raw)\n y = MatMul(p, v)"), [q, k, v]),
+        Graph(chained(masked + "y = MatMul(p, v)", more=", float[b,1,s,t] bias"), [q, k, v, bias]),
+        Graph(chained("y = MatMul(raw, v)"), [q, k, v]),
+        Graph(chained("p = Relu(raw)\n y = MatMul(p, v)"), [q, k, v]),
+        rtol=2e-5,
+        atol=2e-5,
+    )
+
+
+def test_rows_that_are_wanted_elsewhere_are_stored_too():
+    q, k, v = heads(2, 2, 9, 11, 4, 6)
+    ends = "float[b,h,s,e] y, float[b,h,s,t] p"
+    turned = (
+        "<int64[1] start = {-1}, int64[1] stop = {-4611686018427387904}, int64[1] axis = {2}, int64[1] step = {-1}>"
+    )
+    summed = "p = Softmax(raw)\n y0 = MatMul(p, v)\n m = ReduceSum(p, axis)\n"
+    check(
+        Graph(chained("p = Softmax(raw)\n y = MatMul(p, v)", ends), [q, k, v]),
+        Graph(chained(summed + "y = Add(y0, m)").replace(") {", ") <int64[1] axis = {3}> {", 1), [q, k, v]),
+        # what is added to a row was made in the first product's epilogue by another task
+        Graph(
+            chained(summed + "r = Slice(m, start, stop, axis, step)\n y = Add(y0, r)")
+            .replace(") {", f") {turned} {{", 1).replace("ReduceSum(p, axis)", "ReduceMax<keepdims = 1>(p, last)")
+            .replace("step = {-1}>", "step = {-1}, int64[1] last = {3}>"), [q, k, v]),
+        rtol=2e-5,
+        atol=2e-5,
+    )  # fmt: skip
+
+
+def test_values_that_a_later_pass_reads_from_the_product_again():
+    """The product itself is an output beside what replaces it."""
+    q, k, v = heads(1, 3, 6, 21, 5, 7)
+    ends = "float[b,h,s,e] y, float[b,h,s,t] z"
+    check(
+        Graph(chained("p = Softmax(raw)\n z = Add(raw, p)\n y = MatMul(p, v)", ends), [q, k, v]),
+        Graph(chained("r = Relu(raw)\n p = Softmax(r)\n z = Mul(raw, p)\n y = MatMul(r, v)", ends), [q, k, v]),
+        Graph(
+            chained("r = Relu(raw)\n n = ReduceMax<keepdims=1>(raw)\n z = Sub(raw, n)\n y = MatMul(r, v)", ends),
+            [q, k, v],
+        ),
+        rtol=2e-5,
+        atol=2e-5,
+    )
+
+
+def test_products_over_merged_batches_chain_as_well():
+    """Batch and heads as one axis for the second product, as older exporters write it."""
+    q, k, v = heads(2, 3, 9, 11, 4, 6)
+    text = (
+        "(float[2,3,9,4] q, float[2,3,11,4] k, float[6,11,6] v) => (float[6,9,6] y) <int64[3] to = {6, 9, 11}> {"
+        f"{SCORES} p = Softmax(raw)\n f = Reshape(p, to)\n y = MatMul(f, v) }}"
+    )
+    assert kernel_kinds(text) == ["loops", "loops", "gemm"]
+    check(Graph(text, [q, k, v.reshape(6, 11, 6)]), rtol=2e-5, atol=2e-5)
+
+
+def test_result_does_not_depend_on_threads():
+    q, k, v = heads(1, 3, 200, 150, 16, 16)
+    model = Graph(chained("p = Softmax(raw)\n y = MatMul(p, v)"), [q, k, v]).model(21)
+    found = []
+    for threads in (1, 4):
+        with smelt.compile(
+            model.SerializeToString(), force=True, levels="v2", verify=False, threads=threads
+        ) as compiled:
+            found.append(compiled.run({"q": q, "k": k, "v": v})[0])
+    assert np.array_equal(found[0], found[1])
