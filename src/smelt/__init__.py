@@ -9,7 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from smelt.base.deferred import defer
 from smelt.base.version import __version__
+
+defer("sympy", "onnx_ir._symbolic_shapes")
 
 _LAZY = {
     "compile": "smelt.frontends",

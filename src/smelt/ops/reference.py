@@ -7,26 +7,17 @@ declaration's own reference rules over that of the onnx package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
-from onnx.reference.ops import load_op
+from onnx import helper
 
 from smelt.ops.reference_rules import RULES
 from smelt.ops.registry import Reference, lookup
-
-Array = np.ndarray[Any, Any]
-Value = Any  # an array, a list of arrays (a sequence), or None
-
-NARROW_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_NARROW_NAMES = ("float32", "float16", "bfloat16")
-
+from smelt.ops.wide_floats import Array, Value, widened
 
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
@@ -76,14 +67,6 @@ def evaluate_nodes(
         made = evaluate(node, inputs, version, wide=wide, captured=captured)
         env.update(zip(node.outputs, made, strict=False))
     return env
-
-
-def widened(value: Value) -> Value:
-    """Narrow floats as float64, anything else as it is; sequences element by element."""
-    if isinstance(value, list):
-        return [widened(v) for v in cast("list[Value]", value)]
-    dtype = getattr(value, "dtype", None)
-    return np.asarray(value).astype(np.float64) if dtype is not None and dtype.name in _NARROW_NAMES else value
 
 
 def _operand(node: ir.Node, position: int, value: Value, wide: bool) -> Value:
@@ -176,8 +159,10 @@ def _by_onnx(
                               [helper.make_empty_tensor_value_info(n) for n in outputs])  # fmt: skip
     versions = {proto.domain: max(opset, 11) if node.op_type == "Scatter" else opset}
     versions.setdefault("", onnx.defs.onnx_opset_version())
+    from smelt.ops import onnx_evaluator  # heavy, and needed only where nothing else says what a node gives
+
     try:
-        made = (_WideEvaluator if wide else ReferenceEvaluator)(graph, opsets=versions).run(None, feeds)
+        made = onnx_evaluator.run(graph, versions, feeds, wide=wide)
     except Exception as error:  # whatever an implementation raises for a node that it cannot evaluate
         raise NoReferenceError(f"{node.domain or 'ai.onnx'}::{node.op_type}: {error}") from error
     by_name = dict(zip(outputs, cast("Sequence[Array]", made), strict=True))
@@ -201,50 +186,3 @@ def _typed(name: str, value: Value) -> onnx.ValueInfoProto:
         return onnx.ValueInfoProto(name=name)
     array = cast("Array", value)
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-
-
-# onnx.reference with every float a float64
-
-
-def _standard(op: OpRun) -> OpRun:
-    """The onnx package's own implementation of the same node."""
-    version = op.run_params["opsets"][""]
-    return load_op("", op.onnx_node.op_type, version)(op.onnx_node, op.run_params)
-
-
-class Cast(OpRun):
-    op_domain = ""
-
-    def _run(self, x: Array, to: int = 0, **_: Any) -> tuple[Any, ...]:
-        if to in NARROW_FLOATS and x.dtype.kind in "fiub":
-            return (x.astype(np.float64),)
-        return tuple(_standard(self).run(x))
-
-
-class CastLike(OpRun):
-    op_domain = ""
-
-    def _run(self, x: Array, like: Array, **_: Any) -> tuple[Any, ...]:
-        if like.dtype == np.float64 and x.dtype.kind in "fiub":
-            return (x.astype(np.float64),)
-        return tuple(_standard(self).run(x, like))
-
-
-class _WideEvaluator(ReferenceEvaluator):
-    """Subgraphs and function bodies are evaluated by this class too."""
-
-    def __init__(
-        self, proto: Any, opsets: dict[str, int] | None = None, functions: Any = None, verbose: int = 0, **_: Any
-    ) -> None:
-        super().__init__(proto, opsets=opsets, functions=functions, verbose=verbose, new_ops=[Cast, CastLike])
-        constants = cast("dict[str, Any]", self.rt_inits_)
-        constants.update({name: widened(a) for name, a in constants.items()})
-        for op in cast("list[Any]", self.rt_nodes_):
-            op.run = _widening(op.run)
-
-
-def _widening(run: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapped(*inputs: Value, **context: Any) -> tuple[Any, ...]:
-        return tuple(widened(y) for y in run(*inputs, **context))
-
-    return wrapped

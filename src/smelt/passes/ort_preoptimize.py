@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-import onnxruntime as ort
-
 
 def ort_preoptimize(source: Path, target: Path) -> None:
     """Write the optimized model to `target`; large tensors go to a file beside it."""
+    import onnxruntime as ort  # only this optional pass needs it, and it loads a large library
+
     options = cast(Any, ort).SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(target)

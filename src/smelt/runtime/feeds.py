@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
-from onnxruntime import OrtValue
 
 from smelt.base.errors import InputError
 from smelt.runtime.session import Session
@@ -119,10 +118,21 @@ def _meant(extra: Sequence[object], missing: Sequence[str]) -> str | None:
     return None
 
 
+def _is_ort_value(value: Any) -> bool:
+    from onnxruntime import OrtValue
+
+    return isinstance(value, OrtValue)
+
+
 def _accepted(spec: InputSpec, value: Any) -> Any:
-    if spec.dtype is None or isinstance(value, OrtValue):
+    if spec.dtype is None:
         return value
-    array = value if type(value) is np.ndarray else _as_array(spec, value)
+    if type(value) is np.ndarray:
+        array = value
+    elif _is_ort_value(value):
+        return value
+    else:
+        array = _as_array(spec, value)
     if array.dtype != spec.dtype:
         raise _wrong_dtype(spec, array)
     if spec.shape is not None and not _shape_fits(spec.shape, array.shape):

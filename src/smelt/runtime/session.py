@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
-import onnxruntime
-
 Optimization = Literal["disable", "basic", "extended", "all"]
 CPU_PROVIDERS: Final[tuple[str, ...]] = ("CPUExecutionProvider",)
-_ort: Final = cast("Any", onnxruntime)  # the names below come from its binary part, which has no types
 _EXTERNAL_DATA_KEY: Final = "session.model_external_initializers_file_folder_path"
+
+
+def _ort() -> Any:
+    """Loaded for the first session: compiling from the cache needs none. Its binary part has no types."""
+    import onnxruntime
+
+    return onnxruntime
 
 
 class Session(Protocol):
@@ -52,7 +56,7 @@ class SessionSettings:
 
 
 def _level(name: Optimization) -> object:
-    levels = _ort.GraphOptimizationLevel
+    levels = _ort().GraphOptimizationLevel
     return {
         "disable": levels.ORT_DISABLE_ALL,
         "basic": levels.ORT_ENABLE_BASIC,
@@ -63,7 +67,7 @@ def _level(name: Optimization) -> object:
 
 def session_options(settings: SessionSettings, library: Path | None = None) -> Any:
     """The options of one session. They serve one session only: the external data folder belongs to a model."""
-    options = _ort.SessionOptions()
+    options = _ort().SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = _level(settings.optimization)
@@ -91,4 +95,4 @@ def session_for(
     settings = settings or SessionSettings()
     source = model if isinstance(model, bytes) else str(model)
     options = session_options(settings, library)
-    return cast("Session", _ort.InferenceSession(source, options, providers=list(settings.providers)))
+    return cast("Session", _ort().InferenceSession(source, options, providers=list(settings.providers)))

@@ -51,6 +51,6 @@ def _attributes(node: ir.Node) -> str:
 
 def _attribute(attribute: ir.Attr) -> str:
     value = attribute.value
-    if isinstance(value, ir.TensorProtocol):
+    if attribute.type == ir.AttributeType.TENSOR:
         return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
     return repr(value)

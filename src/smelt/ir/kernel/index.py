@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Union
+
+from .computed import computed
 
 if TYPE_CHECKING:
     from .expr import Expr
@@ -31,7 +33,7 @@ class Sym:
     name: str
     nonneg: bool = True
 
-    @cached_property
+    @computed
     def key(self) -> str:
         return f"s:{self.name}"
 
@@ -43,7 +45,7 @@ class Var:
     name: str
     extent: Ix
 
-    @cached_property
+    @computed
     def key(self) -> str:
         # With the extent: regions name their variables alike, and expressions are shared by key.
         return f"v:{self.name}<{self.extent.key}>"
@@ -56,11 +58,11 @@ class Fn:
     op: str
     args: tuple[Ix, ...]
 
-    @cached_property
+    @computed
     def key(self) -> str:
         return f"f:{self.op}({','.join(a.key for a in self.args)})"
 
-    @cached_property
+    @computed
     def _hash(self) -> int:
         return hash((self.op, self.args))
 
@@ -75,7 +77,7 @@ class Val:
     expr: Expr
     extent: Ix
 
-    @cached_property
+    @computed
     def key(self) -> str:
         return f"d:{self.expr.uid}<{self.extent.key}"
 
@@ -85,8 +87,12 @@ Monomial = tuple[Atom, ...]
 IxLike = Union["Ix", int]
 
 
-def _monomial_key(monomial: Monomial) -> tuple[str, ...]:
-    return tuple(a.key for a in monomial)
+def _term_key(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
+    return len(term[0]), [a.key for a in term[0]]
+
+
+def _atom_key(atom: Atom) -> str:
+    return atom.key
 
 
 class Ix:
@@ -97,14 +103,15 @@ class Ix:
 
     def __init__(self, terms: Iterable[tuple[Monomial, int]]) -> None:
         kept = [(m, c) for m, c in terms if c]
-        kept.sort(key=lambda t: (len(t[0]), _monomial_key(t[0])))
+        if len(kept) > 1:
+            kept.sort(key=_term_key)
         self.terms = tuple(kept)
 
-    @cached_property
+    @computed
     def key(self) -> str:
         return "+".join(f"{c}*{'*'.join(a.key for a in m)}" for m, c in self.terms) or "0"
 
-    @cached_property
+    @computed
     def _hash(self) -> int:
         return hash(self.key)
 
@@ -119,7 +126,7 @@ class Ix:
     def __repr__(self) -> str:
         return show(self)
 
-    @cached_property
+    @computed
     def const(self) -> int | None:
         """The value when this is a plain number, else None."""
         if not self.terms:
@@ -128,7 +135,7 @@ class Ix:
             return self.terms[0][1]
         return None
 
-    @cached_property
+    @computed
     def atoms(self) -> frozenset[Atom]:
         """Every atom, those inside functions included (data reads keep their own)."""
         found: set[Atom] = set()
@@ -142,16 +149,16 @@ class Ix:
                 stack.extend(a for arg in atom.args for m, _ in arg.terms for a in m)
         return frozenset(found)
 
-    @cached_property
+    @computed
     def data(self) -> tuple[Val, ...]:
         """Atoms that are read from data, in a fixed order."""
         return tuple(sorted((a for a in self.atoms if isinstance(a, Val)), key=lambda a: a.key))
 
-    @cached_property
+    @computed
     def vars(self) -> frozenset[Var]:
         return frozenset(a for a in self.atoms if isinstance(a, Var))
 
-    @cached_property
+    @computed
     def syms(self) -> frozenset[Sym]:
         return frozenset(a for a in self.atoms if isinstance(a, Sym))
 
@@ -172,12 +179,14 @@ class Ix:
             return self
         if self.const == 1:
             return right
+        if not self.terms or not right.terms:
+            return _number(0)
         if len(self.terms) * len(right.terms) > TERM_LIMIT:
             raise Refusal("the sizes are too complex")
         total: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
             for m2, c2 in right.terms:
-                m = tuple(sorted(m1 + m2, key=lambda a: a.key)) if m1 and m2 else m1 or m2
+                m = tuple(sorted(m1 + m2, key=_atom_key)) if m1 and m2 else m1 or m2
                 total[m] = total.get(m, 0) + c1 * c2
         return Ix(total.items())
 
@@ -472,9 +481,9 @@ def _poly_div(value: Ix, by: Ix) -> Ix | None:
 
 
 def product(values: Iterable[IxLike]) -> Ix:
-    total = ix(1)
+    total = _number(1)
     for value in values:
-        total = total * ix(value)
+        total = total * value
     return total
 
 

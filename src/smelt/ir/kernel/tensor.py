@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from . import expr as E
+from .computed import computed
 from .expr import Expr
 from .index import Fn, Ix, IxLike, Var, fn, ix, product
 from .layout import Index, flat
@@ -117,7 +117,7 @@ class Tensor:
     def rank(self) -> int:
         return len(self.shape)
 
-    @cached_property
+    @computed
     def elements(self) -> Ix:
         return product(self.shape)
 
