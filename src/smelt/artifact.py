@@ -7,7 +7,6 @@ or an empty folder is replaced; the same input gives the same bytes, whatever th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -25,7 +24,7 @@ from smelt.base.version import __version__
 from smelt.check import Findings
 from smelt.codegen import Generated, packed_names
 from smelt.ir.records import Artifact, Library, Plan
-from smelt.ir.save import save_model
+from smelt.ir.save import Saved, save_model
 from smelt.runtime import read_manifest
 
 FORMAT: Final = 1
@@ -34,7 +33,6 @@ MODEL: Final = "model.onnx"
 DATA: Final = "model.data"
 MANIFEST: Final = "manifest.json"
 _UNRECORDED: Final = frozenset(("dump", "feeds"))
-_CHUNK_BYTES: Final = 1 << 20
 
 
 def check_replaceable(directory: Path) -> None:
@@ -66,10 +64,10 @@ def save_artifact(
     try:
         staged = work / "new"
         staged.mkdir()
-        save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
+        saved = save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
         if library is not None and generated is not None:
             shutil.copyfile(library.path, staged / library.path.name)
-        manifest = _manifest(model, staged, generated, library, plan, options, findings)
+        manifest = _manifest(model, saved, generated, library, plan, options, findings)
         write_json(staged / MANIFEST, manifest)
         publish(staged, directory, work)
     finally:
@@ -123,7 +121,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _manifest(
-    model: ir.Model, staged: Path, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
+    model: ir.Model, saved: Saved, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
     findings: Findings | None,
 ) -> dict[str, Any]:  # fmt: skip
     taken = sum(len(region.nodes) for region in plan.regions)
@@ -132,8 +130,8 @@ def _manifest(
         "smelt": __version__,
         "made_with": {name: _version(name) for name in ("onnx", "onnx_ir", "onnxruntime")},
         "min_ort": MIN_ORT,
-        "model": {"file": MODEL, "sha256": _sha256(staged / MODEL), "ir_version": _ir_version(staged / MODEL)},
-        "data": {"file": DATA, "sha256": _sha256(staged / DATA)} if (staged / DATA).exists() else None,
+        "model": {"file": MODEL, "sha256": saved.model_sha256, "ir_version": saved.ir_version},
+        "data": {"file": DATA, "sha256": saved.data_sha256} if saved.data_path is not None else None,
         "inputs": [_interface(v) for v in model.graph.inputs if v.name not in model.graph.initializers],
         "outputs": [_interface(v) for v in model.graph.outputs],
         "library": _library(generated, library),
@@ -209,15 +207,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _ir_version(path: Path) -> int:
-    return ir.load(path).ir_version

@@ -24,7 +24,7 @@ from smelt.base.config import Config
 from smelt.base.errors import NoCompilerError
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, runs_on_host, select_targets
-from smelt.check import Examination, Findings, examine
+from smelt.check import Examination, Findings, examine, start_digest
 from smelt.check.dump import Dump
 from smelt.check.standalone_program import rebuild
 from smelt.codegen import CBackend, Generated, attach_packed, with_inputs
@@ -160,6 +160,8 @@ def _kernels(
         left = [Left(node, reason) for region in plan.regions for node in region.nodes]
         return _Made(Plan((), (*plan.left, *left)), notes=(str(error),))
     targets = select_targets(options.arch, options.levels or config.levels)
+    wanted = _examination(targets, options, config, dump)
+    weights = start_digest(model) if wanted is not None and plan.regions else None
     findings: Findings | None = None
     while plan.regions:
         with clock("generate"):
@@ -172,7 +174,9 @@ def _kernels(
             library = _build(generated.source, targets, compiler, config, progress)
             dump.library(library)
         with clock("examine"):
-            found = _examine(model, generated, library, targets, options, config, progress, dump)
+            found = Findings()
+            if wanted is not None:
+                found = examine(model, generated, library, wanted, config, progress, weights)
         findings = found if findings is None else findings.merge(found)
         dump.findings(findings)
         if not found.rejected:
@@ -189,18 +193,14 @@ def _build(
     return build(hashed, tuple(targets), compiler, Cache(config.cache_dir), config, step=step)
 
 
-def _examine(
-    model: ir.Model, generated: Generated, library: Library, targets: Sequence[Target], options: Options,
-    config: Config, progress: Progress, dump: Dump,
-) -> Findings:  # fmt: skip
-    """Verify each region against the reference, and time it when tuning; only where its code can run."""
+def _examination(targets: Sequence[Target], options: Options, config: Config, dump: Dump) -> Examination | None:
+    """Each region is verified against the reference, and timed when tuning; only where its code can run."""
     runnable = any(runs_on_host(t) for t in targets)
     verify, tune = options.verify and config.verify and runnable, (options.tune or config.tune) and runnable
     if not (verify or tune):
-        return Findings()
+        return None
     force = options.force or config.force
-    wanted = Examination(verify, tune, options.threads, options.feeds, dump.calls, keep_unverified=force)
-    return examine(model, generated, library, wanted, config, progress)
+    return Examination(verify, tune, options.threads, options.feeds, dump.calls, keep_unverified=force)
 
 
 def _rewrite(model: ir.Model, made: _Made) -> None:

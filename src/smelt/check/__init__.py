@@ -17,17 +17,26 @@ if TYPE_CHECKING:
     from smelt.base.config import Config
     from smelt.base.progress import Progress
     from smelt.check.standalone_program import Standalone
+    from smelt.check.weights_digest import WeightsDigest
     from smelt.codegen import Generated
     from smelt.ir.records import Library
 
 
 def examine(
-    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress
-) -> Findings:
-    """The findings for every region of the model as it was partitioned."""
+    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
+    weights: WeightsDigest | None = None,
+) -> Findings:  # fmt: skip
+    """The findings for every region of the model as it was partitioned. `weights` may be under way already."""
     from smelt.check import examination
 
-    return examination.examine(model, generated, library, wanted, config, progress)
+    return examination.examine(model, generated, library, wanted, config, progress, weights)
+
+
+def start_digest(model: ir.Model) -> WeightsDigest:
+    """Begin to hash the weights of a model that is to be examined."""
+    from smelt.check.weights_digest import WeightsDigest
+
+    return WeightsDigest(model)
 
 
 def standalone(dump: Path, region: int, config: Config) -> Standalone:
@@ -37,4 +46,4 @@ def standalone(dump: Path, region: int, config: Config) -> Standalone:
     return standalone_program.standalone(dump, region, config)
 
 
-__all__ = ["Examination", "Findings", "Verdict", "examine", "standalone"]
+__all__ = ["Examination", "Findings", "Verdict", "examine", "standalone", "start_digest"]

@@ -25,6 +25,7 @@ from smelt.check.tune import tune
 from smelt.check.variants import Alone, Variants
 from smelt.check.verify import write_feeds
 from smelt.check.watch import Limits, Ran, run_worker
+from smelt.check.weights_digest import WeightsDigest
 from smelt.codegen import Generated
 from smelt.ir.records import Library
 from smelt.ir.walk import model_nodes
@@ -34,11 +35,12 @@ _VERIFY_THREADS: Final = 2  # enough to see what goes wrong in parallel
 
 
 def examine(
-    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress
-) -> Findings:
-    """The findings for every region of the model as it was partitioned."""
+    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
+    weights: WeightsDigest | None = None,
+) -> Findings:  # fmt: skip
+    """The findings for every region of the model as it was partitioned. `weights` may be under way already."""
     cache = Cache(config.cache_dir)
-    key = findings_key(model, library, wanted)
+    key = findings_key(model, library, wanted, weights or WeightsDigest(model))
     known = recall(cache, key) if wanted.keep_calls is None else None
     if known is not None:
         return known

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -22,19 +21,19 @@ from smelt.base.target import host_features
 from smelt.base.version import __version__
 from smelt.check.dump import without_weights
 from smelt.check.findings import Examination, Findings, Verdict
+from smelt.check.weights_digest import WeightsDigest
 from smelt.ir.records import Library
-from smelt.ir.walk import model_graphs
 from smelt.toolchain import Cache
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _PACKAGE: Final = Path(__file__).parents[1]
 # Reasons that a busy machine may give, and a later run may not.
 _PASSING: Final = ("not verified", "did not end", "no end after", "memory limit")
 _EXAMINERS: Final = ("check", "ops", "runtime")
 
 
-def findings_key(model: ir.Model, library: Library, wanted: Examination) -> str:
-    """A digest of all that decides the findings."""
+def findings_key(model: ir.Model, library: Library, wanted: Examination, weights: WeightsDigest) -> str:
+    """A digest of all that decides the findings; `weights` is that of the same model."""
     digest = hashlib.sha256()
     asked = [wanted.verify, wanted.tune, wanted.threads, wanted.keep_unverified]
     facts = [_FORMAT, __version__, library.key, library.sha256, asked, version("onnxruntime"), sorted(host_features())]
@@ -47,17 +46,8 @@ def findings_key(model: ir.Model, library: Library, wanted: Examination) -> str:
         given = np.ascontiguousarray(array)
         digest.update(f"{name}\0{given.dtype}\0{given.shape}\0".encode())
         digest.update(given.tobytes())
-    for tensor in _large_tensors(model):
-        array = np.ascontiguousarray(tensor.numpy())
-        digest.update(array.view(np.uint8).reshape(-1).data if array.size and array.ndim else array.tobytes())
+    digest.update(weights.digest())
     return digest.hexdigest()
-
-
-def _large_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    for graph in model_graphs(model):
-        for value in graph.initializers.values():
-            if value.const_value is not None and value.const_value.dtype != ir.DataType.STRING:
-                yield value.const_value
 
 
 def recall(cache: Cache, key: str) -> Findings | None:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from smelt.base.errors import ModelError
+from smelt.ir._digesting_file import DigestingFile
 from smelt.ir.walk import model_graphs
 
 PAGE_BYTES = 4096
@@ -48,11 +48,14 @@ _IR_OF_TYPE = {
 
 @dataclass(frozen=True)
 class Saved:
-    """What was written; `data_path` is None when no tensor was large enough."""
+    """What was written, with the digest of each file; `data_path` is None when no tensor was large enough."""
 
     model_path: Path
     data_path: Path | None
     data_bytes: int
+    ir_version: int
+    model_sha256: str
+    data_sha256: str | None
 
 
 @dataclass(frozen=True)
@@ -78,19 +81,21 @@ def save_model(
     size = slots[-1].offset + slots[-1].tensor.nbytes if slots else 0
     _bring_in_attributes(model)
     data = target.with_name(name) if slots else None
-    content = _serialized(model, slots, name)
+    version, content = _serialized(model, slots, name)
     partials: list[tuple[Path, Path]] = []
+    data_sha256: str | None = None
     try:
         if data is not None:
-            _write_partial(data, partials, lambda file: _write_slots(file, slots, frozenset(read_whole)))
-        _write_partial(target, partials, lambda file: file.write(content))
+            whole = frozenset(read_whole)
+            data_sha256 = _write_partial(data, partials, lambda file: _write_slots(file, slots, whole))
+        model_sha256 = _write_partial(target, partials, lambda file: file.write(content))
         # The data come first: a reader that finds the model finds its tensors.
         for partial, final in partials:
             partial.replace(final)
     finally:
         for partial, _ in partials:
             partial.unlink(missing_ok=True)
-    return Saved(target, data, size)
+    return Saved(target, data, size, version, model_sha256, data_sha256)
 
 
 def _layout(model: ir.Model, min_bytes: int) -> Iterator[_Slot]:
@@ -108,20 +113,15 @@ def _layout(model: ir.Model, min_bytes: int) -> Iterator[_Slot]:
             yield _Slot(value, tensor, placed[id(tensor)])
 
 
-def _write_slots(file: BinaryIO, slots: list[_Slot], read_whole: Collection[str]) -> None:
+def _write_slots(file: DigestingFile, slots: list[_Slot], read_whole: Collection[str]) -> None:
     for slot in slots:
         if slot.offset < file.tell():
             continue  # Already written under another name.
         file.write(b"\0" * (slot.offset - file.tell()))
-        _write_tensor(file, slot.tensor, _CHUNK_BYTES if slot.value.name in read_whole else _ROW_CHUNK_BYTES)
+        chunk_bytes = _CHUNK_BYTES if slot.value.name in read_whole else _ROW_CHUNK_BYTES
+        file.write(_bytes_of(slot.tensor), chunk_bytes)
         if file.tell() != slot.offset + slot.tensor.nbytes:
             raise ModelError("SM-MODEL-004", f"initializer {(slot.value.name or '')[:80]!r} has data of another size")
-
-
-def _write_tensor(file: BinaryIO, tensor: ir.TensorProtocol, chunk_bytes: int) -> None:
-    content = _bytes_of(tensor)
-    for start in range(0, len(content), chunk_bytes):
-        file.write(content[start : start + chunk_bytes])
 
 
 def _bytes_of(tensor: ir.TensorProtocol) -> memoryview:
@@ -147,13 +147,13 @@ def _in_memory(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
     return ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
-def _serialized(model: ir.Model, slots: list[_Slot], name: str) -> bytes:
+def _serialized(model: ir.Model, slots: list[_Slot], name: str) -> tuple[int, bytes]:
     with _referring(model, slots, name):
         proto = ir.to_proto(model)
     proto.ir_version = lowest_ir_version(model)
     if proto.ByteSize() > MAX_PROTO_BYTES:
         raise ModelError("SM-MODEL-004", "the model without its large tensors is over 2 GiB")
-    return proto.SerializeToString(deterministic=True)
+    return proto.ir_version, proto.SerializeToString(deterministic=True)
 
 
 @contextmanager
@@ -193,12 +193,14 @@ def lowest_ir_version(model: ir.Model) -> int:
     return min(needed, model.ir_version)
 
 
-def _write_partial(target: Path, partials: list[tuple[Path, Path]], write: Callable[[BinaryIO], object]) -> None:
-    """Write a new file beside the target, to be renamed once all are complete."""
+def _write_partial(target: Path, partials: list[tuple[Path, Path]], write: Callable[[DigestingFile], object]) -> str:
+    """Write a new file beside the target, to be renamed once all are complete; its digest."""
     partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(partial, flags, 0o666), "wb") as file:
         partials.append((partial, target))
-        write(file)
+        with DigestingFile(file) as hashed:
+            write(hashed)
         file.flush()
         os.fsync(file.fileno())
+        return hashed.sha256
