@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.shape_inputs import shape_like
+from smelt.ir.weights import is_weight
 
 Array = np.ndarray[Any, Any]
 Size = Literal["small", "real"]
@@ -28,6 +29,7 @@ _CARRY: Final = frozenset(
 _LOOKUPS: Final = {"Gather": 1, "GatherElements": 1, "EmbedLayerNormalization": 0, "ScatterElements": 1}
 _MAX_WALK: Final = 400
 MAX_ELEMENTS: Final = 1 << 24
+MAX_WEIGHT_ELEMENTS: Final = 1 << 29  # a weight's size is the model's own, not a guess
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def make_feeds(model: ir.Model, size: Size, attempt: int, seed: int = 0) -> dict
         if value.dtype is None or not isinstance(value.type, ir.TensorType):
             return None
         shape = _shape(value, style, dims)
-        if int(np.prod(shape, dtype=np.float64)) > MAX_ELEMENTS:
+        if int(np.prod(shape, dtype=np.float64)) > (MAX_WEIGHT_ELEMENTS if is_weight(value) else MAX_ELEMENTS):
             return None
         array = _contents(value, shape, style, rng)
         if array is None:
@@ -140,10 +142,17 @@ def _contents(value: ir.Value, shape: tuple[int, ...], style: _Attempt, rng: np.
     if dtype == ir.DataType.STRING:
         return np.full(shape, "a", dtype=object)
     if dtype.is_floating_point():
-        return np.asarray(rng.standard_normal(shape)).astype(_numpy(dtype))
+        return np.asarray(rng.standard_normal(shape, np.float32) * _scale(value, shape)).astype(_numpy(dtype))
     if dtype.is_integer() and dtype.bitwidth >= 8:
         return np.asarray(_integers(value, shape, style, rng)).astype(dtype.numpy())
     return None
+
+
+def _scale(value: ir.Value, shape: tuple[int, ...]) -> np.float32:
+    """Weights as they are initialized: a product with them keeps the size of what it is applied to."""
+    if not is_weight(value) or len(shape) < 2:
+        return np.float32(1)
+    return np.float32(min(shape[0], int(np.prod(shape[1:]))) ** -0.5)
 
 
 def _numpy(dtype: ir.DataType) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from smelt.codegen import Generated, Packed, RegionCode, attach_packed, with_inputs
+from smelt.codegen import Generated, Packed, RegionCode, attach_packed, attach_panels, panel_nodes, with_inputs
 from smelt.ir.records import Plan, Region
 from smelt.ir.walk import model_graphs, model_nodes
 from smelt.partition import rewrite
@@ -93,17 +93,33 @@ class Variants:
 
     def _alone(self, region: Region, code: RegionCode, entry: str) -> Alone:
         types = {e.name: e.out_types for e in self.generated.source.entries}[entry]
-        operands: list[ir.Value | ir.TensorProtocol] = [
-            self._packed[(v.source, v.layout)] if isinstance(v, Packed) else v.const_value or v for v in code.inputs
-        ]
         outputs = [ir.Value(name=f"o{i}", type=ir.TensorType(ir.DataType(t))) for i, t in enumerate(types)]
         builder = _Builder()
-        node = ir.Node(self.generated.source.domain, entry, [builder.operand(o) for o in operands], outputs=outputs)
-        custom = builder.model([node], outputs, {self.generated.source.domain: 1, "": self.model.opset_imports[""]})
+        inputs: list[ir.Value] = []
+        nodes: list[ir.Node] = []
+        operands = [self._operand(v, builder, inputs, nodes) for v in code.inputs]
+        nodes.append(ir.Node(self.generated.source.domain, entry, operands, outputs=outputs))
+        custom = builder.model(nodes, outputs, {self.generated.source.domain: 1, "": self.model.opset_imports[""]})
         plain, plain_inputs = _plain_model(region, dict(self.model.opset_imports))
-        inputs = tuple(o for o in operands if isinstance(o, ir.Value))
         op_types = tuple(n.op_type for n in region.nodes)
-        return Alone(region.index, entry, custom, plain, inputs, plain_inputs, region.outputs, op_types)
+        return Alone(region.index, entry, custom, plain, tuple(inputs), plain_inputs, region.outputs, op_types)
+
+    def _operand(
+        self, wanted: ir.Value | Packed, builder: _Builder, inputs: list[ir.Value], nodes: list[ir.Node]
+    ) -> ir.Value:
+        """What a region alone reads: a constant, an input of its model, or a weight that its model lays out first."""
+        source = wanted.source if isinstance(wanted, Packed) else wanted
+        if isinstance(wanted, Packed) and (source, wanted.layout) in self._packed:
+            return builder.operand(self._packed[(source, wanted.layout)])
+        if source.const_value is not None:
+            return builder.operand(source.const_value)
+        inputs.append(source)
+        given = builder.operand(source)
+        if not isinstance(wanted, Packed):
+            return given
+        made, value = panel_nodes(source, given, wanted.layout, f"p{len(inputs)}")
+        nodes += made
+        return value
 
 
 class _Builder:
@@ -188,6 +204,9 @@ def _attach_known(
     made: dict[Packed, ir.Value] = {}
     for wanted in (v for code in codes for v in code.inputs if isinstance(v, Packed)):
         if wanted in made:
+            continue
+        if wanted.source.const_value is None:
+            made[wanted] = attach_panels(copy, wanted, f"smelt.packed.again.{len(made)}")
             continue
         tensor = tensors[(back[wanted.source], wanted.layout)]
         value = ir.Value(

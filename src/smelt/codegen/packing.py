@@ -1,32 +1,39 @@
-"""Packed constants become initializers of the model.
+"""Packed constants become initializers of the model; packed weights become nodes that lay them out.
 
-Input: a model and the code of its regions. Output: one new initializer per packed constant. Invariant: a constant is
-packed once however many regions want it; the plain one is dropped by the caller once nothing uses it.
+Input: a model and the code of its regions. Output: one new value per packed constant or weight. Invariant: each is
+packed once however many regions want it; a plain constant is dropped by the caller once nothing uses it. The nodes that
+lay out a weight hang between it and the value, so a runner may cut them off and feed panels that it keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 
-from smelt.ir.kernel.panels import arranged
+from smelt.ir.kernel import ix
+from smelt.ir.kernel.panels import PANEL, arranged, arranged_shape
 
 from .c.pack import pack
 from .c.region import Packed, RegionCode
 
 _PREFIX: Final = "smelt.packed."
+_LAYOUT: Final = "smelt.packed.layout"
 
 
 def attach_packed(model: ir.Model, codes: Sequence[RegionCode]) -> dict[Packed, ir.Value]:
-    """Register the packed form of every constant that the regions ask for."""
+    """Add the packed form of every constant and weight that the regions ask for."""
     made: dict[Packed, ir.Value] = {}
     for code in codes:
         for wanted in code.inputs:
             if isinstance(wanted, Packed) and wanted not in made:
-                made[wanted] = _packed_value(model, wanted, len(made))
+                name = _unused(model, f"{_PREFIX}{len(made)}")
+                constant = wanted.source.const_value is not None
+                made[wanted] = _packed_constant(model, wanted, name) if constant else attach_panels(model, wanted, name)
     return made
 
 
@@ -35,15 +42,140 @@ def packed_names(model: ir.Model) -> frozenset[str]:
     return frozenset(name for name in model.graph.initializers if name.startswith(_PREFIX))
 
 
-def _packed_value(model: ir.Model, wanted: Packed, number: int) -> ir.Value:
-    constant = wanted.source.const_value
-    assert constant is not None
-    plain = np.asarray(constant.numpy())
-    panels = pack(arranged(plain, wanted.layout))
-    name = f"{_PREFIX}{number}"
+def _unused(model: ir.Model, name: str) -> str:
     while name in model.graph.initializers:
         name += "_"
+    return name
+
+
+def _packed_constant(model: ir.Model, wanted: Packed, name: str) -> ir.Value:
+    constant = wanted.source.const_value
+    assert constant is not None
+    panels = packed_array(np.asarray(constant.numpy()), wanted.layout)
     value = ir.Value(name=name, shape=ir.Shape(panels.shape), type=ir.TensorType(ir.DataType.FLOAT))
     value.const_value = ir.tensor(panels, name=name)
     model.graph.register_initializer(value)
     return value
+
+
+def packed_array(plain: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:
+    """The panels of a constant or weight."""
+    return pack(arranged(plain, layout))
+
+
+# Weights
+
+
+def attach_panels(model: ir.Model, wanted: Packed, name: str) -> ir.Value:
+    """Add the nodes that lay out a weight to the model's graph."""
+    nodes, value = panel_nodes(wanted.source, wanted.source, wanted.layout, name)
+    model.graph.extend(nodes)
+    return value
+
+
+def panel_nodes(source: ir.Value, operand: ir.Value, layout: str, name: str) -> tuple[list[ir.Node], ir.Value]:
+    """Plain ONNX that lays `operand`, which has the type and shape of `source`, out in panels."""
+    assert source.shape is not None
+    steps = _steps(tuple(int(str(d)) for d in source.shape), layout)
+    nodes: list[ir.Node] = []
+    value = operand
+    for place, (op_type, argument) in enumerate(steps):
+        last = place == len(steps) - 1
+        out = ir.Value(name=name if last else f"{name}.{place}", type=ir.TensorType(ir.DataType.FLOAT))
+        if op_type == "Transpose":
+            node = ir.Node("", op_type, [value], [ir.AttrInt64s("perm", argument)], outputs=[out])
+        else:
+            held = ir.Value(name=f"{name}.{place}.sizes", type=ir.TensorType(ir.DataType.INT64))
+            tensor = ir.AttrTensor("value", ir.tensor(np.array(argument, np.int64)))
+            nodes.append(ir.Node("", "Constant", [], [tensor], outputs=[held]))
+            node = ir.Node("", op_type, [value, held], outputs=[out])
+        nodes.append(node)
+        value = out
+    nodes[-1].metadata_props[_LAYOUT] = layout
+    value.shape = ir.Shape(_panel_dims(tuple(int(str(d)) for d in source.shape), layout))
+    return nodes, value
+
+
+def _matrices(shape: Sequence[int], layout: str) -> list[int]:
+    found = arranged_shape([ix(s) for s in shape], layout)
+    assert found is not None
+    return [int(s.const or 0) for s in found]
+
+
+def _panel_dims(shape: Sequence[int], layout: str) -> list[int]:
+    *stack, depth, columns = _matrices(shape, layout)
+    return [*stack, -(-columns // PANEL), depth, PANEL]
+
+
+def _steps(shape: Sequence[int], layout: str) -> list[tuple[str, list[int]]]:
+    """Data movements as (op, argument): first to matrices, then columns filled up, then to panels."""
+    *stack, depth, columns = _matrices(shape, layout)
+    steps = _to_matrices(shape, layout, [*stack, depth, columns])
+    missing = -columns % PANEL
+    rank = len(stack) + 2
+    if missing:
+        steps.append(("Pad", [0] * (2 * rank - 1) + [missing]))
+    steps.append(("Reshape", [*stack, depth, (columns + missing) // PANEL, PANEL]))
+    steps.append(("Transpose", [*range(len(stack)), rank - 1, rank - 2, rank]))
+    return steps
+
+
+def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list[tuple[str, list[int]]]:
+    if layout == "plain":
+        return []
+    if layout == "turned":
+        return [("Transpose", [1, 0])]
+    kind, _, number = layout.partition(":")
+    groups, (rows, columns), taps = int(number or 1), shape[:2], math.prod(shape[2:])
+    if kind == "channelwise":
+        split, order = [rows, taps], [1, 0]
+    elif kind == "stamp":
+        split, order = [rows, columns, taps], [0, 2, 1]
+    else:
+        split, order = [groups, rows // groups, columns, taps], [0, 3, 2, 1] if kind == "window" else [0, 3, 1, 2]
+    return [("Reshape", split), ("Transpose", order), ("Reshape", matrices)]
+
+
+@dataclass(frozen=True)
+class FedPanels:
+    """An input that takes the panels of the weight `source`."""
+
+    name: str
+    source: str
+    layout: str
+
+
+def lift_panels(model: ir.Model) -> tuple[FedPanels, ...]:
+    """Cut off the nodes that lay out weights: their results become inputs, and weights that nothing reads go."""
+    lifted: list[FedPanels] = []
+    graph = model.graph
+    for node in [n for n in graph if _LAYOUT in n.metadata_props]:
+        old = node.outputs[0]
+        source = _origin(node)
+        new = ir.Value(name=f"{old.name}.fed", shape=old.shape, type=ir.TensorType(ir.DataType.FLOAT))
+        old.replace_all_uses_with(new)
+        graph.inputs.append(new)
+        lifted.append(FedPanels(new.name or "", source.name or "", node.metadata_props[_LAYOUT]))
+        _remove_chain(graph, node)
+    for name in {fed.source for fed in lifted}:
+        value = next(v for v in graph.inputs if v.name == name)
+        if not value.uses() and not value.is_graph_output():
+            graph.inputs.remove(value)
+    return tuple(lifted)
+
+
+def _origin(node: ir.Node) -> ir.Value:
+    value = node.inputs[0]
+    assert value is not None
+    producer = value.producer()
+    return value if producer is None else _origin(producer)
+
+
+def _remove_chain(graph: ir.Graph, node: ir.Node) -> None:
+    """Remove a node and, from it up, what only served it."""
+    sources: Iterable[ir.Value | None] = tuple(node.inputs)
+    graph.remove(node, safe=True)
+    for value in sources:
+        producer = None if value is None else value.producer()
+        if producer is not None and not any(v.uses() for v in producer.outputs):
+            _remove_chain(graph, producer)

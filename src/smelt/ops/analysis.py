@@ -15,6 +15,7 @@ import onnx_ir as ir
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import arranged_shape, panel_shape
+from smelt.ir.weights import is_packable
 from smelt.ops.registry import SHORT, Call, Declaration, lookup
 from smelt.ops.shape_only import PartialCall, Sized, shapes_of
 
@@ -222,8 +223,8 @@ def meaning(
 
 
 def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str) -> Tensor | None:
-    """A constant of floats in panels of 16 columns; None when it is no such constant or the layout does not fit it."""
-    if value is None or value.const_value is None or value.is_graph_input():
+    """A constant or weight of floats in panels of 16 columns; None for others, or where the layout does not fit."""
+    if value is None or not is_packable(value):
         return None
     fact = facts.by_value.get(value)
     matrices = None if fact is None or fact.dtype != "f32" else arranged_shape(fact.shape, layout)

@@ -11,6 +11,7 @@ import hashlib
 import onnx_ir as ir
 
 from smelt.ir.records import Region
+from smelt.ir.weights import is_packable
 from smelt.ops import Facts
 
 
@@ -41,8 +42,8 @@ def _known(value: ir.Value, facts: Facts) -> str:
     contents = "" if fact.contents is None else ";".join(c.key for c in fact.contents)
     constant = facts.constants.get(value)
     literal = "" if constant is None else repr(constant.contents)
-    packable = value.const_value is not None and not value.is_graph_input()
-    return f"{fact.dtype}[{';'.join(s.key for s in fact.shape)}]{contents}={literal}{'c' if packable else ''}"
+    packable = "c" if is_packable(value) else ""
+    return f"{fact.dtype}[{';'.join(s.key for s in fact.shape)}]{contents}={literal}{packable}"
 
 
 def _attributes(node: ir.Node) -> str:
