@@ -56,6 +56,7 @@ class Cluster:
     """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over.
 
     A product that `follows` another runs in its task: what the leader has `kept` in its block is the left operand.
+    `twins` are further products of the operand that `matmul` has, over the same loops.
     """
 
     order: int
@@ -64,6 +65,7 @@ class Cluster:
     members: dict[Tensor, Index] = field(default_factory=dict[Tensor, Index])
     pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(default_factory=list[tuple[Tensor, Index, Buffer, Index]])
     matmul: Tensor | None = None
+    twins: list[Tensor] = field(default_factory=list[Tensor])
     lhs: Operand | None = None
     rhs: Operand | None = None
     depth: Var | None = None
@@ -76,6 +78,10 @@ class Cluster:
     reductions: dict[Tensor, Reduction] = field(default_factory=dict[Tensor, Reduction])
     bound: dict[Tensor, dict[Var, Ix]] = field(default_factory=dict[Tensor, dict[Var, Ix]])
     sources: list[str] = field(default_factory=list[str])
+
+    @property
+    def products(self) -> tuple[Tensor, ...]:
+        return () if self.matmul is None else (self.matmul, *self.twins)
 
     @property
     def space(self) -> Ix:

@@ -33,6 +33,12 @@ class Nest:
     depth: Var | None = None
     scan: Scan | None = None
     sources: list[str] = field(default_factory=list[str])
+    twins: tuple[Tensor, ...] = ()
+
+    @property
+    def products(self) -> tuple[Tensor, ...]:
+        """What a task computes before its epilogue; all have the same rows, columns and left operand."""
+        return () if self.matmul is None else (self.matmul, *self.twins)
 
     @property
     def columns(self) -> bool:
@@ -181,6 +187,7 @@ class _Work:
             cluster.depth,
             scan,
             cluster.sources,
+            tuple(cluster.twins),
         )
 
 

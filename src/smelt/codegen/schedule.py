@@ -43,6 +43,7 @@ from .chain import block_of, link
 from .cluster import Cluster, Operand, Pack, Schedule, Store
 from .prelude import in_order
 from .resolve import Resolver
+from .twins import absorb, earlier_twin
 
 Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
@@ -180,11 +181,29 @@ class _Planner:
     def _place_loops(self, tensor: Tensor) -> None:
         loops, element = self.domain(tensor)
         self._settle_broadcast(loops, element)
-        latest = self._latest(self.refs(tensor))
+        latest = self._united(tensor)
         bound = self._fit(tensor, latest) if latest is not None else None
         if latest is None or bound is None:
             latest, bound = self._own(loops)
         self._join(tensor, latest, bound)
+
+    def _united(self, tensor: Tensor) -> Cluster | None:
+        """The latest cluster among the operands'; products of one operand that meet here become one cluster."""
+        refs = self.refs(tensor)
+        latest = self._latest(refs)
+        if latest is None or not isinstance(tensor.definition, Map):
+            return latest
+        first = earlier_twin(latest, [self.home[t] for t in refs if t in self.home])
+        if first is None or not self._ready_before(latest, first):
+            return latest
+        self.home.update((moved, first) for moved in absorb(first, latest))
+        return first
+
+    def _ready_before(self, cluster: Cluster, first: Cluster) -> bool:
+        """Whether all that the cluster's members read was stored before `first` starts."""
+        below = {t for m in cluster.members if m not in cluster.products for t in self.refs(m)}
+        outside = [t for t in below if t not in cluster.members and t not in self.floating and t not in self.early]
+        return all(self.home[t].order < first.order for t in outside)
 
     def _own(self, loops: Sequence[Var]) -> tuple[Cluster, dict[Var, Ix]]:
         cluster = self._new([v for v in loops if v.extent.const != 1])

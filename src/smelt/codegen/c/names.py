@@ -20,6 +20,11 @@ C_TYPE = {
 }  # fmt: skip
 
 
+def accumulator_name(place: int) -> str:
+    """The current row of a nest's product number `place`."""
+    return f"acc{place}" if place else "acc"
+
+
 def constant(value: float | int | bool, dtype: str) -> str:
     if dtype in ("f32", "f64"):
         return _float(float(value), "f" if dtype == "f32" else "")

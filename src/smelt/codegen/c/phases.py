@@ -107,7 +107,7 @@ class _Planner:
             kind = node.kind
             if isinstance(kind, E.Ref):
                 self.levels[node.uid] = self.reduction_level.get(kind.tensor, 0)
-                self.deep[node.uid] = kind.tensor is self.nest.matmul and bool(self.inner)
+                self.deep[node.uid] = kind.tensor in self.nest.products and bool(self.inner)
             else:
                 below = E.children(node)
                 self.levels[node.uid] = max((self.levels[c.uid] for c in below), default=0)

@@ -12,7 +12,7 @@ from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
-from .names import C_TYPE
+from .names import C_TYPE, accumulator_name
 from .rows import RowWriter
 
 
@@ -21,6 +21,7 @@ class ProductSizes:
     """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task.
 
     `chained` is set when a second product follows in the same task: the floats of a row of all blocks together.
+    `copies` products have the same sizes and left operand.
     """
 
     batches: Ix
@@ -30,6 +31,7 @@ class ProductSizes:
     extra_bytes: Ix
     whole_rows: bool
     chained: Ix | None = None
+    copies: int = 1
 
     def all(self) -> tuple[Ix, ...]:
         made = (self.batches, self.rows, self.columns, self.depth, self.extra_bytes)
@@ -49,7 +51,7 @@ class ProductWriter(RowWriter):
         columns = nest.matmul.shape[-1]
         return ProductSizes(
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
-            self.extra_bytes(), bool(nest.inner),
+            self.extra_bytes(), bool(nest.inner), copies=len(nest.products),
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
@@ -71,7 +73,10 @@ class ProductWriter(RowWriter):
         extents = [self._integer(v.extent) for v in rows]
         columns = self._integer(self.nest.matmul.shape[-1]) if self.nest.matmul is not None else "0"
         self._open()
-        self.scopes[-1].lines.append("const float *acc = block + (u - first) * ld;")
+        self.scopes[-1].lines += [
+            f"const float *{accumulator_name(place)} = block + {place} * size + (u - first) * ld;"
+            for place in range(len(self.nest.products))
+        ]
         if self.nest.columns:
             self.scopes[-1].lines.append("int64_t v = c0;")
             self._column_loops("c1")
@@ -89,13 +94,17 @@ class ProductWriter(RowWriter):
         """All rows of all batches share the panels, so a block may cross batches."""
         nest = self.nest
         assert nest.matmul is not None and nest.lhs is not None and isinstance(nest.matmul.definition, MatMul)
-        a, b = self._buffer(nest.lhs.buffer), self._buffer(_buffer_of(nest.matmul.definition.b))
+        a = self._buffer(nest.lhs.buffer)
         depth = self._integer(self._depth_size())
         total = " * ".join(f"({e})" for e in extents) or "1"
         return [
             "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;",
             *self._block_lines(total, columns),
-            f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {b}, {depth}, block, ld, count, p0, p1, p1 * 16);",
+            *(
+                f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {self._buffer(_panels_of(made))}, {depth}, "
+                f"block + {place} * size, ld, count, p0, p1, p1 * 16);"
+                for place, made in enumerate(nest.products)
+            ),
             *self._decode(rows, extents, False),
         ]
 
@@ -127,18 +136,20 @@ class ProductWriter(RowWriter):
         return lines
 
     def _block_lines(self, rows: str, columns: str) -> list[str]:
+        copies = len(self.nest.products)
         lines = [
             f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
             f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
             f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns}), ld = (p1 - p0) * 16;",
-            f"const int64_t slot = SMELT_SLOT(t->step, width, {self._integer(self.extra_bytes())});",
+            f"const int64_t slot = SMELT_SLOT(t->step, width * {copies}, {self._integer(self.extra_bytes())});",
+            "const int64_t size = t->step * width * 16;",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
             "int64_t u = first;",
             "const int64_t stop = first + count;",
         ]
         if self.phases.row_buffers:
-            lines.append("char *row = local + ((t->step * width * 64 + 63) & ~(int64_t)63);")
+            lines.append(f"char *row = local + {copies} * size * 4;")
         for buffer in self.phases.row_buffers:
             kind, size = C_TYPE[buffer.dtype], self._integer(buffer.elements)
             lines.append(f"{kind} *{self._buffer(buffer)} = ({kind} *)row;")
@@ -146,6 +157,6 @@ class ProductWriter(RowWriter):
         return lines
 
 
-def _buffer_of(tensor: Tensor) -> Buffer:
-    assert isinstance(tensor.definition, Stored)
-    return tensor.definition.buffer
+def _panels_of(made: Tensor) -> Buffer:
+    assert isinstance(made.definition, MatMul) and isinstance(made.definition.b.definition, Stored)
+    return made.definition.b.definition.buffer

@@ -362,7 +362,7 @@ class _Writer:
             return f"smelt_launch_chain(&task, {body}, {', '.join(self.integers.text(s) for s in sizes)})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
-        return f"smelt_launch_gemm(&task, {body}, {numbers}, {int(made.whole_rows)})"
+        return f"smelt_launch_gemm(&task, {body}, {numbers}, {int(made.whole_rows)}, {made.copies})"
 
     def _function(self) -> str:
         lines = "\n".join("  " + line for line in self.lines)

@@ -14,7 +14,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Monomial, coefficient
 
 from .exactness import exact
-from .names import Integers, constant
+from .names import Integers, accumulator_name, constant
 from .phases import Phases, plan_phases
 from .scope import Scope
 
@@ -101,7 +101,7 @@ class ValueWriter:
         return self.depth_memo[root.uid]
 
     def _ref_depth(self, kind: E.Ref) -> int:
-        if self.nest.scan is not None or kind.tensor is self.nest.matmul:
+        if self.nest.scan is not None or kind.tensor in self.nest.products:
             return max(self.depth_of_var.values(), default=0)
         return self.row_depth
 
@@ -116,7 +116,7 @@ class ValueWriter:
         for node in self._pending(root, self.varying_memo):
             kind = node.kind
             if isinstance(kind, E.Ref):
-                own = self.nest.columns or kind.tensor is self.nest.matmul
+                own = self.nest.columns or kind.tensor in self.nest.products
             else:
                 own = self.nest.vector in E.own_vars(node)
             self.varying_memo[node.uid] = own or any(self.varying_memo[c.uid] for c in E.children(node))
@@ -292,10 +292,10 @@ class ValueWriter:
         return top is not None and top.kind == "max" and top.value is power.args[0]
 
     def _accumulator(self, kind: E.Ref) -> str:
-        assert kind.tensor is self.nest.matmul
+        acc = accumulator_name(self.nest.products.index(kind.tensor))
         if self.tail:
-            return f"ld_f32_n(acc + v{self.shift} - c0, n)"
-        return f"ld_f32(acc + v{self.shift} - c0)"
+            return f"ld_f32_n({acc} + v{self.shift} - c0, n)"
+        return f"ld_f32({acc} + v{self.shift} - c0)"
 
     def _index_text(self, value: Ix, dtype: str) -> str:
         made = self._index_lanes(value)

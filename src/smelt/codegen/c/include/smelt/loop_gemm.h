@@ -33,12 +33,13 @@ void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth
 /* Blocks of a batched product that its epilogue still finds in L1. */
 enum { SMELT_BLOCK_FLOATS = 8192 };
 
+/* `copies` products of the same sizes and left operand are computed by the same tasks. */
 static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
                                                                int64_t rows, int64_t columns, int64_t depth,
-                                                               int64_t extra, int whole_rows) {
+                                                               int64_t extra, int whole_rows, int64_t copies) {
   if (batches <= 0 || rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
+  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth * copies, whole_rows);
   if (batches >= 4) {
     const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
     split.panels = (columns + 15) / 16;
@@ -47,7 +48,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
     split.rows = (rows + split.row_tasks - 1) / split.row_tasks;
     split.panel_tasks = 1;
   }
-  const int64_t slot = SMELT_SLOT(split.rows, split.panels, extra);
+  const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
   const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
   task->rows = NULL;
   if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
