@@ -26,6 +26,7 @@ from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, runs_on_host, select_targets
 from smelt.check import Examination, Findings, examine, start_digest
 from smelt.check.dump import Dump
+from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
 from smelt.codegen import CBackend, Generated, attach_packed, with_inputs
 from smelt.ir.load import load_model
@@ -162,13 +163,16 @@ def _kernels(
     targets = select_targets(options.arch, options.levels or config.levels)
     wanted = _examination(targets, options, config, dump)
     weights = start_digest(model) if wanted is not None and plan.regions else None
-    findings: Findings | None = None
-    while plan.regions:
+
+    def attempt(plan: Plan, known: tuple[int, ...]) -> tuple[_Made, Findings]:
+        """One round: what came of the plan as it is, and what was found."""
+        if not plan.regions:
+            return _Made(plan), Findings()
         with clock("generate"):
             generated = backend.generate(plan.regions, targets)
             plan = Plan(generated.regions, (*plan.left, *generated.left))
         if not generated.regions:
-            break
+            return _Made(plan), Findings()
         with clock("build"):
             dump.sources(generated, tuple(t.name for t in targets))
             library = _build(generated.source, targets, compiler, config, progress)
@@ -176,13 +180,14 @@ def _kernels(
         with clock("examine"):
             found = Findings()
             if wanted is not None:
-                found = examine(model, generated, library, wanted, config, progress, weights)
-        findings = found if findings is None else findings.merge(found)
-        dump.findings(findings)
-        if not found.rejected:
-            return _Made(plan, generated, library, findings, findings.notes)
-        plan = plan.without(found.rejected)
-    return _Made(plan, findings=findings, notes=findings.notes if findings is not None else ())
+                chosen = dataclasses.replace(wanted, known=known)
+                found = examine(model, generated, library, chosen, config, progress, weights)
+        return _Made(plan, generated, library), found
+
+    made, findings = settle(plan, attempt)
+    dump.plan(made.plan)
+    dump.findings(findings)
+    return dataclasses.replace(made, findings=findings, notes=findings.notes)
 
 
 def _build(

@@ -19,7 +19,7 @@ from smelt.base.config import Config
 from smelt.base.progress import Progress, Step
 from smelt.base.target import find_target, runs_on_host
 from smelt.check.bundle import Bundle
-from smelt.check.findings import Examination, Findings, Verdict
+from smelt.check.findings import Examination, Fault, Findings, Verdict
 from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.tune import tune
 from smelt.check.variants import Alone, Variants
@@ -40,7 +40,7 @@ def examine(
 ) -> Findings:  # fmt: skip
     """The findings for every region of the model as it was partitioned. `weights` may be under way already."""
     cache = Cache(config.cache_dir)
-    key = findings_key(model, library, wanted, weights or WeightsDigest(model))
+    key = findings_key(model, generated.regions, library, wanted, weights or WeightsDigest(model))
     known = recall(cache, key) if wanted.keep_calls is None else None
     if known is not None:
         return known
@@ -76,6 +76,7 @@ class _State:
 
     verdicts: dict[int | None, Verdict] = field(default_factory=dict[int | None, Verdict])
     rejected: dict[int, str] = field(default_factory=dict[int, str])
+    faults: dict[int, Fault] = field(default_factory=dict[int, Fault])
     notes: list[str] = field(default_factory=list[str])
     attempt: int = 0
     finished: bool = False
@@ -113,13 +114,14 @@ class _Verification:
             job |= {"done": sorted(self._done()), "attempt": self.state.attempt}
             self._learn(run_worker(job, self.folder, limits))
         state = self.state
-        return Findings(tuple(state.verdicts.values()), dict(state.rejected), tuple(state.notes))
+        return Findings(tuple(state.verdicts.values()), dict(state.rejected), tuple(state.notes), dict(state.faults))
 
     def _done(self) -> set[int]:
-        return {index for index in self.state.verdicts if index is not None}
+        return {index for index in self.state.verdicts if index is not None} | set(self.wanted.known)
 
     def _open(self) -> list[int]:
-        return [index for index in self.indices if index not in self.state.verdicts]
+        done = self._done()
+        return [index for index in self.indices if index not in done]
 
     # what one run of the worker tells
 
@@ -143,6 +145,7 @@ class _Verification:
         self.state.verdicts[verdict.region] = verdict
         if verdict.rejected:
             self.state.rejected[verdict.region] = f"verification failed: {verdict.rejected}"
+            self.state.faults[verdict.region] = "wrong"
 
     def _take_model(self, verdict: Verdict) -> None:
         """A wrong whole with right parts: nothing tells which part, unless some could not be watched."""
@@ -163,6 +166,7 @@ class _Verification:
         step, state = ran.last_step, self.state
         if step["at"] == "region":
             state.reject([int(step["index"])], f"its kernel {ran.failure} in verification")
+            state.faults[int(step["index"])] = "wrong"
         elif step["at"] == "observe" and not self.wanted.feeds:
             state.attempt = int(step["attempt"]) + 1
         elif step["at"] == "model":

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+Fault = Literal["wrong", "slow"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Examination:
     """What to examine: correctness, speed, or both; with how many threads; on which inputs (generated when None).
 
     `keep_unverified` keeps what could not be run at all, for want of inputs; what fails is always rejected.
+    `known` are regions that were verified in an earlier round, as the same code over the same values.
     `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
     """
 
@@ -26,6 +29,7 @@ class Examination:
     feeds: Mapping[str, Any] | None = None
     keep_calls: Path | None = None
     keep_unverified: bool = False
+    known: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Findings:
+    """`faults` are the rejected regions that are themselves to blame, so that a part of one may be good: those that
+    gave a wrong result or crashed, and those that lost time. Others were rejected because nothing could tell."""
+
     verdicts: tuple[Verdict, ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict[int, str])
     notes: tuple[str, ...] = ()
+    faults: Mapping[int, Fault] = field(default_factory=dict[int, "Fault"])
 
     def merge(self, later: Findings) -> Findings:
         """Earlier rejections stay; a verdict is what the last examination that looked found."""
@@ -66,4 +74,6 @@ class Findings:
             known = kept.get(verdict.region)
             kept[verdict.region] = verdict if known is None else known.updated(verdict)
         notes = dict.fromkeys((*self.notes, *later.notes))
-        return Findings(tuple(kept.values()), {**self.rejected, **later.rejected}, tuple(notes))
+        rejected = {**self.rejected, **later.rejected}
+        faults: dict[int, Fault] = {**self.faults, **later.faults}
+        return Findings(tuple(kept.values()), rejected, tuple(notes), faults)

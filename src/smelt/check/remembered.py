@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -22,22 +23,25 @@ from smelt.base.version import __version__
 from smelt.check.dump import without_weights
 from smelt.check.findings import Examination, Findings, Verdict
 from smelt.check.weights_digest import WeightsDigest
-from smelt.ir.records import Library
+from smelt.ir.records import Library, Region
 from smelt.toolchain import Cache
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _PACKAGE: Final = Path(__file__).parents[1]
 # Reasons that a busy machine may give, and a later run may not.
 _PASSING: Final = ("not verified", "did not end", "no end after", "memory limit")
 _EXAMINERS: Final = ("check", "ops", "runtime")
 
 
-def findings_key(model: ir.Model, library: Library, wanted: Examination, weights: WeightsDigest) -> str:
+def findings_key(
+    model: ir.Model, regions: Sequence[Region], library: Library, wanted: Examination, weights: WeightsDigest
+) -> str:
     """A digest of all that decides the findings; `weights` is that of the same model."""
     digest = hashlib.sha256()
-    asked = [wanted.verify, wanted.tune, wanted.threads, wanted.keep_unverified]
+    asked = [wanted.verify, wanted.tune, wanted.threads, wanted.keep_unverified, wanted.known]
     facts = [_FORMAT, __version__, library.key, library.sha256, asked, version("onnxruntime"), sorted(host_features())]
-    digest.update(json.dumps(facts).encode())
+    places = [(region.index, [value.name for value in region.outputs]) for region in regions]
+    digest.update(json.dumps([facts, places]).encode())
     for folder in _EXAMINERS:
         for path in sorted((_PACKAGE / folder).rglob("*.py")):
             digest.update(hashlib.sha256(path.read_bytes()).digest())
@@ -68,13 +72,15 @@ def remember(cache: Cache, key: str, findings: Findings) -> None:
     with cache.work() as folder:
         file = folder / "findings"
         content = {"verdicts": [asdict(v) for v in findings.verdicts], "rejected": list(findings.rejected.items())}
+        content["faults"] = list(findings.faults.items())
         file.write_text(json.dumps(content), encoding="utf-8")
         cache.put(key, file, {"smelt": __version__, "kind": "findings"}, "")
 
 
 def _read(content: dict[str, Any]) -> Findings:
     verdicts = tuple(_verdict(fields) for fields in content["verdicts"])
-    return Findings(verdicts, {int(index): str(reason) for index, reason in content["rejected"]})
+    rejected = {int(index): str(reason) for index, reason in content["rejected"]}
+    return Findings(verdicts, rejected, faults={int(index): kind for index, kind in content["faults"]})
 
 
 def _verdict(fields: dict[str, Any]) -> Verdict:

@@ -62,7 +62,7 @@ def tune(
             worst = timer.worst(kept, gains)
             reason = f"the model with it is slower than stock ONNX Runtime: {whole.rejected}"
             rejected |= dict.fromkeys(worst, reason)
-    return Findings(tuple(verdicts), rejected)
+    return Findings(tuple(verdicts), rejected, faults=dict.fromkeys(rejected, "slow"))
 
 
 def _problem(ran: Ran) -> str:

@@ -38,7 +38,7 @@ def capture(
     for graph in model_graphs(model):
         refused = dict[ir.Node, str]()
         for nodes in _clusters(graph, choice, captured, refused):
-            region = _region(len(regions), nodes)
+            region = make_region(len(regions), nodes)
             verdict = Claim(True) if force else _worth(region, backend)
             if verdict.ok:
                 regions.append(region)
@@ -106,7 +106,8 @@ def dependencies(nodes: Sequence[ir.Node], captured: dict[ir.Node, list[ir.Value
     return found
 
 
-def _region(index: int, nodes: Sequence[ir.Node]) -> Region:
+def make_region(index: int, nodes: Sequence[ir.Node]) -> Region:
+    """These nodes of one graph, in topological order, with the values that cross their border."""
     inside = set(nodes)
     inputs: dict[ir.Value, None] = {}
     outputs: list[ir.Value] = []

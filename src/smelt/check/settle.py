@@ -1,0 +1,90 @@
+"""Rounds of trying a plan, until every region that is left has passed.
+
+Input: a plan and a function that tries one: generates, builds and examines it. Output: the last attempt, and what was
+found on the way. Invariant: what is kept passed as it is. A region at fault is cut into parts and these are tried, so
+that a bad node costs itself and a few neighbours; the good parts are joined again at the end, if they pass as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Generic, Protocol, TypeVar
+
+from smelt.check.findings import Fault, Findings
+from smelt.ir.records import Plan
+from smelt.partition import Splitter
+
+# Parts are a quarter of what they come from. A round costs a build; one that looks for lost time costs timing too.
+ROUNDS: Final[dict[Fault, int]] = {"wrong": 6, "slow": 3}
+
+
+class Attempt(Protocol):
+    @property
+    def plan(self) -> Plan: ...
+
+
+T = TypeVar("T", bound=Attempt)
+Try = Callable[[Plan, tuple[int, ...]], tuple[T, Findings]]  # the plan, and the regions that need no verification
+
+
+def settle(plan: Plan, attempt: Try[T]) -> tuple[T, Findings]:
+    return _Rounds(plan, attempt).run(plan)
+
+
+class _Rounds(Generic[T]):
+    def __init__(self, plan: Plan, attempt: Try[T]) -> None:
+        self.attempt = attempt
+        self.splitter = Splitter(plan)
+        self.first = {region.index: len(region.nodes) for region in plan.regions}
+        self.cut: set[int] = set()
+        self.passed: set[int] = set()
+        self.findings = Findings()
+
+    def run(self, plan: Plan) -> tuple[T, Findings]:
+        number = 0
+        while True:
+            made, found = self._try(plan)
+            if not found.rejected:
+                break
+            plan = self._narrowed(made.plan, found, number)
+            number += 1
+        return (made, self.findings) if not self.cut else self._rejoined(made)
+
+    def _try(self, plan: Plan) -> tuple[T, Findings]:
+        made, found = self.attempt(plan, tuple(sorted(self.passed)))
+        self.findings = self.findings.merge(found)
+        self.passed |= {v.region for v in found.verdicts if v.region is not None and v.error is not None}
+        self.passed -= found.rejected.keys()
+        return made, found
+
+    def _narrowed(self, plan: Plan, found: Findings, number: int) -> Plan:
+        """Parts in place of regions at fault; what cannot be cut further is given back."""
+        faulty = {index for index, fault in found.faults.items() if number < ROUNDS[fault]}
+        plan, parts = self.splitter.split(plan, faulty)
+        self.cut |= parts.keys()
+        return plan.without({index: why for index, why in found.rejected.items() if index not in parts})
+
+    def _rejoined(self, made: T) -> tuple[T, Findings]:
+        """Each run of good parts as one region: fewer borders, less memory traffic."""
+        joined, new = self.splitter.rejoin(made.plan)
+        notes = self._notes(made.plan)
+        if new:
+            again, found = self.attempt(joined, tuple(sorted(self.passed)))
+            if not found.rejected:
+                made, self.findings = again, self.findings.merge(found)
+            else:
+                notes += (f"The parts stay apart: together they fail ({next(iter(found.rejected.values()))}).",)
+        kept = {region.index for region in made.plan.regions} | {None}
+        rejected = {index: why for index, why in self.findings.rejected.items() if index not in self.cut}
+        verdicts = tuple(v for v in self.findings.verdicts if v.region in kept or v.region in rejected)
+        return made, replace(self.findings, verdicts=verdicts, rejected=rejected, notes=(*self.findings.notes, *notes))
+
+    def _notes(self, plan: Plan) -> tuple[str, ...]:
+        kept = self.splitter.nodes_by_origin(plan)
+        return tuple(
+            f"Region {index} was cut into parts ({self.findings.rejected[index]}): "
+            f"{kept.get(index, 0)} of its {count} nodes stay in kernels."
+            for index, count in self.first.items()
+            if index in self.cut
+        )
