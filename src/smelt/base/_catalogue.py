@@ -144,6 +144,17 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A region names nodes that the model does not hold any more.",
         "Make a new plan after the last change of the model.",
     ),
+    "SM-EXPORT-001": (
+        "PyTorch ops that ONNX cannot say",
+        "Neither the exporter's table, onnxscript's torchlib nor torch's decompositions convert these calls.",
+        "Write a converter (`smelt.register_converter`), change the model, or use torch.compile, which leaves such ops "
+        "in torch.",
+    ),
+    "SM-EXPORT-002": (
+        "A PyTorch call that torch itself refuses",
+        "A program of a single op was asked for with arguments that the op does not take.",
+        "Check shapes and dtypes of the arguments; the message is torch's own.",
+    ),
     "SM-CODEGEN-001": (
         "A region has no kernel",
         "A code generator claimed a node that it cannot express.",

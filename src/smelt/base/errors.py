@@ -72,6 +72,10 @@ class ModelError(SmeltError):
     """A model was read, but breaks a rule of ONNX or of a stage."""
 
 
+class ExportError(SmeltError):
+    """A PyTorch program cannot be said in ONNX."""
+
+
 class CodegenError(SmeltError):
     """A region cannot be turned into source."""
 

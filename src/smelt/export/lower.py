@@ -1,0 +1,360 @@
+"""Lowering FX nodes one by one.
+
+Input: FX nodes and an environment of what earlier nodes gave. Output: the environment filled: values, tuples of values,
+symbolic numbers. Invariant: the value of a node has the dtype and shape of its `meta["val"]`.
+"""
+
+# What torch and sympy hand over is not annotated.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Final
+
+import onnx_ir as ir
+import sympy
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from onnx_ir import tensor_adapters
+from torch._ops import OpOverload
+from torch.fx.node import map_arg
+
+from smelt.export import _torchlib, decompose
+from smelt.export.builder import Builder
+from smelt.export.call import Call, Meta
+from smelt.export.dtypes import to_onnx
+from smelt.export.records import ExportOptions, ExportReport, Origin, Refused
+from smelt.export.registry import find
+from smelt.export.sizes import Sizes, dim_of, dim_text
+
+Env = dict[torch.fx.Node, Any]
+_SYMBOLS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_CHECKS: Final = frozenset((
+    "aten::_assert_scalar", "aten::_assert_async", "aten::_assert_async.msg", "aten::sym_constrain_range",
+    "aten::sym_constrain_range_for_size", "aten::_assert_tensor_metadata", "aten::_print",
+))  # fmt: skip
+_PAIR: Final = {torch.complex64: ir.DataType.FLOAT, torch.complex128: ir.DataType.DOUBLE}
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """What a fake tensor says; a complex tensor is a real one with a last axis of 2."""
+    dims = tuple(dim_of(size) for size in tensor.shape)
+    if tensor.dtype in _PAIR:
+        return Meta(_PAIR[tensor.dtype], (*dims, 2), complex=True)
+    return Meta(to_onnx(tensor.dtype), dims)
+
+
+def metas_of(value: Any) -> tuple[Any, ...]:
+    """The meta data of results, flat: `Meta` for tensors, anything else as it is."""
+    items: Any = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(meta_of(item) if isinstance(item, torch.Tensor) else item for item in items)
+
+
+def target_name(target: Any) -> str:
+    if isinstance(target, OpOverload):
+        return target.name()
+    return getattr(target, "__name__", str(target))
+
+
+class Lowering:
+    def __init__(self, builder: Builder, sizes: Sizes, options: ExportOptions, report: ExportReport) -> None:
+        self.builder = builder
+        self.sizes = sizes
+        self.options = options
+        self.report = report
+        self._constants: dict[Any, ir.Value] = {}
+
+    def graph(self, gm: torch.fx.GraphModule, env: Env) -> list[tuple[torch.fx.Node, str]]:
+        """Lower all calls of a graph; the nodes that failed, with reasons."""
+        failures: list[tuple[torch.fx.Node, str]] = []
+        lost: set[torch.fx.Node] = set()
+        for node in gm.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            if not lost.isdisjoint(node.all_input_nodes):
+                lost.add(node)
+                continue
+            try:
+                self.node(node, env, gm)
+            except Refused as refused:
+                failures.append((node, str(refused)))
+                lost.add(node)
+        return failures
+
+    def node(self, node: torch.fx.Node, env: Env, gm: torch.fx.GraphModule | None = None) -> None:
+        if node.op == "get_attr":
+            env[node] = self._attribute(node, gm)
+            return
+        if node.op != "call_function":
+            raise Refused(f"{node.op} nodes are not ATen calls")
+        if str(getattr(node.target, "__module__", "")) == "torch.return_types":
+            env[node] = self._bound(node.args[0], env)
+            return
+        if node.target is operator.getitem:
+            env[node] = env[node.args[0]][node.args[1]]  # pyright: ignore[reportArgumentType]
+            return
+        meta = node.meta.get("val")
+        if isinstance(meta, (*_SYMBOLS, int, float, bool)) and self._symbolic(node, meta, env):
+            return
+        if isinstance(meta, (tuple, list)) and meta and all(isinstance(m, (*_SYMBOLS, int)) for m in meta):
+            env[node] = [dim_of(m) for m in meta]
+            return
+        if target_name(node.target) in _CHECKS:
+            env[node] = None
+            return
+        self._annotate(node)
+        args, kwargs = self._bound(node.args, env), self._bound(node.kwargs, env)
+        env[node] = self.call(node, args, kwargs, meta)
+
+    def _symbolic(self, node: torch.fx.Node, meta: Any, env: Env) -> bool:
+        """A number that the shapes tell already needs no node of its own."""
+        expr = dim_of(meta)
+        if isinstance(expr, sympy.Basic) and not self.sizes.known(expr):
+            return False
+        env[node] = expr
+        return True
+
+    def _annotate(self, node: torch.fx.Node) -> None:
+        self.builder.prefix = node.name
+        trace = node.meta.get("stack_trace") if self.options.sources else None
+        self.builder.metadata = {"smelt.source": _last_frame(trace)} if trace else {}
+
+    def _attribute(self, node: torch.fx.Node, gm: torch.fx.GraphModule | None) -> Any:
+        owner: Any = gm if gm is not None else node.graph.owning_module
+        for part in str(node.target).split("."):
+            owner = getattr(owner, part)
+        return self.tensor_constant(node.name, owner) if isinstance(owner, torch.Tensor) else owner
+
+    # Values
+
+    def tensor_constant(self, name: str, tensor: torch.Tensor) -> ir.Value:
+        """An initializer that shares the tensor's memory."""
+        found = self._constants.get(id(tensor))
+        if found is not None:
+            return found
+        data = tensor.detach()
+        if data.dtype in _PAIR:
+            data = torch.view_as_real(data.resolve_conj())
+        data = data.contiguous()
+        if not data.dim():
+            value = self.builder.constant(
+                data.float().numpy() if data.dtype == torch.bfloat16 else data.numpy(), to_onnx(data.dtype)
+            )
+        else:
+            value = self.builder.initializer(name, tensor_adapters.TorchTensor(data))
+        self._constants[id(tensor)] = value
+        self._constants[("kept", id(tensor))] = tensor  # pyright: ignore[reportArgumentType]  # ids stay unique while it lives
+        return value
+
+    def described(self, value: ir.Value, tensor: torch.Tensor) -> ir.Value:
+        """State the type and shape of a value, and remember which sizes it tells."""
+        return self.stated(value, meta_of(tensor))
+
+    def stated(self, value: ir.Value, meta: Meta) -> ir.Value:
+        if value.dtype is None:
+            value.dtype = meta.dtype
+        names = self.options.dim_names
+        if meta.dims and any(dim is None for dim in meta.dims):
+            value.shape = ir.Shape(meta.dims)
+            return value
+        value.shape = ir.Shape([dim_text(dim, names) for dim in meta.dims])
+        self.sizes.learn_shape(value, meta.dims, names)
+        return value
+
+    def _bound(self, args: Any, env: Env) -> Any:
+        """Arguments with FX nodes replaced by what they gave."""
+        if isinstance(args, torch.fx.Node):
+            return env[args]
+        if isinstance(args, (list, tuple)):
+            return [self._bound(item, env) for item in args]
+        if isinstance(args, dict):
+            return {name: self._bound(item, env) for name, item in args.items()}
+        return args
+
+    # Calls
+
+    def call(self, node: torch.fx.Node, args: Any, kwargs: Any, meta: Any) -> Any:
+        """The first converter of the chain that manages."""
+        reasons: list[str] = []
+        for origin, attempt in self._chain(node, args, kwargs, meta):
+            mark = self._mark()
+            try:
+                result = attempt()
+                if origin == "torchlib":
+                    _check_types(result, meta)
+                result = self._settled(result, meta, node)
+            except Refused as refused:
+                self._rewind(mark)
+                reasons.append(str(refused))
+                continue
+            self.report.count(target_name(node.target), origin)
+            return result
+        raise Refused("; ".join(dict.fromkeys(reasons)))
+
+    def _chain(self, node: torch.fx.Node, args: Any, kwargs: Any, meta: Any) -> Any:
+        target = node.target
+        outs = metas_of(meta)
+        complex_ = any(isinstance(out, Meta) and out.complex for out in outs) or _has_complex(node)
+        found = find(target_name(target))
+        if found is not None and (found.complex or not complex_):
+            yield found.origin, lambda: self._by_table(found, target, args, kwargs, outs)
+        if self.options.torchlib and isinstance(target, OpOverload):
+            yield "torchlib", lambda: _torchlib.lower(target, args, kwargs, _has_complex(node), self.sizes)
+        if self.options.decompose:
+            yield "decomposition", lambda: self._by_decomposition(node, args, kwargs)
+        if not isinstance(target, OpOverload):
+            yield "table", lambda: _nothing(f"{target_name(target)} is no ATen op")
+
+    def _by_table(self, found: Any, target: Any, args: Any, kwargs: Any, outs: tuple[Any, ...]) -> Any:
+        arguments, defaults = bind(target, args, kwargs)
+        return found(Call(found.target, arguments, outs, self.builder, self.sizes), defaults)
+
+    def _by_decomposition(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        metas = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        gm = decompose.decomposed(node.target, *metas)
+        given = pytree.tree_leaves((args, kwargs), is_leaf=lambda x: x is None)
+        leaves = pytree.tree_leaves(metas, is_leaf=lambda x: x is None)
+        values = [value for value, leaf in zip(given, leaves, strict=True) if decompose.is_traced(leaf)]
+        return self.inlined(gm, values)
+
+    def inlined(self, gm: torch.fx.GraphModule, values: list[Any]) -> Any:
+        """Lower a nested graph in place; its results."""
+        env: Env = {}
+        placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        for node, value in zip(placeholders, values, strict=True):
+            env[node] = value
+        metadata, prefix = self.builder.metadata, self.builder.prefix
+        for node in gm.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            try:
+                self.node(node, env, gm)
+            except Refused as refused:
+                raise Refused(f"decomposes into {target_name(node.target)}: {refused}") from refused
+            finally:
+                self.builder.metadata, self.builder.prefix = metadata, prefix
+        results = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+        return self._bound(results, env)
+
+    def _mark(self) -> tuple[Any, ...]:
+        scope = self.builder.scopes[-1]
+        return len(scope.nodes), dict(scope.memo)
+
+    def _rewind(self, mark: tuple[Any, ...]) -> None:
+        """Forget what a converter appended before it refused."""
+        scope = self.builder.scopes[-1]
+        for node in reversed(scope.nodes[mark[0] :]):
+            for index in range(len(node.inputs)):
+                node.replace_input_with(index, None)
+        del scope.nodes[mark[0] :]
+        scope.memo = mark[1]
+
+    def _settled(self, result: Any, meta: Any, node: torch.fx.Node) -> Any:
+        """Results in the types that torch says, with their shapes."""
+        if isinstance(meta, (list, tuple)):
+            results = [result] if isinstance(result, ir.Value) else list(result)
+            if len(results) != len(meta):
+                raise Refused(f"the converter gave {len(results)} results of {len(meta)}")
+            return [
+                self._settled_one(r, m, f"{node.name}_{i}") for i, (r, m) in enumerate(zip(results, meta, strict=True))
+            ]
+        if isinstance(result, (list, tuple)) and len(result) == 1:
+            result = result[0]
+        return self._settled_one(result, meta, node.name)
+
+    def _settled_one(self, result: Any, meta: Any, name: str) -> Any:
+        if not isinstance(result, ir.Value):
+            if isinstance(meta, torch.Tensor) and result is not None:
+                raise Refused(f"the converter gave a {type(result).__name__}, not a tensor")
+            return result
+        if isinstance(meta, torch.Tensor):
+            said = meta_of(meta)
+            if result.dtype is not None and result.dtype != said.dtype:
+                result = self.builder.cast(result, said.dtype)
+            return self._named(self._stated_result(result, said), name)
+        if isinstance(meta, _SYMBOLS):
+            expr = dim_of(meta)
+            if isinstance(expr, sympy.Basic):
+                self.sizes.learn_scalar(result, expr)
+            return expr
+        return result
+
+    def _stated_result(self, result: ir.Value, meta: Meta) -> ir.Value:
+        """A graph input or initializer keeps the shape that it came with."""
+        return result if result.producer() is None and result.shape is not None else self.stated(result, meta)
+
+    def _named(self, value: ir.Value, name: str) -> ir.Value:
+        """The result of a node carries the node's name, if it was made for it."""
+        made = value.producer() is not None and (value.name or "").startswith(f"{self.builder.prefix}.")
+        if made and not self.builder.taken(name):
+            value.name = self.builder.unique(name)
+        return value
+
+
+def bind(target: Any, args: Any, kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments by name with defaults filled in, and the defaults, by the torch schema."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return {f"arg{index}": arg for index, arg in enumerate(args)} | dict(kwargs), {}
+    arguments: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    positional = iter(args)
+    for formal in schema.arguments:
+        name = "from_" if formal.name == "from" else formal.name
+        defaults[name] = formal.default_value if formal.has_default_value() else None
+        if not formal.kwarg_only:
+            missing = object()
+            value = next(positional, missing)
+            if value is not missing:
+                arguments[name] = value
+                continue
+        arguments[name] = kwargs.get(formal.name, defaults[name])
+    return arguments, defaults
+
+
+def _check_types(result: Any, meta: Any) -> None:
+    """torchlib leaves promotion to others: what it computes in another type than torch may be another number."""
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    metas = meta if isinstance(meta, (list, tuple)) else (meta,)
+    for value, said in zip(results, metas, strict=False):
+        if isinstance(value, ir.Value) and isinstance(said, torch.Tensor) and value.dtype is not None:
+            expected = meta_of(said).dtype
+            if value.dtype != expected:
+                raise Refused(f"torchlib computes in {value.dtype.name}, torch in {expected.name}")
+
+
+def _nothing(reason: str) -> Any:
+    raise Refused(reason)
+
+
+def _has_complex(node: torch.fx.Node) -> bool:
+    for source in node.all_input_nodes:
+        for item in metas_of(source.meta.get("val")) if not _exotic(source) else ():
+            if isinstance(item, Meta) and item.complex:
+                return True
+    return False
+
+
+def _exotic(node: torch.fx.Node) -> bool:
+    """Results with types that ONNX has no name for are met where they are used."""
+    try:
+        metas_of(node.meta.get("val"))
+    except Refused:
+        return True
+    return False
+
+
+def _last_frame(trace: str) -> str:
+    """The innermost source line of a stack trace: `file:line, in function: code`."""
+    lines = [line.strip() for line in trace.strip().splitlines()]
+    frames = [index for index, line in enumerate(lines) if line.startswith("File ")]
+    if not frames:
+        return lines[-1] if lines else ""
+    at = frames[-1]
+    code = lines[at + 1] if at + 1 < len(lines) else ""
+    return f"{lines[at].removeprefix('File ')}: {code}"
+
+
+__all__: Final = ["Env", "Lowering", "Origin", "bind", "meta_of", "metas_of", "target_name"]

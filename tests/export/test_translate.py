@@ -1,0 +1,137 @@
+"""Slots, sizes, fallbacks, refusals and one-op programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from exported_programs import assert_same, run, traced
+
+from smelt.base.errors import ExportError
+from smelt.export import (
+    ExportOptions,
+    forget_converter,
+    one_op,
+    reason_against,
+    register_converter,
+    table,
+    translate,
+)
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_one_program_serves_all_sizes():
+    def function(x: torch.Tensor) -> Any:
+        return x.view(-1, 2) * x.size(0), x.size(1) // 3, torch.arange(x.size(1))
+
+    program = translate(traced(function, X))
+    for shape in ((3, 4), (5, 6), (2, 10)):
+        x = torch.randn(*shape)
+        for found, expected in zip(run(program, [x]), function(x), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_results_that_are_inputs_or_nothing_take_no_node():
+    program = translate(traced(lambda x, y: (x, None, y + 1, y + 1), X, X.clone()))
+    assert [slot.kind for slot in program.outputs] == ["input", "none", "tensor", "tensor"]
+    assert program.outputs[0].index == 0
+    assert [slot.kind for slot in program.inputs] == ["unused", "tensor"]
+    found = run(program, [X, X])
+    assert found[0] is X and found[1] is None
+
+
+def test_frozen_placeholders_become_initializers_that_share_memory():
+    gm = traced(lambda x, w: x @ w, X, torch.eye(4))
+    weight = torch.randn(4, 4)
+    name = next(node.name for node in gm.graph.nodes if node.op == "placeholder" and node.name.startswith("w"))
+    program = translate(gm, options=ExportOptions(constants={name: weight}))
+    assert [slot.kind for slot in program.inputs] == ["tensor", "constant"]
+    (initializer,) = program.model.graph.initializers.values()
+    assert initializer.const_value.numpy().ctypes.data == weight.data_ptr()
+    torch.testing.assert_close(run(program, [X, None])[0], X @ weight)
+
+
+def test_data_dependent_sizes_are_read_from_the_values():
+    def function(x: torch.Tensor) -> Any:
+        found = torch.nonzero(x > 0)
+        return found, found.size(0) * 2
+
+    assert_same(function, X)
+
+
+def test_a_decomposition_is_used_where_the_table_has_nothing():
+    program = translate(traced(lambda x: torch.special.entr(x), X.abs()), options=ExportOptions(torchlib=False))
+    assert program.report.origins["aten::special_entr"] == {"decomposition": 1}
+    torch.testing.assert_close(run(program, [X.abs()])[0], torch.special.entr(X.abs()))
+
+
+def test_what_nothing_converts_is_named_with_its_reason():
+    gm = traced(lambda x: torch.special.bessel_j0(x) + 1, X)
+    with pytest.raises(ExportError) as error:
+        translate(gm)
+    assert "special_bessel_j0" in str(error.value) and error.value.code == "SM-EXPORT-001"
+    reasons = {node.name: reason_against(node) for node in gm.graph.nodes if node.op == "call_function"}
+    assert reasons["add"] is None
+    assert "no decomposition" in str(reasons["special_bessel_j0"])
+
+
+def test_a_user_converter_comes_first():
+    @register_converter("aten::special_bessel_j0")
+    def wrong_but_ours(call: Any, self: Any) -> Any:
+        return call.op("Neg", self)
+
+    try:
+        program = translate(traced(torch.special.bessel_j0, X))
+        assert program.report.origins["aten::special_bessel_j0"] == {"user": 1}
+        torch.testing.assert_close(run(program, [X])[0], -X)
+    finally:
+        forget_converter("aten::special_bessel_j0")
+
+
+def test_types_without_a_kernel_are_computed_in_wider_ones():
+    x = torch.randn(3, 4).to(torch.bfloat16)
+    program = translate(traced(lambda x: (x + x).softmax(-1), x))
+    assert "Cast" in [node.op_type for node in program.model.graph]
+
+
+def test_one_op_programs_serve_every_size_that_fits():
+    program = one_op(torch.ops.aten.add.Tensor, (torch.empty(3, 4), torch.empty(4)))
+    assert program.guards is not None
+    assert program.guards.fit([(5, 6), (6,)])
+    assert not program.guards.fit([(5, 6), (5,)])
+    assert not program.guards.fit([(5, 6), (1,)])
+    x, y = torch.randn(5, 6), torch.randn(6)
+    torch.testing.assert_close(run(program, [x, y])[0], x + y)
+
+
+def test_one_op_programs_have_a_slot_per_result():
+    x = torch.randn(6, 2)
+    program = one_op(torch.ops.aten.split.Tensor, (x, 2))
+    for found, expected in zip(run(program, [x]), x.split(2), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_call_that_torch_refuses_is_refused():
+    with pytest.raises(ExportError) as error:
+        one_op(torch.ops.aten.mm.default, (torch.empty(3, 4), torch.empty(5, 6)))
+    assert error.value.code == "SM-EXPORT-002"
+
+
+def test_every_target_of_the_table_exists_in_torch():
+    for entry in table():
+        if entry.origin == "table":
+            namespace, name = entry.target.split("::")
+            base, _, overload = name.partition(".")
+            assert hasattr(getattr(getattr(torch.ops, namespace), base), overload or "default"), entry.target
+
+
+def test_more_targets_are_converted_than_by_torchlib_alone():
+    assert sum(entry.origin != "decomposition" for entry in table()) > 505
+
+
+def test_source_lines_are_kept():
+    program = torch.export.export(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), (X,))
+    model = translate(program.graph_module).model
+    assert any("nn/modules" in node.metadata_props.get("smelt.source", "") for node in model.graph)
