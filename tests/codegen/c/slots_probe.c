@@ -40,7 +40,7 @@ static void body(void *ctx, int64_t task) {
   smelt_task *t = ctx;
   char *local = smelt_claim(t);
   if (__atomic_exchange_n(local, 1, __ATOMIC_ACQ_REL)) __atomic_fetch_add(&clashes, 1, __ATOMIC_RELAXED);
-  touched[(local - t->rows) / t->slot_bytes] = 1;
+  touched[(local - t->work->bytes) / t->work->slot_bytes] = 1;
   for (volatile int spin = 0; spin < 2000 + (int)(task % 7) * 500; spin++) continue;
   __atomic_store_n(local, 0, __ATOMIC_RELEASE);
   __atomic_fetch_add(&done, 1, __ATOMIC_RELAXED);
@@ -49,7 +49,7 @@ static void body(void *ctx, int64_t task) {
 
 int main(void) {
   smelt_env env = {.scratch = scratch, .parallel = parallel};
-  smelt_work lent = {NULL, 0};
+  smelt_work lent = {.bytes = NULL};
   for (int kernel = 0; kernel < 20; kernel++) {
     smelt_task task = {.env = &env, .work = &lent};
     if (smelt_launch(&task, body, 400, SMELT_GRAIN, SLOT)) return 1;

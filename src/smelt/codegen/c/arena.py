@@ -22,7 +22,7 @@ TYPICAL_SIZE = 128
 
 @dataclass
 class Lifetime:
-    """`first` and `last` are places in the order of kernels."""
+    """`first` and `last` are places in the order of groups of kernels."""
 
     buffer: Buffer
     first: int
@@ -36,12 +36,12 @@ class Slot:
     free_after: int
 
 
-def lifetimes(plan: Schedule, kernels: Sequence[Kernel]) -> list[Lifetime]:
-    """Every temporary that kernels touch, in the order of first use."""
+def lifetimes(plan: Schedule, groups: Sequence[Sequence[Kernel]]) -> list[Lifetime]:
+    """Every temporary that kernels touch, in the order of first use. Kernels of one group run at the same time."""
     temporaries = {b.uid: b for b in plan.temporaries.values()}
     found: dict[int, Lifetime] = {}
-    for place, kernel in enumerate(kernels):
-        for buffer in kernel.buffers:
+    for place, group in enumerate(groups):
+        for buffer in (b for kernel in group for b in kernel.buffers):
             if buffer.uid in temporaries:
                 found.setdefault(buffer.uid, Lifetime(temporaries[buffer.uid], place, place)).last = place
     return list(found.values())

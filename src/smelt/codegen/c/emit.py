@@ -24,7 +24,10 @@ CHUNK_COST = 6000
 
 @dataclass(frozen=True)
 class Kernel:
-    """`units` and `unit_cost` are size expressions; `row_bytes` is the row buffer that one task needs."""
+    """`units` and `unit_cost` are size expressions; `row_bytes` is the row buffer that one task needs.
+
+    `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers.
+    """
 
     name: str
     text: str
@@ -39,6 +42,7 @@ class Kernel:
     moved_bytes: Ix
     data_extents: tuple[Ix, ...]
     whole_rows: bool
+    written: frozenset[int] | None = None
 
 
 def write_kernel(nest: Nest) -> Kernel:
@@ -64,6 +68,7 @@ def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Ke
         moved_bytes=moved_bytes(leader) + moved_bytes(follower),
         data_extents=tuple(dict.fromkeys(e for n in nests for e in data_extents(n))),
         whole_rows=True,
+        written=writer.written,
     )
 
 
@@ -102,6 +107,7 @@ class _KernelWriter(ProductWriter):
             moved_bytes=moved_bytes(self.nest),
             data_extents=data_extents(self.nest),
             whole_rows=bool(self.nest.inner),
+            written=self.written,
         )
 
     def _units(self) -> Ix:

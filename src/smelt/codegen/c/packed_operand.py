@@ -59,4 +59,5 @@ def write_pack(pack: Pack) -> Kernel:
         moved_bytes=moved,
         data_extents=(),
         whole_rows=False,
+        written=frozenset((pack.target.uid,)),
     )

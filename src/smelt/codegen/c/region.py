@@ -24,6 +24,7 @@ from smelt.ops import Facts, meaning
 
 from .arena import Lifetime, assign_slots, lifetimes
 from .emit import Kernel, write_chain, write_kernel
+from .groups import group_kernels
 from .names import Integers
 from .packed_operand import write_pack
 
@@ -77,16 +78,17 @@ class _Writer:
         plan = schedule(outputs)
         followers = {c.follows: c for c in plan.clusters if c.follows is not None}
         leading = [c for c in plan.clusters if c.follows is None]
-        kernels = [_kernel(c, followers.get(c)) for c in leading]
-        sources = [_sources(c, followers.get(c)) for c in leading]
+        made = [(_kernel(c, followers.get(c)), _sources(c, followers.get(c))) for c in leading]
+        groups = [[made[place][0] for place in group] for group in group_kernels([kernel for kernel, _ in made])]
+        kernels = [kernel for group in groups for kernel in group]
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
         self._checks()
-        self._allocate(outputs, plan, kernels)
-        for kernel in kernels:
-            self._launch(kernel)
+        self._allocate(outputs, plan, groups)
+        for group in groups:
+            self._launch(group)
         text = self._function()
-        info = tuple(_info(k, s) for k, s in zip(kernels, sources, strict=True))
+        info = tuple(_info(kernel, sources) for kernel, sources in made)
         return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
 
     def _lower(self) -> list[tuple[Tensor, Buffer]]:
@@ -280,16 +282,18 @@ class _Writer:
                 self.lines.append(f"if (({text}) < 0) return smelt_fail(env, SMELT_E_VALUE, -1, {text}, 0, 0);")
             self.lines.append(f"{name} = smelt_size_mul({name}, {text}, &bad);")
 
-    def _allocate(self, outputs: Sequence[tuple[Tensor, Buffer]], plan: Schedule, kernels: Sequence[Kernel]) -> None:
+    def _allocate(
+        self, outputs: Sequence[tuple[Tensor, Buffer]], plan: Schedule, groups: Sequence[Sequence[Kernel]]
+    ) -> None:
         self.lines.append("int bad = 0;")
         for place, (_, buffer) in enumerate(outputs):
             self._elements(buffer.shape, f"count{place}")
-        temporaries = lifetimes(plan, kernels)
+        temporaries = lifetimes(plan, groups)
         for buffer in (one.buffer for one in temporaries):
             self._elements(buffer.shape, f"n_{buffer.name}")
             self.lines.append(f"n_{buffer.name} = smelt_size_mul(n_{buffer.name}, {E.SIZE_BYTES[buffer.dtype]}, &bad);")
         self.lines.append("if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);")
-        self._emptiness(kernels)
+        self._emptiness([kernel for group in groups for kernel in group])
         self._arena(temporaries)
         for place, (_, buffer) in enumerate(outputs):
             dims = ", ".join(self.integers.text(s) for s in buffer.shape) or "0"
@@ -334,39 +338,46 @@ class _Writer:
         value = self.by_buffer.get(buffer.uid)
         return buffer.name if value is None else f"(void *)env->in[{self.inputs[value]}]"
 
-    def _launch(self, kernel: Kernel) -> None:
-        pointers = ", ".join(self._pointer(b) for b in kernel.buffers) or "NULL"
-        sizes = ", ".join(self.symbols[s] for s in kernel.symbols) or "0"
-        units = self.integers.text(kernel.units)
-        cost = self.integers.text(kernel.unit_cost)
-        if kernel.chunked is not None:
-            wide, chunk = self.integers.text(kernel.chunked[0]), kernel.chunked[1]
-            units = f"({units}) * ((({wide}) + {chunk} - 1) / {chunk})"
-            cost = f"({cost}) * smelt_min({chunk}, {wide})"
-        self.lines += [
-            "{",
-            f"  void *b[] = {{{pointers}}};",
-            f"  const int64_t s[] = {{{sizes}}};",
-            "  smelt_task task = {.env = env, .b = b, .s = s, .work = &work};",
-            f"  if ({self._call(kernel, units, cost)}) return env->code;",
-            "}",
-        ]
+    def _launch(self, group: Sequence[Kernel]) -> None:
+        """One kernel runs at once; several are collected first and share their barrier."""
+        together = len(group) > 1
+        lines = ["work.collecting = 1;"] if together else []
+        for place, kernel in enumerate(group):
+            pointers = ", ".join(self._pointer(b) for b in kernel.buffers) or "NULL"
+            sizes = ", ".join(self.symbols[s] for s in kernel.symbols) or "0"
+            lines += [
+                f"void *buffers{place}[] = {{{pointers}}};",
+                f"const int64_t sizes{place}[] = {{{sizes}}};",
+                f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work}};",
+                f"if ({self._call(kernel, f'task{place}')}) return env->code;",
+            ]
+        lines += ["if (smelt_run_collected(env, &work)) return env->code;"] if together else []
+        self.lines += ["{", *("  " + line for line in lines), "}"]
 
-    def _call(self, kernel: Kernel, units: str, cost: str) -> str:
-        body = f"SMELT_NAME({kernel.name})"
+    def _call(self, kernel: Kernel, task: str) -> str:
+        head = f"&{task}, SMELT_NAME({kernel.name})"
         made = kernel.product
         if made is None:
-            return f"smelt_launch(&task, {body}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
+            units, cost = self._units(kernel)
+            return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
         if made.chained is not None:
             sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes)
-            return f"smelt_launch_chain(&task, {body}, {', '.join(self.integers.text(s) for s in sizes)})"
+            return f"smelt_launch_chain({head}, {', '.join(self.integers.text(s) for s in sizes)})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
-        return f"smelt_launch_gemm(&task, {body}, {numbers}, {int(made.whole_rows)}, {made.copies})"
+        return f"smelt_launch_gemm({head}, {numbers}, {int(made.whole_rows)}, {made.copies})"
+
+    def _units(self, kernel: Kernel) -> tuple[str, str]:
+        """How many units of work there are, and the cost of one."""
+        units, cost = self.integers.text(kernel.units), self.integers.text(kernel.unit_cost)
+        if kernel.chunked is None:
+            return units, cost
+        wide, chunk = self.integers.text(kernel.chunked[0]), kernel.chunked[1]
+        return f"({units}) * ((({wide}) + {chunk} - 1) / {chunk})", f"({cost}) * smelt_min({chunk}, {wide})"
 
     def _function(self) -> str:
         lines = "\n".join("  " + line for line in self.lines)
-        head = "int32_t SMELT_NAME(@NAME@)(smelt_env *env) {\n  smelt_work work = {NULL, 0};\n"
+        head = "int32_t SMELT_NAME(@NAME@)(smelt_env *env) {\n  smelt_work work = {.bytes = NULL};\n"
         return f"{head}{lines}\n  return env->code;\n}}\n"
 
 

@@ -1,6 +1,6 @@
 /* What generated loop nests share: the arguments of a kernel, index arithmetic, and how work is cut into tasks.
  *
- * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_claim(), smelt_index() and integer functions.
+ * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_run(), smelt_claim(), smelt_index() and integer functions.
  * Invariant: the number of tasks depends on sizes only, never on how many threads there are; a kernel's result does
  *            not depend on how its units are cut. Memory of a task is a slot that it claims while it runs: as many
  *            slots are touched as threads run, and the kernels of a region use the same ones after each other.
@@ -16,26 +16,36 @@ enum {
   SMELT_GRAIN = 12000,     /* simple vector-lane operations that make a task worth starting */
   SMELT_MOST_TASKS = 128,
   SMELT_MOST_SLOTS = 256,  /* tasks that hold memory of their own at the same time */
+  SMELT_MOST_PARTS = 8,    /* kernels that run together */
   SMELT_STACK_ROW = 49152  /* bytes of row buffers that go on the stack */
 };
 
-/* Memory that the kernels of a region lend to their tasks, one kernel after the other. */
-typedef struct {
-  char *bytes;
-  int64_t size;
-} smelt_work;
+struct smelt_work;
 
 typedef struct {
   smelt_env *env;
   void *const *b;      /* buffers, in the kernel's order */
   const int64_t *s;    /* sizes, in the kernel's order */
-  smelt_work *work;
+  struct smelt_work *work;
   int64_t units, step; /* units of work in all, and per task */
   int64_t row_bytes;   /* of the row buffers of a task */
-  char *rows;          /* slots; NULL: what a task needs fits the stack */
-  int64_t slots, slot_bytes;
-  uint64_t busy[SMELT_MOST_SLOTS / 64] __attribute__((aligned(64))); /* a bit per claimed slot */
+  const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
 } smelt_task;
+
+typedef struct {
+  smelt_task *task;
+  smelt_body body;
+  int64_t tasks;
+} smelt_part;
+
+/* What the kernels of a region use in turn: memory for tasks, and the kernels that are about to run together. */
+typedef struct smelt_work {
+  char *bytes;
+  int64_t size, slots, slot_bytes;
+  int32_t collecting, parts;
+  smelt_part part[SMELT_MOST_PARTS];
+  uint64_t busy[SMELT_MOST_SLOTS / 64] __attribute__((aligned(64))); /* a bit per claimed slot */
+} smelt_work;
 
 SMELT_INLINE int64_t smelt_floordiv(int64_t a, int64_t b) {
   if (b == 0) return 0;
@@ -75,40 +85,76 @@ SMELT_INLINE int64_t smelt_size_add(int64_t a, int64_t b, int *bad) {
   return out;
 }
 
-/* Slots for `tasks` tasks. */
+/* Slots for `tasks` tasks more. Kernels that run together share theirs, so a slot fits the largest need. */
 static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, int64_t tasks, int64_t slot_bytes) {
   smelt_env *env = task->env;
+  smelt_work *work = task->work;
   int bad = 0;
-  task->slots = smelt_min(tasks, SMELT_MOST_SLOTS);
-  task->slot_bytes = slot_bytes;
-  const int64_t bytes = smelt_size_mul(slot_bytes, task->slots, &bad);
-  if (bad || bytes > task->work->size) {
-    task->work->bytes = bad ? NULL : (char *)env->scratch(env, bytes);
-    if (!task->work->bytes) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
-    task->work->size = bytes;
+  work->slots = smelt_min(work->slots + smelt_min(tasks, SMELT_MOST_SLOTS), SMELT_MOST_SLOTS);
+  work->slot_bytes = smelt_max(work->slot_bytes, slot_bytes);
+  const int64_t bytes = smelt_size_mul(work->slot_bytes, work->slots, &bad);
+  if (bad || bytes > work->size) {
+    work->bytes = bad ? NULL : (char *)env->scratch(env, bytes);
+    if (!work->bytes) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
+    work->size = bytes;
   }
-  task->rows = task->work->bytes;
+  task->rows = work->bytes;
   return SMELT_OK;
 }
 
 /* The lowest free slot, which is the likeliest to be in cache. Only when more threads run than there are slots does a
  * task wait, and then for one that is running. */
-static inline __attribute__((unused)) char *smelt_claim(smelt_task *task) {
-  for (int64_t word = 0;; word = (word + 1) * 64 < task->slots ? word + 1 : 0) {
-    uint64_t busy = __atomic_load_n(&task->busy[word], __ATOMIC_RELAXED);
+static inline __attribute__((unused)) char *smelt_claim(const smelt_task *task) {
+  smelt_work *work = task->work;
+  for (int64_t word = 0;; word = (word + 1) * 64 < work->slots ? word + 1 : 0) {
+    uint64_t busy = __atomic_load_n(&work->busy[word], __ATOMIC_RELAXED);
     while (~busy) {
       const int64_t bit = __builtin_ctzll(~busy), slot = word * 64 + bit;
-      if (slot >= task->slots) break;
-      if (__atomic_compare_exchange_n(&task->busy[word], &busy, busy | (uint64_t)1 << bit, 1, __ATOMIC_ACQUIRE,
+      if (slot >= work->slots) break;
+      if (__atomic_compare_exchange_n(&work->busy[word], &busy, busy | (uint64_t)1 << bit, 1, __ATOMIC_ACQUIRE,
                                       __ATOMIC_RELAXED))
-        return task->rows + slot * task->slot_bytes;
+        return work->bytes + slot * work->slot_bytes;
     }
   }
 }
 
-static inline __attribute__((unused)) void smelt_release(smelt_task *task, const char *memory) {
-  const int64_t slot = (memory - task->rows) / task->slot_bytes;
-  __atomic_fetch_and(&task->busy[slot / 64], ~((uint64_t)1 << slot % 64), __ATOMIC_RELEASE);
+static inline __attribute__((unused)) void smelt_release(const smelt_task *task, const char *memory) {
+  smelt_work *work = task->work;
+  const int64_t slot = (memory - work->bytes) / work->slot_bytes;
+  __atomic_fetch_and(&work->busy[slot / 64], ~((uint64_t)1 << slot % 64), __ATOMIC_RELEASE);
+}
+
+static inline __attribute__((unused)) void smelt_part_body(void *ctx, int64_t index) {
+  const smelt_part *part = ((smelt_work *)ctx)->part;
+  for (; index >= part->tasks; part++) index -= part->tasks;
+  part->body(part->task, index);
+}
+
+/* Runs what was collected, with one barrier at the end. Parts of one task each are not worth waking a thread for. */
+static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env, smelt_work *work) {
+  int64_t tasks = 0;
+  for (int32_t i = 0; i < work->parts; i++) tasks += work->part[i].tasks;
+  if (tasks == work->parts)
+    for (int64_t i = 0; i < tasks; i++) work->part[i].body(work->part[i].task, 0);
+  else
+    env->parallel(env, tasks, smelt_part_body, work);
+  work->parts = work->collecting = 0;
+  work->slots = work->slot_bytes = 0;
+  return env->code;
+}
+
+/* Runs the tasks of a kernel, or keeps them for smelt_run_collected(). */
+static inline __attribute__((unused)) int32_t smelt_run(smelt_task *task, smelt_body body, int64_t tasks) {
+  smelt_env *env = task->env;
+  smelt_work *work = task->work;
+  if (work->collecting) {
+    work->part[work->parts++] = (smelt_part){task, body, tasks};
+    return env->code;
+  }
+  if (tasks == 1) body(task, 0);
+  else env->parallel(env, tasks, body, task);
+  work->slots = work->slot_bytes = 0;
+  return env->code;
 }
 
 /* Cuts `units` into tasks by their cost and runs them; small work runs on the calling thread. */
@@ -125,9 +171,7 @@ static inline __attribute__((unused)) int32_t smelt_launch(smelt_task *task, sme
   task->row_bytes = (row_bytes + 63) & ~(int64_t)63;
   task->rows = NULL;
   if (row_bytes > SMELT_STACK_ROW && smelt_reserve(task, tasks, task->row_bytes)) return env->code;
-  if (tasks == 1) body(task, 0);
-  else env->parallel(env, tasks, body, task);
-  return env->code;
+  return smelt_run(task, body, tasks);
 }
 
 #endif

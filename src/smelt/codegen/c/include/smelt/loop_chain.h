@@ -41,9 +41,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *tas
   if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
   task->rows = NULL;
   if (task->row_bytes > SMELT_CHAIN_STACK && smelt_reserve(task, tasks, task->row_bytes)) return env->code;
-  if (tasks == 1) body(task, 0);
-  else env->parallel(env, tasks, body, task);
-  return env->code;
+  return smelt_run(task, body, tasks);
 }
 
 #endif

@@ -55,9 +55,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
   task->units = split.row_tasks;
   task->step = split.rows;
   task->row_bytes = split.panels;
-  if (tasks == 1) body(task, 0);
-  else env->parallel(env, tasks, body, task);
-  return env->code;
+  return smelt_run(task, body, tasks);
 }
 
 #endif
