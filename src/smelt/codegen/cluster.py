@@ -69,6 +69,7 @@ class Cluster:
     lhs: Operand | None = None
     rhs: Operand | None = None
     depth: Var | None = None
+    panels: Buffer | None = None
     pack: Pack | None = None
     follows: Cluster | None = None
     kept: tuple[Tensor, Buffer] | None = None

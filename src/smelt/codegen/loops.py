@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from smelt.ir.kernel import Expr, Ix, Scan, Tensor, Var, ix, of, product
+from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
@@ -31,6 +31,7 @@ class Nest:
     lhs: Operand | None = None
     rhs: Operand | None = None
     depth: Var | None = None
+    panels: Buffer | None = None
     scan: Scan | None = None
     sources: list[str] = field(default_factory=list[str])
     twins: tuple[Tensor, ...] = ()
@@ -185,6 +186,7 @@ class _Work:
             self.lhs,
             self.rhs,
             cluster.depth,
+            cluster.panels,
             scan,
             cluster.sources,
             tuple(cluster.twins),

@@ -30,6 +30,7 @@ from smelt.ir.kernel import (
     Tensor,
     Val,
     Var,
+    Window,
     flat,
     ix,
     of,
@@ -82,7 +83,7 @@ class _Planner:
 
     def computed(self, tensor: Tensor) -> Tensor:
         """Views and storage become an explicit copy, so that there is something to place."""
-        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product)):
+        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product, Window)):
             return tensor
         copy = self.builder.map(lambda e: e, tensor)
         copy.source = tensor.source
@@ -111,12 +112,12 @@ class _Planner:
             return [t for _, piece in definition.pieces for t in self._through(piece)]
         if isinstance(definition, MatMul):
             return self._through(definition.a)
-        if isinstance(definition, Product):
-            return [*self._through(definition.a), *self._through(definition.b)]
+        if isinstance(definition, (Product, Window)):
+            return [t for operand in (definition.a, definition.b) if operand for t in self._through(operand)]
         return list(dict.fromkeys(r.tensor for r in _refs(self.domain(tensor)[1])))
 
     def _through(self, tensor: Tensor) -> list[Tensor]:
-        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product)):
+        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product, Window)):
             return [tensor]
         where = tuple(of(Var(f"i{next(self.counter)}", s)) for s in tensor.shape)
         return list(dict.fromkeys(r.tensor for r in _refs(tensor.at(where))))
@@ -131,6 +132,8 @@ class _Planner:
             self._place_matmul(tensor, definition)
         elif isinstance(definition, Product):
             self._place_product(tensor, definition)
+        elif isinstance(definition, Window):
+            self._place_window(tensor, definition)
         elif isinstance(definition, Scan):
             self._place_scan(tensor, definition)
         elif isinstance(definition, Map) and all(t in self.floating or t in self.early for t in self.refs(tensor)):
@@ -357,6 +360,16 @@ class _Planner:
         cluster.follows = leader
         self._join(tensor, cluster, {v: of(v) for v in loops})
 
+    def _place_window(self, tensor: Tensor, definition: Window) -> None:
+        image = Operand(self._stored(definition.a), ix(0))
+        panels = self._stored(definition.b) if definition.b is not None else None
+        loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
+        bound = {v: ix(0) if v.extent.const == 1 else of(v) for v in loops}
+        self.domains[tensor] = loops, E.ref(tensor, tuple(bound[v] for v in loops))
+        cluster = self._new([v for v in loops if v.extent.const != 1 or v is loops[-1]])
+        cluster.matmul, cluster.lhs, cluster.panels = tensor, image, panels
+        self._join(tensor, cluster, bound)
+
     def _leader(self, definition: Product, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
         """An earlier product that can keep this one's left operand in its block, if the right one is ready by then."""
         element = definition.a.at(aligned(tuple(of(v) for v in (*loops[:-1], depth)), definition.a.shape))
@@ -477,7 +490,7 @@ class _Planner:
         """A costly float used by several clusters is computed once."""
         users: dict[Tensor, set[int]] = {}
         for tensor, cluster in list(self.home.items()):
-            if isinstance(tensor.definition, (Assemble, MatMul, Product)):
+            if isinstance(tensor.definition, (Assemble, MatMul, Product, Window)):
                 continue
             for ref in self._float_closure(tensor):
                 users.setdefault(ref, set()).add(id(cluster))
@@ -499,6 +512,7 @@ class _Planner:
         """Add the stores: outputs, and members that other clusters load."""
         loaded = {load.buffer.uid for resolver in self.resolvers.values() for load in resolver.loads()}
         loaded |= {c.lhs.buffer.uid for c in self.clusters if c.lhs is not None}
+        loaded |= {c.panels.uid for c in self.clusters if c.panels is not None}
         loaded |= {c.pack.source.buffer.uid for c in self.clusters if c.pack is not None}
         for cluster in self.clusters:
             resolver = self.resolvers[cluster]

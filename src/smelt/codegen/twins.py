@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from smelt.ir.kernel import Ix, Tensor, of
+from smelt.ir.kernel import Ix, MatMul, Tensor, of
 from smelt.ir.kernel.index import Atom, substitute
 
 from .cluster import Cluster
@@ -28,7 +28,8 @@ def earlier_twin(latest: Cluster, others: Iterable[Cluster]) -> Cluster | None:
 
 
 def _plain(cluster: Cluster) -> bool:
-    return cluster.matmul is not None and cluster.rhs is None and not cluster.reduced and not cluster.pieces
+    made = cluster.matmul
+    return made is not None and isinstance(made.definition, MatMul) and not cluster.reduced and not cluster.pieces
 
 
 def _alike(first: Cluster, second: Cluster) -> bool:

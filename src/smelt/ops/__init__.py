@@ -5,10 +5,12 @@ from . import cast as _cast
 from . import comparison as _comparison
 from . import contrib_activations as _contrib_activations
 from . import contrib_normalization as _contrib_normalization
+from . import convolution as _convolution
 from . import elementwise as _elementwise
 from . import gather as _gather
 from . import movement as _movement
 from . import normalization as _normalization
+from . import pooling as _pooling
 from . import product as _product
 from . import quantize as _quantize
 from . import reduction as _reduction
@@ -37,7 +39,7 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    _product,
+    _product, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,

@@ -23,7 +23,7 @@ def _kernel(call: Call, weights: Tensor | None) -> list[Ix | int]:
     return list(weights.shape[2:])
 
 
-def _windows(call: Call, sizes: Sequence[Ix], kernel: Sequence[Ix | int], *, round_up: bool = False) -> list[Ix]:
+def window_counts(call: Call, sizes: Sequence[Ix], kernel: Sequence[Ix | int], *, round_up: bool = False) -> list[Ix]:
     rank = len(sizes)
     strides, dilations = call.ints("strides", (1,) * rank), call.ints("dilations", (1,) * rank)
     pads = call.ints("pads", (0,) * (2 * rank))
@@ -54,7 +54,7 @@ def _count(span: Ix, reach: Ix, stride: int, round_up: bool) -> Ix:
 def _convolved(call: Call, x: Tensor, weights: Tensor) -> tuple[Ix, ...]:
     if x.rank < 3 or weights.rank != x.rank:
         raise Refusal(f"an input of rank {x.rank} and weights of rank {weights.rank}")
-    return (x.shape[0], weights.shape[0], *_windows(call, x.shape[2:], _kernel(call, weights)))
+    return (x.shape[0], weights.shape[0], *window_counts(call, x.shape[2:], _kernel(call, weights)))
 
 
 @shape_rule("Conv")
@@ -78,10 +78,10 @@ def quantized_conv(call: Call) -> list[Sized | None]:
 def conv_transpose(call: Call) -> list[Sized | None]:
     x, weights = call.x(0), call.x(1)
     channels = weights.shape[1] * call.int("group", 1)
-    return [Sized(x.dtype, (x.shape[0], channels, *_transposed_sizes(call, x, _kernel(call, weights))))]
+    return [Sized(x.dtype, (x.shape[0], channels, *transposed_sizes(call, x, _kernel(call, weights))))]
 
 
-def _transposed_sizes(call: Call, x: Tensor, kernel: Sequence[Ix | int]) -> list[Ix | int]:
+def transposed_sizes(call: Call, x: Tensor, kernel: Sequence[Ix | int]) -> list[Ix | int]:
     if call.has("output_shape"):
         return [*call.ints("output_shape")[-(x.rank - 2) :]]
     rank = x.rank - 2
@@ -103,7 +103,7 @@ def _transposed_sizes(call: Call, x: Tensor, kernel: Sequence[Ix | int]) -> list
 def pool(call: Call) -> list[Sized | None]:
     x = call.x()
     round_up = call.opset >= 10 and call.int("ceil_mode", 0) != 0
-    shape = (*x.shape[:2], *_windows(call, x.shape[2:], _kernel(call, None), round_up=round_up))
+    shape = (*x.shape[:2], *window_counts(call, x.shape[2:], _kernel(call, None), round_up=round_up))
     return [Sized(x.dtype, shape), Sized("i64", shape)]
 
 

@@ -106,6 +106,8 @@ def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, ta
     units = _kernel_units(distinct, names)
     if any(k.product is not None for c in distinct for k in c.kernels):
         units.append(Unit("gemm", "#include <smelt/gemm_unit.h>\n"))
+    if any(k.window is not None for c in distinct for k in c.kernels):
+        units.append(Unit("window", "#include <smelt/window_unit.h>\n"))
     digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"
     glue = Unit("glue", _glue(entries, domain, targets), per_level=False)
@@ -126,7 +128,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Un
     units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
     declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in kernels)
     regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
-    head = f"#include <smelt/loop_chain.h>\n\n{declared}\n"
+    head = f"#include <smelt/loop_chain.h>\n#include <smelt/window.h>\n\n{declared}\n"
     return units + [Unit(f"regions{n}", head + "\n".join(part)) for n, part in enumerate(_cut(regions))]
 
 
@@ -146,6 +148,7 @@ def _cut(texts: Sequence[str]) -> list[list[str]]:
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
     extra = "#include <smelt/loop_chain.h>\n" if "SMELT_PRODUCT(" in body or "SMELT_PACK(" in body else ""
+    extra += "#include <smelt/window.h>\n" if "smelt_window w" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
     return f"{_HEADERS}{extra}\n{body}"
 

@@ -17,7 +17,8 @@ from smelt.ir.kernel import expr as E
 from .chain import ChainWriter
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
-from .product import ProductSizes, ProductWriter
+from .product import ProductSizes
+from .window import WindowSizes, WindowWriter
 
 CHUNK_COST = 6000
 
@@ -43,6 +44,7 @@ class Kernel:
     data_extents: tuple[Ix, ...]
     whole_rows: bool
     written: frozenset[int] | None = None
+    window: WindowSizes | None = None
 
 
 def write_kernel(nest: Nest) -> Kernel:
@@ -86,7 +88,7 @@ def _function(body: list[str], buffers: Sequence[Buffer], written: Collection[in
     return name, f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  smelt_task *t = p;\n{text}\n}}\n"
 
 
-class _KernelWriter(ProductWriter):
+class _KernelWriter(WindowWriter):
     """Cuts the nest into units of work around its rows."""
 
     def kernel(self) -> Kernel:
@@ -108,6 +110,7 @@ class _KernelWriter(ProductWriter):
             data_extents=data_extents(self.nest),
             whole_rows=bool(self.nest.inner),
             written=self.written,
+            window=self._window_sizes(),
         )
 
     def _units(self) -> Ix:

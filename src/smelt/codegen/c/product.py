@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, ix, product
+from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, Window, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
@@ -43,7 +43,7 @@ class ProductWriter(RowWriter):
 
     def _product_sizes(self) -> ProductSizes | None:
         nest = self.nest
-        if nest.matmul is None:
+        if nest.matmul is None or isinstance(nest.matmul.definition, Window):
             return None
         rows = self._rows()
         batch = rows[:-1] if nest.rhs is not None else []
@@ -85,10 +85,14 @@ class ProductWriter(RowWriter):
             self._row()
         unit = self.scopes.pop()
         shared = self.nest.rhs is None
-        head = self._shared_head(rows, extents, columns) if shared else self._batched_head(rows, extents, columns)
+        head = self._product_head(rows, extents, columns)
         step = self._advance(rows, extents, False) if shared else [f"++{self.var_names[rows[-1]]};"]
         loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
         return [*self.scopes[0].lines, *head, *loop, "if (t->rows) smelt_release(t, local);"]
+
+    def _product_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
+        batched = self.nest.rhs is not None
+        return self._batched_head(rows, extents, columns) if batched else self._shared_head(rows, extents, columns)
 
     def _shared_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
         """All rows of all batches share the panels, so a block may cross batches."""
@@ -135,14 +139,16 @@ class ProductWriter(RowWriter):
         )
         return lines
 
-    def _block_lines(self, rows: str, columns: str) -> list[str]:
-        copies = len(self.nest.products)
+    def _block_lines(self, rows: str, columns: str, unit: int = 16) -> list[str]:
+        """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole units."""
+        copies, wide = len(self.nest.products), "width" if unit == 16 else f"((width * {unit} + 15) / 16)"
         lines = [
             f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
-            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
-            f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns}), ld = (p1 - p0) * 16;",
-            f"const int64_t slot = SMELT_SLOT(t->step, width * {copies}, {self._integer(self.extra_bytes())});",
-            "const int64_t size = t->step * width * 16;",
+            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + {unit - 1}) / {unit});",
+            f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, {columns});",
+            f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
+            f"const int64_t slot = SMELT_SLOT(t->step, {wide} * {copies}, {self._integer(self.extra_bytes())});",
+            f"const int64_t size = t->step * {wide} * 16;",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
             "int64_t u = first;",

@@ -153,6 +153,7 @@ class _Writer:
             sizes += [kernel.chunked[0]] if kernel.chunked else []
             made = kernel.product
             sizes += list(made.all()) if made is not None else []
+            sizes += kernel.window.numbers if kernel.window is not None else ()
         for left, right, _ in self.builder.requirements:
             sizes += [left, right]
         found: dict[Sym, None] = {}
@@ -357,6 +358,9 @@ class _Writer:
     def _call(self, kernel: Kernel, task: str) -> str:
         head = f"&{task}, SMELT_NAME({kernel.name})"
         made = kernel.product
+        if kernel.window is not None:
+            numbers = ", ".join(self.integers.text(s) for s in kernel.window.numbers)
+            return f"smelt_launch_window(&task, {body}, {numbers}, {int(kernel.window.whole_rows)})"
         if made is None:
             units, cost = self._units(kernel)
             return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
@@ -394,7 +398,7 @@ def _sources(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
 
 
 def _info(kernel: Kernel, sources: tuple[str, ...]) -> KernelInfo:
-    kind = "gemm" if kernel.product is not None else "loops"
+    kind = "gemm" if kernel.product is not None else "window" if kernel.window is not None else "loops"
     return KernelInfo(
         kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes)
     )

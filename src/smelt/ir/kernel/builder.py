@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from . import expr as E
+from .channels_last import image_below, images_below, to_first, to_last
 from .contents import contents
 from .expr import Expr
 from .index import Fn, Ix, IxLike, Refusal, Val, agree, fn, ix, of
@@ -27,8 +28,10 @@ from .tensor import (
     Stored,
     Tensor,
     View,
+    Window,
     aligned,
 )
+from .window import Geometry
 
 SIZE_TEXT_LIMIT = 3000
 
@@ -117,6 +120,9 @@ class Builder:
     def map(self, body: Callable[..., Expr], /, *args: Tensor, dtype: str | None = None) -> Tensor: ...
 
     def map(self, body: Callable[..., Expr], *args: Tensor, dtype: str | None = None) -> Tensor:
+        images = images_below(args, self.transpose, self.unsqueeze)
+        if images is not None:
+            return self.channels_first(self.map(body, *images, dtype=dtype))
         shape = self.broadcast(*(a.shape for a in args))
         probe = body(*(E.ref(a, tuple(ix(0) for _ in a.shape)) for a in args))
         return self.make(shape, dtype or probe.dtype, Map(body, args))
@@ -177,8 +183,25 @@ class Builder:
     def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
         if list(perm) == list(range(x.rank)):
             return x
-        inverse = [list(perm).index(d) for d in range(x.rank)]
-        return self.view(x, [x.shape[p] for p in perm], lambda w: [w[k] for k in inverse])
+        below = x.definition
+        if isinstance(below, View) and below.perm is not None and below.src is not None:
+            return self.transpose(below.src, [below.perm[p] for p in perm])
+        return self._transposed(x, tuple(perm), native=False)
+
+    def _transposed(self, x: Tensor, perm: tuple[int, ...], *, native: bool) -> Tensor:
+        inverse = [perm.index(d) for d in range(x.rank)]
+        view = View(lambda w: x.at(tuple(w[k] for k in inverse)), x, perm, native)
+        return self.make([x.shape[p] for p in perm], x.dtype, view)
+
+    def channels_last(self, x: Tensor) -> Tensor:
+        """An image (N, C, *spatial) as (N, *spatial, C)."""
+        return image_below(x) or self.transpose(x, to_last(x.rank))
+
+    def channels_first(self, x: Tensor) -> Tensor:
+        """An image that was made with its channels last, in the model's order: what is made from it stays below."""
+        if x.rank < 3:
+            return x
+        return self._transposed(x, to_first(x.rank), native=True)
 
     def reshape(self, x: Tensor, shape: Sequence[IxLike]) -> Tensor:
         sizes = tuple(ix(s) for s in shape)
@@ -210,6 +233,11 @@ class Builder:
         return self.view(x, shape, back)
 
     def slice(self, x: Tensor, starts: Sequence[IxLike], steps: Sequence[IxLike], sizes: Sequence[IxLike]) -> Tensor:
+        below = image_below(x)
+        if below is not None:
+            order = to_last(x.rank)
+            turned = [[values[p] for p in order] for values in (starts, steps, sizes)]
+            return self.channels_first(self.slice(below, *turned))
         return self.view(x, sizes, lambda w: [ix(s) + i * t for s, i, t in zip(starts, w, steps, strict=True)])
 
     def data_index(self, e: Expr, extent: Ix) -> Ix:
@@ -240,6 +268,10 @@ class Builder:
             if kind.startswith("arg"):
                 return self.const(0, "i64", x.shape)
             return x
+        below = image_below(x)
+        if below is not None:
+            order = to_first(x.rank)
+            return self.channels_first(self.reduce(kind, below, [order[a] for a in where], dtype=dtype))
         shape = [ix(1) if d in where else s for d, s in enumerate(x.shape)]
         out = dtype or ("i64" if kind.startswith("arg") else x.dtype)
         return self.make(shape, out, Reduce(kind, x, where))
@@ -250,6 +282,9 @@ class Builder:
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         if len(parts) == 1:
             return parts[0]
+        images = images_below(parts, self.transpose, self.unsqueeze)
+        if images is not None:
+            return self.channels_first(self.concat(images, to_first(parts[0].rank)[axis]))
         offset, pieces = ix(0), list[tuple[Index, Tensor]]()
         for part in parts:
             for d in range(part.rank):
@@ -261,6 +296,11 @@ class Builder:
         return self.make(shape, parts[0].dtype, Assemble(tuple(pieces), None))
 
     def pad(self, x: Tensor, before: Sequence[IxLike], after: Sequence[IxLike], value: float | int | bool) -> Tensor:
+        below = image_below(x)
+        if below is not None:
+            order = to_last(x.rank)
+            first, last = ([values[p] for p in order] for values in (before, after))
+            return self.channels_first(self.pad(below, first, last, value))
         shape = [ix(b) + s + ix(a) for b, s, a in zip(before, x.shape, after, strict=True)]
         piece = (tuple(ix(b) for b in before), x)
         return self.make(shape, x.dtype, Assemble((piece,), value))
@@ -273,6 +313,14 @@ class Builder:
         self.require_equal(a.shape[-1], b.shape[-2], "the inner sizes of a product must agree")
         batch = self.broadcast(a.shape[:-2], b.shape[:-2])
         return self.make((*batch, a.shape[-2], b.shape[-1]), a.dtype, Product(a, b))
+
+    def window(
+        self, kind: str, a: Tensor, b: Tensor | None, geometry: Geometry, columns: IxLike, *,
+        groups: int = 1, counted: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """A convolution or pool of an image with its channels last."""
+        made = Window(kind, a, b, geometry, groups, counted)
+        return self.make((a.shape[0], *geometry.out, ix(columns)), a.dtype, made)
 
     # symbolic contents
 

@@ -15,7 +15,8 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.expr import Expr
 from smelt.ir.kernel.index import Atom, Fn, Ix, Sym, Val, Var, of
 from smelt.ir.kernel.numpy_rules import DTYPE, RULES, Array, convert, divide
-from smelt.ir.kernel.tensor import Assemble, Map, MatMul, Product, Reduce, Scan, Stored, Tensor, View
+from smelt.ir.kernel.slide import slide
+from smelt.ir.kernel.tensor import Assemble, Map, MatMul, Product, Reduce, Scan, Stored, Tensor, View, Window
 
 PANEL = 16
 
@@ -83,6 +84,8 @@ class Interpreter:
                 return self._matmul(definition)
             case Product():
                 return self.tensor(definition.a) @ self.tensor(definition.b)
+            case Window():
+                return self._window(definition, self.shape(tensor))
 
     def _elements(self, tensor: Tensor) -> Array:
         sizes = self.shape(tensor)
@@ -137,6 +140,11 @@ class Interpreter:
         stack = panels.reshape(*outer, -1, depth, PANEL)
         b = np.moveaxis(stack, -3, -2).reshape(*stack.shape[:-3], depth, -1)
         return a @ b[..., : self.number(product.columns)]
+
+    def _window(self, window: Window, shape: tuple[int, ...]) -> Array:
+        panels = None if window.b is None else self.tensor(window.b)
+        places = [[self.number(i) for i in sizes] for sizes in window.geometry.filled()]
+        return slide(window, self.tensor(window.a), panels, places, shape)
 
 
 class _Grid:

@@ -16,6 +16,7 @@ from .computed import computed
 from .expr import Expr
 from .index import Fn, Ix, IxLike, Var, fn, ix, product
 from .layout import Index, flat
+from .window import Geometry
 
 _uids = itertools.count()
 
@@ -50,10 +51,15 @@ class Map:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Another tensor's elements at mapped indices; or pure index arithmetic when `src` is None."""
+    """Another tensor's elements at mapped indices; or pure index arithmetic when `src` is None.
+
+    `perm` says that it is a transpose, `native` that its source is an image with the channels last: element-wise
+    tensors over it are made in the source's order (channels_last.py)."""
 
     at: Callable[[Index], Expr]
     src: Tensor | None
+    perm: tuple[int, ...] | None = None
+    native: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +107,22 @@ class Product:
     b: Tensor
 
 
-Definition = Product | Stored | Map | View | Reduce | Scan | Assemble | MatMul
+@dataclass(frozen=True, eq=False)
+class Window:
+    """What slides over an image a[N, *sizes, C], channels last, and gives [N, *out, columns].
+
+    dense: products of windows with panels [group, panel, tap * channel, 16]; channelwise: the same with one filter for
+    each channel, panels [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a mean over padding too."""
+
+    kind: str
+    a: Tensor
+    b: Tensor | None
+    geometry: Geometry
+    groups: int = 1
+    counted: bool = False
+
+
+Definition = Product | Stored | Map | View | Reduce | Scan | Assemble | MatMul | Window
 
 
 @dataclass(eq=False)

@@ -1,0 +1,134 @@
+/* Convolution as a product: windows are gathered, a few at a time, into rows that the micro-kernels of gemm.h read.
+ *
+ * Input:     smelt_window, an image with channels last, weights in panels (group, panel, tap * channel, 16).
+ * Output:    smelt_convolve(): a block of windows times a range of columns.
+ * Invariant: depth runs over taps, then channels, and is cut into blocks whose size depends on it alone; so an element's
+ *            bits do not depend on how windows and columns are shared among tasks. Gathered rows stay in L2.
+ */
+#ifndef SMELT_CONVOLVE_H
+#define SMELT_CONVOLVE_H
+
+#include <smelt/gemm.h>
+#include <smelt/window.h>
+
+/* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
+ * cache set. */
+#define SMELT_CONVOLVE_KC 384
+#define SMELT_CONVOLVE_LD (SMELT_CONVOLVE_KC + 16)
+
+SMELT_GEMM_INLINE int64_t smelt_convolve_depth(int64_t K) {
+  const int64_t blocks = smelt_gemm_ceil_div(K, SMELT_CONVOLVE_KC);
+  return blocks <= 1 ? K : (smelt_gemm_ceil_div(K, blocks) + 3) & ~(int64_t)3;
+}
+
+/* A row being written: elements k0..k1-1 of a window. */
+typedef struct {
+  float *to;
+  int64_t k0, k1;
+} smelt_row;
+
+/* Elements k..k+n-1 of the window from memory, or zeros; what lies outside of the row is left out. */
+SMELT_GEMM_INLINE void smelt_row_put(const smelt_row *r, int64_t k, int64_t n, const float *from) {
+  const int64_t first = k > r->k0 ? k : r->k0, last = smelt_gemm_min(k + n, r->k1);
+  if (last <= first) return;
+  if (from)
+    __builtin_memcpy(r->to + (first - r->k0), from + (first - k), (size_t)(last - first) * sizeof(float));
+  else
+    __builtin_memset(r->to + (first - r->k0), 0, (size_t)(last - first) * sizeof(float));
+}
+
+/* The part of a window on one line of the image (taps along the last axis), its first element being the window's k-th. */
+SMELT_GEMM_INLINE void smelt_gather_line(const smelt_window *w, const smelt_row *r, int64_t k, const float *line,
+                                         int64_t o, int64_t depth) {
+  const int64_t taps = w->kernel[2], step = w->dilation[2] * w->pixel;
+  const smelt_span s = smelt_span_of(w, 2, o, 0, w->in[2]);
+  if (s.lo > 0) smelt_row_put(r, k, s.lo * depth, NULL);
+  const float *from = line + s.start * w->pixel;
+  if (step == depth)
+    smelt_row_put(r, k + s.lo * depth, (s.hi - s.lo) * depth, from + s.lo * step);
+  else
+    for (int64_t t = s.lo; t < s.hi; t++)
+      smelt_row_put(r, k + t * depth, depth, from + t * step);
+  if (s.hi < taps) smelt_row_put(r, k + s.hi * depth, (taps - s.hi) * depth, NULL);
+}
+
+/* Where tap t of the window at o looks along an axis; -1: nowhere. */
+SMELT_GEMM_INLINE int64_t smelt_tap_place(const smelt_window *w, int axis, int64_t o, int64_t t) {
+  int64_t at = o * w->stride[axis] + t * w->dilation[axis] - w->before[axis];
+  if (w->spread) {
+    at = o + w->before[axis] - t * w->dilation[axis];
+    if (at % w->stride[axis]) return -1;
+    at /= w->stride[axis];
+  }
+  return at >= 0 && at < w->in[axis] ? at : -1;
+}
+
+/* The same for a transposed convolution, tap by tap. */
+SMELT_GEMM_INLINE void smelt_gather_spread(const smelt_window *w, const smelt_row *r, int64_t k, const float *line,
+                                           int64_t o, int64_t depth) {
+  for (int64_t t = 0; t < w->kernel[2]; t++) {
+    const int64_t at = smelt_tap_place(w, 2, o, t);
+    smelt_row_put(r, k + t * depth, depth, at < 0 ? NULL : line + at * w->pixel);
+  }
+}
+
+/* Elements r->k0..r->k1-1 of one window. `image` points at the group's first channel of the first image. */
+static __attribute__((unused)) void smelt_gather_window(const smelt_window *w, const float *image, const smelt_place *p,
+                                                        int64_t depth, const smelt_row *r) {
+  const int64_t line = w->kernel[2] * depth, lines = w->kernel[0] * w->kernel[1];
+  const int64_t first = r->k0 / line, last = smelt_gemm_min((r->k1 + line - 1) / line, lines);
+  for (int64_t n = first; n < last; n++) {
+    const int64_t a = smelt_tap_place(w, 0, p->at[0], n / w->kernel[1]);
+    const int64_t b = smelt_tap_place(w, 1, p->at[1], n % w->kernel[1]);
+    if (a < 0 || b < 0) {
+      smelt_row_put(r, n * line, line, NULL);
+      continue;
+    }
+    const float *from = image + ((p->image * w->in[0] + a) * w->in[1] + b) * w->in[2] * w->pixel;
+    if (w->spread) smelt_gather_spread(w, r, n * line, from, p->at[2], depth);
+    else smelt_gather_line(w, r, n * line, from, p->at[2], depth);
+  }
+}
+
+/* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. */
+static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, const float *image, int64_t depth,
+                                                         const float *b, int64_t first, int64_t count, int64_t cols,
+                                                         float *block, int64_t ld) {
+  float rows[SMELT_WINDOW_ROWS * SMELT_CONVOLVE_LD] __attribute__((aligned(64)));
+  const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, step = smelt_convolve_depth(K);
+  const int64_t chunks = smelt_gemm_ceil_div(count, SMELT_WINDOW_ROWS);
+  smelt_gemm_slab s = {rows, SMELT_CONVOLVE_LD, b, K * SMELT_GEMM_PANEL, 0, block, ld, 0, cols, 0};
+  for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
+    s.m = count / chunks + (t < count % chunks), s.c = block + i * ld;
+    for (int64_t k = 0; k < K; k += step) {
+      s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
+      smelt_place p = smelt_place_of(w, first + i);
+      for (int64_t row = 0; row < s.m; ++row, smelt_place_next(w, &p)) {
+        const smelt_row r = {rows + row * SMELT_CONVOLVE_LD, k, k + s.kc};
+        smelt_gather_window(w, image, &p, depth, &r);
+      }
+      smelt_gemm_columns(&s, 0);
+    }
+    if (K <= 0)
+      for (int64_t row = 0; row < s.m; ++row)
+        __builtin_memset(s.c + row * ld, 0, (size_t)cols * sizeof(float));
+  }
+}
+
+/* Columns c0..c1-1; with several groups, c0 and c1 lie between groups, with one they lie between panels. */
+static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
+                                                   int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
+                                                   int64_t ld) {
+  const int64_t depth = w->pixel / w->groups, each = w->columns / w->groups;
+  const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth;
+  if (w->groups == 1) {
+    smelt_convolve_group(w, image, depth, panels + c0 * K, first, count, c1 - c0, block, ld);
+    return;
+  }
+  const int64_t group_floats = smelt_gemm_packed_floats(K, each);
+  for (int64_t c = c0; c < c1; c += each)
+    smelt_convolve_group(w, image + c / each * depth, depth, panels + c / each * group_floats, first, count, each,
+                         block + (c - c0), ld);
+}
+
+#endif

@@ -1,0 +1,122 @@
+/* Windows over an image with its channels last: where they lie, and how the work is cut into tasks.
+ *
+ * Input:     smelt_window: sizes, strides, padding of three axes; smelt_task. Output: smelt_launch_window(), and the
+ *            kernels as declared here: each fills a block of `count` windows from `first` on, columns c0..c1-1.
+ * Invariant: windows are counted over (image, o0, o1, o2); a task owns t->step windows and t->row_bytes units of columns,
+ *            t->units blocks of windows. Kernels are compiled apart, once per level (window_unit.h).
+ */
+#ifndef SMELT_WINDOW_H
+#define SMELT_WINDOW_H
+
+#include <smelt/loop.h>
+#include <smelt/loop_gemm.h>
+
+typedef struct {
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
+  int64_t pixel;   /* floats of a pixel of the image */
+  int64_t groups;  /* of channels */
+  int64_t columns; /* of the result */
+  int spread;      /* a transposed convolution: pixel i reaches o = i * stride + t * dilation - before */
+  int counted;     /* a mean counts padding */
+} smelt_window;
+
+#define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
+#define SMELT_CHANNELWISE SMELT_NAME(smelt_channelwise)
+#define SMELT_POOL SMELT_NAME(smelt_pool)
+
+enum { SMELT_POOL_MAX, SMELT_POOL_MEAN, SMELT_POOL_SUM };
+
+void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+                    int64_t c0, int64_t c1, float *block, int64_t ld);
+void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+                       int64_t c0, int64_t c1, float *block, int64_t ld);
+void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
+                float *block, int64_t ld);
+
+enum {
+  SMELT_WINDOW_BLOCK = 20480, /* floats of a block: it stays in L2, and on the stack */
+  SMELT_WINDOW_TASKS = 32,    /* that a launch aims at */
+  SMELT_WINDOW_GRAIN = 50000, /* multiply-adds below which a task costs more to hand out than it brings */
+  SMELT_WINDOW_WIDE = 128,    /* columns below which the gathered windows are not worth gathering twice */
+  SMELT_WINDOW_ROWS = 56      /* windows that are gathered at a time */
+};
+
+/* Units of columns of one task. Columns are shared only where windows are too few for all threads. */
+SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t unit, int whole_rows) {
+  const int64_t units = (columns + unit - 1) / unit, blocks = (rows + SMELT_WINDOW_ROWS - 1) / SMELT_WINDOW_ROWS;
+  if (whole_rows || blocks >= 8) return units;
+  const int64_t parts = smelt_min((8 + blocks - 1) / blocks, smelt_max(columns / SMELT_WINDOW_WIDE, 1));
+  return (units + parts - 1) / parts;
+}
+
+/* Rows of one task: a multiple of what is gathered at a time where there are enough. */
+SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, double cost) {
+  const int64_t most = smelt_max(SMELT_WINDOW_BLOCK / width, 1);
+  const int64_t least = cost >= SMELT_WINDOW_GRAIN ? 1 : (int64_t)(SMELT_WINDOW_GRAIN / cost) + 1;
+  int64_t step = smelt_max((rows + SMELT_WINDOW_TASKS - 1) / SMELT_WINDOW_TASKS, least);
+  if (step < SMELT_WINDOW_ROWS && rows * cost < 64.0 * SMELT_WINDOW_GRAIN) step = smelt_max(step, 14);
+  else if (step < SMELT_WINDOW_ROWS) step = smelt_max(step, 28);
+  if (step > SMELT_WINDOW_ROWS) step = (step + SMELT_WINDOW_ROWS - 1) / SMELT_WINDOW_ROWS * SMELT_WINDOW_ROWS;
+  if (step > most) step = most > SMELT_WINDOW_ROWS ? most / SMELT_WINDOW_ROWS * SMELT_WINDOW_ROWS : most;
+  const int64_t tasks = (rows + step - 1) / step;
+  return (rows + tasks - 1) / tasks;
+}
+
+/* `rows` windows of `columns` results, which take `depth` multiply-adds each; columns are cut in units. */
+static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *task, smelt_body body, int64_t rows,
+                                                                 int64_t columns, int64_t unit, int64_t depth,
+                                                                 int64_t extra, int whole_rows) {
+  if (rows <= 0 || columns <= 0) return SMELT_OK;
+  smelt_env *env = task->env;
+  task->row_bytes = smelt_window_units(rows, columns, unit, whole_rows);
+  const int64_t width = task->row_bytes * unit, all = (columns + unit - 1) / unit;
+  task->step = smelt_window_rows(rows, width, (double)width * (double)smelt_max(depth, 1));
+  task->units = (rows + task->step - 1) / task->step;
+  const int64_t tasks = task->units * ((all + task->row_bytes - 1) / task->row_bytes);
+  const int64_t slot = SMELT_SLOT(task->step, (width + 15) / 16, extra);
+  task->rows = NULL;
+  if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
+  if (tasks == 1) body(task, 0);
+  else env->parallel(env, tasks, body, task);
+  return env->code;
+}
+
+/* The window with a given number: its image, and its place along the three axes. */
+typedef struct {
+  int64_t image, at[3];
+} smelt_place;
+
+SMELT_INLINE smelt_place smelt_place_of(const smelt_window *w, int64_t number) {
+  smelt_place p;
+  for (int axis = 2; axis >= 0; axis--) {
+    p.at[axis] = number % w->out[axis];
+    number /= w->out[axis];
+  }
+  p.image = number;
+  return p;
+}
+
+SMELT_INLINE void smelt_place_next(const smelt_window *w, smelt_place *p) {
+  if (++p->at[2] < w->out[2]) return;
+  p->at[2] = 0;
+  if (++p->at[1] < w->out[1]) return;
+  p->at[1] = 0;
+  if (++p->at[0] < w->out[0]) return;
+  p->at[0] = 0;
+  p->image++;
+}
+
+/* Taps lo..hi-1 of the window at o lie in low..high-1 along an axis; pixel o * stride + t * dilation - before. */
+typedef struct {
+  int64_t start, lo, hi;
+} smelt_span;
+
+SMELT_INLINE smelt_span smelt_span_of(const smelt_window *w, int axis, int64_t o, int64_t low, int64_t high) {
+  const int64_t d = w->dilation[axis], start = o * w->stride[axis] - w->before[axis];
+  smelt_span s = {start, 0, w->kernel[axis]};
+  if (start < low) s.lo = smelt_min((low - start + d - 1) / d, s.hi);
+  if (start + (s.hi - 1) * d >= high) s.hi = smelt_max(start >= high ? 0 : (high - start + d - 1) / d, s.lo);
+  return s;
+}
+
+#endif

@@ -1,0 +1,199 @@
+"""Convolutions: windows times weights.
+
+Input: a node. Output: a product of windows, channels last, seen in the model's order. Invariant: weights that are
+constant are packed ahead of time, others when they come; what no window kernel takes is a reduction in plain loops.
+"""
+
+from __future__ import annotations
+
+from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix, product
+from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.panels import PANEL, arranged_shape, panel_shape
+from smelt.ir.kernel.tensor import View
+from smelt.ops.registry import Call, op
+from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spread_geometry
+
+Index = tuple[Ix, ...]
+
+
+def _groups(call: Call, x: Tensor, per_group: Ix) -> int:
+    groups = call.int("group", 1)
+    if groups < 1:
+        raise Refusal(f"{groups} groups")
+    call.k.require_equal(x.shape[1], per_group * groups, "the channels of the input and of the weights must agree")
+    return groups
+
+
+def _operands(call: Call) -> tuple[Tensor, Tensor]:
+    x, weights = call.x(0), call.x(1)
+    if x.rank < 3 or weights.rank != x.rank or x.dtype not in E.FLOATS or weights.dtype != x.dtype:
+        raise Refusal(f"an input of rank {x.rank} and weights of rank {weights.rank}")
+    return x, weights
+
+
+@op("Conv", kind="product")
+def conv(call: Call) -> Tensor:
+    x, weights = _operands(call)
+    groups = _groups(call, x, weights.shape[1])
+    geometry = geometry_of(call, x, kernel_of(call, weights))
+    columns = weights.shape[0].const
+    if columns is None or weights.shape[1].const is None or columns % groups:
+        raise Refusal("the weights' channels are known only at run time, or do not divide into groups")
+    if not has_kernels(x, geometry):
+        return _with_bias(call, _conv_in_loops(call.k, x, weights, geometry, groups), last=False)
+    out = _convolved(call, call.k.channels_last(x), geometry, groups, columns)
+    return call.k.channels_first(_with_bias(call, out, last=True))
+
+
+def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, columns: int) -> Tensor:
+    k = call.k
+    if groups > 1 and groups == columns == image.shape[-1].const:
+        return k.window("channelwise", image, panels(call, "channelwise"), geometry, columns)
+    packed = call.pack(1, f"window:{groups}")
+    if geometry.pointwise and groups == 1 and packed is not None:
+        return k.matmul_packed(image, packed, columns)
+    return k.window("dense", image, panels(call, f"window:{groups}"), geometry, columns, groups=groups)
+
+
+def _with_bias(call: Call, out: Tensor, *, last: bool) -> Tensor:
+    bias, k = call.maybe(2), call.k
+    if bias is None:
+        return out
+    channels = out.shape[-1 if last else 1]
+    if bias.rank != 1:
+        raise Refusal(f"a bias of rank {bias.rank}")
+    k.require_equal(bias.shape[0], channels, "one bias for each channel")
+    along = bias if last else k.unsqueeze(bias, range(1, out.rank - 1))
+    return k.map(lambda e, b: E.op("add", e, b), out, along)
+
+
+def _conv_in_loops(k: Builder, x: Tensor, weights: Tensor, g: Geometry, groups: int) -> Tensor:
+    """(N, M, *out, C, *kernel) summed over the last axes."""
+    images, rank = gathered(k, x, g, 0), g.rank
+    each = (weights.shape[0].const or 0) // groups
+    inner = weights.shape[1]
+    shape = (x.shape[0], weights.shape[0], *g.out, inner, *g.kernel)
+
+    def image_at(w: Index) -> tuple[Ix, ...]:
+        channel = w[2 + rank] if groups == 1 else (w[1] // each) * inner + w[2 + rank]
+        return (w[0], channel, *w[2 : 2 + rank], *w[3 + rank :])
+
+    seen = k.view(images, shape, image_at)
+    factors = k.view(weights, shape, lambda w: (w[1], w[2 + rank], *w[3 + rank :]))
+    return _summed(k, seen, factors, rank)
+
+
+def _summed(k: Builder, seen: Tensor, factors: Tensor, rank: int) -> Tensor:
+    products = k.map(lambda a, b: E.op("mul", a, b), seen, factors)
+    inner = range(2 + rank, products.rank)
+    return k.squeeze(k.reduce("sum", products, list(inner)), list(inner))
+
+
+# weights
+
+
+def panels(call: Call, layout: str) -> Tensor:
+    """The weights in panels of 16 columns: packed ahead of time when they are constant."""
+    found = call.pack(1, layout)
+    if found is not None:
+        return found
+    weights, k = call.x(1), call.k
+    shape = arranged_shape(weights.shape, layout)
+    if shape is None:
+        raise Refusal("the weights' sizes are known only at run time")
+    return _paneled(k, _arranged(k, weights, layout), shape)
+
+
+def _arranged(k: Builder, weights: Tensor, layout: str) -> Tensor:
+    """As panels.arranged does with constants."""
+    kind, _, number = layout.partition(":")
+    groups, taps = int(number or 1), product(weights.shape[2:])
+    rows, columns = weights.shape[:2]
+    if kind == "channelwise":
+        return k.transpose(k.reshape(weights, (rows, taps)), (1, 0))
+    each = rows // groups
+    stack = k.reshape(weights, (groups, each, columns, taps))
+    if kind == "window":
+        turned, shape = k.transpose(stack, (0, 3, 2, 1)), (taps * columns, each)
+    elif kind == "spread":
+        turned, shape = k.transpose(stack, (0, 3, 1, 2)), (taps * each, columns)
+    else:
+        turned, shape = k.transpose(stack, (0, 1, 3, 2)), (rows, taps * columns)
+    return k.reshape(turned, shape if groups == 1 else (groups, *shape))
+
+
+def _paneled(k: Builder, matrices: Tensor, shape: Index) -> Tensor:
+    """Columns in panels, zeros beyond the last one."""
+    columns, zero = shape[-1], E.const(0, "f32")
+
+    def at(w: Index) -> Expr:
+        *outer, panel, depth, lane = w
+        column = panel * PANEL + lane
+        kept = fn("min", column, columns - 1)
+        element = matrices.at((*outer, depth, kept))
+        inside = E.op("eq", E.index(column), E.index(kept))
+        return element if (columns.const or 1) % PANEL == 0 else E.select(inside, element, zero)
+
+    return k.make(panel_shape(shape), "f32", View(at, matrices))
+
+
+# transposed
+
+
+@op("ConvTranspose", kind="product")
+def conv_transpose(call: Call) -> Tensor:
+    x, weights = _operands(call)
+    geometry = spread_geometry(call, x, kernel_of(call, weights))
+    each, rows = weights.shape[1].const, weights.shape[0].const
+    if each is None or rows is None:
+        raise Refusal("the weights' channels are known only at run time")
+    groups = call.int("group", 1)
+    if groups < 1 or rows % groups:
+        raise Refusal(f"{rows} channels do not divide into {groups} groups")
+    call.k.require_equal(x.shape[1], rows, "the channels of the input and of the weights must agree")
+    if not has_kernels(x, geometry):
+        return _with_bias(call, _spread_in_loops(call.k, x, weights, geometry, groups), last=False)
+    image = call.k.channels_last(x)
+    if groups == 1 and _stamps(geometry) and call.pack(1, "stamp") is not None:
+        return call.k.channels_first(_stamped(call, image, geometry, each))
+    made = call.k.window("dense", image, panels(call, f"spread:{groups}"), geometry, each * groups, groups=groups)
+    return call.k.channels_first(_with_bias(call, made, last=True))
+
+
+def _stamps(g: Geometry) -> bool:
+    """Windows lie side by side: every pixel of the result comes from one pixel and one tap."""
+    plain = all(d == 1 for d in g.dilation) and all(p.const == 0 for p in (*g.before, *g.after))
+    return plain and g.kernel == g.stride
+
+
+def _stamped(call: Call, image: Tensor, g: Geometry, columns: int) -> Tensor:
+    """One product gives all taps of a pixel; where they belong is an index map."""
+    k, packed = call.k, call.pack(1, "stamp")
+    assert packed is not None
+    made = k.matmul_packed(image, packed, ix(g.taps * columns))
+    bias = call.maybe(2)
+    if bias is not None:
+        made = k.map(
+            lambda e, b: E.op("add", e, b), made, k.view(bias, (g.taps * columns,), lambda w: [w[0] % columns])
+        )
+
+    def back(w: Index) -> list[Ix]:
+        tap = ix(0)
+        for o, s in zip(w[1:-1], g.stride, strict=True):
+            tap = tap * s + o % s
+        return [w[0], *(o // s for o, s in zip(w[1:-1], g.stride, strict=True)), tap * columns + w[-1]]
+
+    return k.view(made, (image.shape[0], *g.out, columns), back)
+
+
+def _spread_in_loops(k: Builder, x: Tensor, weights: Tensor, g: Geometry, groups: int) -> Tensor:
+    images, rank = gathered(k, x, g, 0), g.rank
+    each, inner = weights.shape[1], (weights.shape[0].const or 0) // groups
+    shape = (x.shape[0], each * groups, *g.out, inner, *g.kernel)
+
+    def channel(w: Index) -> Ix:
+        return w[2 + rank] if groups == 1 else (w[1] // each) * inner + w[2 + rank]
+
+    seen = k.view(images, shape, lambda w: (w[0], channel(w), *w[2 : 2 + rank], *w[3 + rank :]))
+    factors = k.view(weights, shape, lambda w: (channel(w), w[1] if groups == 1 else w[1] % each, *w[3 + rank :]))
+    return _summed(k, seen, factors, rank)

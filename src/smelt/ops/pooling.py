@@ -1,0 +1,112 @@
+"""Pools: the largest, mean or norm of what a window sees.
+
+Input: a node. Output: a window tensor with channels last, seen in the model's order, or a reduction in plain loops.
+Invariant: padding takes no part, except in a mean that is asked to count it; a NaN in a window makes its maximum NaN.
+"""
+
+from __future__ import annotations
+
+from smelt.ir.kernel import Builder, Geometry, Refusal, Tensor, product
+from smelt.ir.kernel import expr as E
+from smelt.ops.registry import Call, op
+from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, seen
+
+LEAST = {"f32": float("-inf"), "f64": float("-inf"), "i8": -128, "u8": 0}
+
+
+def _geometry(call: Call, x: Tensor) -> Geometry:
+    round_up = call.opset >= 10 and call.int("ceil_mode", 0) != 0
+    return geometry_of(call, x, kernel_of(call, None), round_up=round_up)
+
+
+def _over_taps(k: Builder, kind: str, windows: Tensor, rank: int) -> Tensor:
+    inner = list(range(windows.rank - rank, windows.rank))
+    return k.squeeze(k.reduce(kind, windows, inner), inner)
+
+
+def _pooled(call: Call, kind: str, x: Tensor, g: Geometry, *, counted: bool = False) -> Tensor:
+    made = call.k.window(kind, call.k.channels_last(x), None, g, x.shape[1], counted=counted)
+    return call.k.channels_first(made)
+
+
+@op("MaxPool", kind="reduction")
+def max_pool(call: Call) -> Tensor:
+    x = call.x()
+    if call.n_outputs > 1:
+        raise Refusal("the places of the maxima are asked for")
+    if x.dtype not in LEAST:
+        raise Refusal(f"maxima of {x.dtype}")
+    g = _geometry(call, x)
+    if has_kernels(x, g):
+        return _pooled(call, "max", x, g)
+    return _over_taps(call.k, "max", gathered(call.k, x, g, LEAST[x.dtype]), g.rank)
+
+
+@op("AveragePool", kind="reduction")
+def average_pool(call: Call) -> Tensor:
+    x, k = call.x(), call.k
+    if x.dtype not in E.FLOATS:
+        raise Refusal(f"means of {x.dtype}")
+    g, counted = _geometry(call, x), call.int("count_include_pad", 0) != 0
+    if has_kernels(x, g):
+        return _pooled(call, "mean", x, g, counted=counted)
+    total = _over_taps(k, "sum", gathered(k, x, g, 0), g.rank)
+    count = _over_taps(k, "sum", k.map(lambda e: e, seen(k, g, x.dtype, counted=counted)), g.rank)
+    return k.map(lambda t, c: E.op("div", t, c), total, count)
+
+
+@op("LpPool", since=2, kind="reduction")
+def lp_pool(call: Call) -> Tensor:
+    x, k, p = call.x(), call.k, call.int("p", 2)
+    if x.dtype not in E.FLOATS or p < 1:
+        raise Refusal(f"the norm of order {p} of {x.dtype}")
+    g, powers = _geometry(call, x), _power(k, x, p)
+    if has_kernels(x, g):
+        return _root(k, _pooled(call, "sum", powers, g), p)
+    return _root(k, _over_taps(k, "sum", gathered(k, powers, g, 0), g.rank), p)
+
+
+def _power(k: Builder, x: Tensor, p: int) -> Tensor:
+    order = E.const(p, x.dtype)
+    if p == 1:
+        return k.map(lambda e: E.op("abs", e), x)
+    if p == 2:
+        return k.map(lambda e: E.op("mul", e, e), x)
+    return k.map(lambda e: E.op("pow", E.op("abs", e), order), x)
+
+
+def _root(k: Builder, x: Tensor, p: int) -> Tensor:
+    if p == 1:
+        return x
+    inverse = E.const(1 / p, x.dtype)
+    return k.map(lambda e: E.op("sqrt", e) if p == 2 else E.op("pow", e, inverse), x)
+
+
+# over whole images
+
+
+def _spatial(call: Call) -> list[int]:
+    x = call.x()
+    if x.rank < 3 or x.dtype not in E.FLOATS:
+        raise Refusal(f"a whole image of rank {x.rank} and type {x.dtype}")
+    return list(range(2, x.rank))
+
+
+@op("GlobalAveragePool", kind="reduction")
+def global_average_pool(call: Call) -> Tensor:
+    k, x, axes = call.k, call.x(), _spatial(call)
+    count = E.cast(E.index(product(x.shape[2:])), x.dtype)
+    return k.map(lambda e: E.op("div", e, count), k.reduce("sum", x, axes))
+
+
+@op("GlobalMaxPool", kind="reduction")
+def global_max_pool(call: Call) -> Tensor:
+    return call.k.reduce("max", call.x(), _spatial(call))
+
+
+@op("GlobalLpPool", since=2, kind="reduction")
+def global_lp_pool(call: Call) -> Tensor:
+    k, p = call.k, call.int("p", 2)
+    if p < 1:
+        raise Refusal(f"the norm of order {p}")
+    return _root(k, k.reduce("sum", _power(k, call.x(), p), _spatial(call)), p)

@@ -1,0 +1,141 @@
+"""Windows over images: their geometry from a node's attributes, and what they see, in plain loops.
+
+Input: a node and its image (N, C, *spatial). Output: `Geometry`, and views that gather every window's elements.
+Invariant: the number of windows is the one of shape_only_windows; a view never reads outside of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.tensor import View
+from smelt.ir.kernel.window import MOST_AXES, numbers, same_padding
+from smelt.ops.registry import Call
+from smelt.ops.shape_only_windows import transposed_sizes, window_counts
+
+Index = tuple[Ix, ...]
+
+
+def geometry_of(call: Call, x: Tensor, kernel: Sequence[int], *, round_up: bool = False) -> Geometry:
+    """Strides, dilations and padding, explicit or automatic."""
+    rank = x.rank - 2
+    if rank < 1:
+        raise Refusal(f"windows over an input of rank {x.rank}")
+    sizes = x.shape[2:]
+    out = window_counts(call, sizes, kernel, round_up=round_up)
+    if min(kernel, default=1) < 1:
+        raise Refusal("a kernel of size 0")
+    stride, dilation = call.ints("strides", (1,) * rank), call.ints("dilations", (1,) * rank)
+    mode = call.str("auto_pad", "NOTSET")
+    pads = call.ints("pads", (0,) * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
+    if min(pads, default=0) < 0:
+        raise Refusal("negative padding")
+    before, after = [ix(p) for p in pads[:rank]], [ix(p) for p in pads[rank:]]
+    if mode.startswith("SAME"):
+        sides = zip(sizes, out, kernel, stride, dilation, strict=True)
+        both = [same_padding(*side, upper=mode == "SAME_UPPER") for side in sides]
+        before, after = [b for b, _ in both], [a for _, a in both]
+    return Geometry(sizes, tuple(out), tuple(kernel), stride, dilation, tuple(before), tuple(after))
+
+
+def spread_geometry(call: Call, x: Tensor, kernel: Sequence[int]) -> Geometry:
+    """Of a transposed convolution, whose output is as large as all windows reach, less the padding."""
+    rank = x.rank - 2
+    out = [ix(s) for s in transposed_sizes(call, x, list(kernel))]
+    stride, dilation = call.ints("strides", (1,) * rank), call.ints("dilations", (1,) * rank)
+    pads, extra = call.ints("pads", (0,) * (2 * rank)), call.ints("output_padding", (0,) * rank)
+    mode = call.str("auto_pad", "NOTSET")
+    if not len(stride) == len(dilation) == len(kernel) == len(extra) == rank or len(pads) != 2 * rank:
+        raise Refusal("window attributes do not fit the input's rank")
+    if min((*stride, *dilation, *kernel), default=1) < 1 or min((*pads, *extra), default=0) < 0:
+        raise Refusal("window attributes below their least value")
+    before: list[Ix] = []
+    after: list[Ix] = []
+    for axis, size in enumerate(x.shape[2:]):
+        reach = (size - 1) * stride[axis] + extra[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        if mode == "VALID" or (mode == "NOTSET" and not call.has("output_shape")):
+            first = ix(0 if mode == "VALID" else pads[axis])
+        else:
+            total = fn("max", reach - out[axis], 0)
+            first = total - total // 2 if mode == "SAME_LOWER" else total // 2
+        before.append(first)
+        after.append(reach - out[axis] - first)
+    return Geometry(x.shape[2:], tuple(out), tuple(kernel), stride, dilation, tuple(before), tuple(after), spread=True)
+
+
+def kernel_of(call: Call, weights: Tensor | None) -> tuple[int, ...]:
+    """Sizes of the kernel, which must be known; those of the weights rule."""
+    stated = call.ints("kernel_shape") if call.has("kernel_shape") else None
+    if weights is None:
+        if stated is None:
+            raise Refusal("attribute kernel_shape is missing")
+        return stated
+    found = numbers(weights.shape[2:])
+    if found is None:
+        raise Refusal("the kernel's size is known only at run time")
+    if stated is not None and stated != found:
+        raise Refusal(f"kernel_shape {list(stated)} does not fit weights of {list(found)}")
+    return found
+
+
+def has_kernels(x: Tensor, geometry: Geometry) -> bool:
+    """Whether window kernels take this image; plain loops take any other."""
+    return x.dtype == "f32" and geometry.rank <= MOST_AXES
+
+
+def gathered(k: Builder, x: Tensor, g: Geometry, fill: float | int) -> Tensor:
+    """What every window sees: (N, C, *out, *kernel), `fill` outside of the image."""
+    _require_pixels(k, g)
+    outside = E.const(fill, x.dtype)
+
+    def at(w: Index) -> Expr:
+        places = [_place(g, axis, w[2 + axis], w[2 + g.rank + axis]) for axis in range(g.rank)]
+        inside = [fn("max", fn("min", p, s - 1), 0) for p, s in zip(places, g.sizes, strict=True)]
+        element = x.at((w[0], w[1], *inside))
+        for axis, (place, kept) in enumerate(zip(places, inside, strict=True)):
+            if place != kept:
+                element = E.select(E.op("eq", E.index(place), E.index(kept)), element, outside)
+            element = _on_grid(g, axis, w[2 + axis], w[2 + g.rank + axis], element, outside)
+        return element
+
+    return k.make((*x.shape[:2], *g.out, *g.kernel), x.dtype, View(at, x))
+
+
+def seen(k: Builder, g: Geometry, dtype: str, *, counted: bool) -> Tensor:
+    """(1, 1, *out, *kernel): 1 where a window's element counts, 0 outside of the image (and of its padding)."""
+    one, zero = E.const(1, dtype), E.const(0, dtype)
+
+    def at(w: Index) -> Expr:
+        element = one
+        for axis in range(g.rank):
+            place = _place(g, axis, w[2 + axis], w[2 + g.rank + axis])
+            low = ix(0) - g.before[axis] if counted else ix(0)
+            high = g.sizes[axis] + (g.after[axis] if counted else 0) - 1
+            kept = fn("max", fn("min", place, high), low)
+            if place != kept:
+                element = E.select(E.op("eq", E.index(place), E.index(kept)), element, zero)
+        return element
+
+    return k.make((1, 1, *g.out, *g.kernel), dtype, View(at, None))
+
+
+def _place(g: Geometry, axis: int, o: Ix, tap: Ix) -> Ix:
+    if not g.spread:
+        return o * g.stride[axis] + tap * g.dilation[axis] - g.before[axis]
+    return (o + g.before[axis] - tap * g.dilation[axis]) // g.stride[axis]
+
+
+def _on_grid(g: Geometry, axis: int, o: Ix, tap: Ix, element: Expr, outside: Expr) -> Expr:
+    """A transposed convolution sees a pixel only at whole steps."""
+    if not g.spread or g.stride[axis] == 1:
+        return element
+    step = (o + g.before[axis] - tap * g.dilation[axis]) % g.stride[axis]
+    return E.select(E.op("eq", E.index(step), E.const(0, "i64")), element, outside)
+
+
+def _require_pixels(k: Builder, g: Geometry) -> None:
+    """An image without pixels has nothing to read, not even where the result is padding."""
+    for size in g.sizes:
+        k.require_equal(fn("eq", size, 0), 0, "an image must not be empty")
