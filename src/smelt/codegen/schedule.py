@@ -85,7 +85,7 @@ class _Planner:
         """Views and storage become an explicit copy, so that there is something to place."""
         if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product, Window)):
             return tensor
-        copy = self.builder.map(lambda e: e, tensor)
+        copy = self.builder.copy(tensor)
         copy.source = tensor.source
         return copy
 
@@ -392,7 +392,7 @@ class _Planner:
         found = self._lying(element)
         if found is not None and self._steady(found.offset, over[-2:], contiguous):
             return found
-        copy = self.builder.map(lambda e: e, tensor)
+        copy = self.builder.copy(tensor)
         copy.source = tensor.source
         self.place(copy)
         if copy in self.floating:
@@ -449,7 +449,7 @@ class _Planner:
         self.home[tensor] = self._new([])
 
     def _place_piece(self, whole: Tensor, buffer: Buffer, offset: Index, piece: Tensor, *, after_fill: bool) -> None:
-        copy = self.builder.map(lambda e: e, piece)
+        copy = self.builder.copy(piece)
         copy.source = whole.source
         loops, element = self.domain(copy)
         self._settle_broadcast(loops, element)

@@ -122,7 +122,7 @@ class _Writer:
         for tensor, buffer in outputs:
             twin = tensor in seen and isinstance(tensor.definition, Assemble)
             seen.add(tensor)
-            out.append((self.builder.map(lambda e: e, tensor) if twin else tensor, buffer))
+            out.append((self.builder.copy(tensor) if twin else tensor, buffer))
         return out
 
     def _claim_inputs(self, kernels: Sequence[Kernel]) -> None:

@@ -127,6 +127,10 @@ class Builder:
         probe = body(*(E.ref(a, tuple(ix(0) for _ in a.shape)) for a in args))
         return self.make(shape, dtype or probe.dtype, Map(body, args))
 
+    def copy(self, x: Tensor) -> Tensor:
+        """The same elements in x's own order, for something to be stored."""
+        return self.make(x.shape, x.dtype, Map(lambda e: e, (x,)))
+
     def cast(self, x: Tensor, dtype: str) -> Tensor:
         if x.dtype == dtype:
             return x

@@ -90,6 +90,29 @@ static __attribute__((unused)) void smelt_gather_window(const smelt_window *w, c
   }
 }
 
+/* Whether every window is one pixel and every pixel one window: rows are read where they lie. Pixels a multiple of 4096
+ * bytes apart share a cache set, and are gathered all the same. */
+SMELT_GEMM_INLINE int smelt_pointwise(const smelt_window *w) {
+  int plain = w->pixel % 1024 != 0 && !w->spread;
+  for (int axis = 0; axis < 3; axis++)
+    plain &= w->kernel[axis] == 1 && w->stride[axis] == 1 && w->before[axis] == 0 && w->in[axis] == w->out[axis];
+  return plain;
+}
+
+/* Elements k..k+s->kc-1 of s->m windows from `first` on, as rows that the slab reads. */
+SMELT_GEMM_INLINE void smelt_gather(const smelt_window *w, const float *image, int64_t depth, int64_t first, int64_t k,
+                                    smelt_gemm_slab *s, float *rows) {
+  if (smelt_pointwise(w)) {
+    s->a = image + first * w->pixel + k, s->lda = w->pixel;
+    return;
+  }
+  smelt_place p = smelt_place_of(w, first);
+  for (int64_t row = 0; row < s->m; ++row, smelt_place_next(w, &p)) {
+    const smelt_row r = {rows + row * SMELT_CONVOLVE_LD, k, k + s->kc};
+    smelt_gather_window(w, image, &p, depth, &r);
+  }
+}
+
 /* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. */
 static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, const float *image, int64_t depth,
                                                          const float *b, int64_t first, int64_t count, int64_t cols,
@@ -102,11 +125,7 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
     s.m = count / chunks + (t < count % chunks), s.c = block + i * ld;
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
-      smelt_place p = smelt_place_of(w, first + i);
-      for (int64_t row = 0; row < s.m; ++row, smelt_place_next(w, &p)) {
-        const smelt_row r = {rows + row * SMELT_CONVOLVE_LD, k, k + s.kc};
-        smelt_gather_window(w, image, &p, depth, &r);
-      }
+      smelt_gather(w, image, depth, first + i, k, &s, rows);
       smelt_gemm_columns(&s, 0);
     }
     if (K <= 0)

@@ -1,0 +1,171 @@
+"""Convolutions and pools in kernels: geometries, groups, epilogues, layouts between layers, free and odd sizes."""
+# ruff: noqa: E501  a graph is written on one line where that reads best
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from region_check import Graph, check, floats
+
+import smelt
+from smelt.runtime import SessionSettings, session_for
+
+GEOMETRIES = [
+    ((2, 3, 9, 11), (16, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 3, 31, 29), (20, 3, 7, 7), {"pads": [3, 3, 3, 3], "strides": [2, 2]}),
+    ((2, 64, 7, 7), (70, 64, 1, 1), {}),
+    ((1, 64, 8, 7), (33, 64, 1, 1), {"strides": [2, 2]}),
+    ((1, 16, 8, 7), (24, 4, 3, 3), {"group": 4, "pads": [1, 0, 1, 2]}),
+    ((1, 16, 18, 17), (16, 1, 3, 3), {"group": 16, "pads": [1, 1, 1, 1]}),
+    ((2, 37, 18, 17), (37, 1, 5, 3), {"group": 37, "pads": [2, 1, 2, 1], "strides": [2, 1]}),
+    ((2, 6, 5, 6), (12, 1, 3, 3), {"group": 6}),
+    ((2, 8, 33), (12, 8, 3), {"pads": [1, 1]}),
+    ((2, 8, 33), (12, 2, 1), {"group": 4}),
+    ((2, 4, 5, 8, 6), (9, 4, 2, 3, 2), {"pads": [0, 1, 1, 1, 1, 0], "dilations": [1, 2, 1]}),
+    ((1, 5, 9, 12), (7, 5, 3, 3), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    ((1, 64, 20, 13), (33, 64, 3, 3), {"pads": [1, 1, 1, 1], "dilations": [2, 2]}),
+    ((1, 8, 6, 6), (1, 8, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((0, 8, 6, 6), (4, 8, 3, 3), {}),
+    ((1, 8, 2, 2), (4, 8, 3, 3), {"pads": [1, 1, 1, 1], "strides": [3, 3]}),
+]  # fmt: skip
+TRANSPOSED = [
+    ((1, 5, 6, 7), (5, 9, 3, 3), {"strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]}),
+    ((2, 6, 4, 5), (6, 4, 2, 2), {"group": 2, "strides": [2, 2], "dilations": [2, 1]}),
+    ((2, 6, 4, 5), (6, 20, 2, 2), {"strides": [2, 2]}),
+    ((2, 6, 9), (6, 4, 4), {"strides": [2], "pads": [1, 1]}),
+]  # fmt: skip
+POOLS = [
+    ("MaxPool", {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 2]}),
+    ("MaxPool", {"kernel_shape": [3, 3], "dilations": [2, 2], "ceil_mode": 1, "strides": [2, 2]}),
+    ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2], "count_include_pad": 1}),
+    ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    ("LpPool", {"kernel_shape": [2, 3], "p": 2}),
+    ("GlobalAveragePool", {}),
+    ("GlobalMaxPool", {}),
+]
+
+
+def layer(op: str, x: tuple[int, ...], weights: tuple[int, ...] | None, attrs: dict, *, constant: bool) -> Graph:
+    """One window op with free sizes and an activation behind it."""
+    sizes = ["N", x[1], *("H", "W", "D")[: len(x) - 2]]
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)]
+    arrays, inits, names = [floats(*x)], [], ["x"]
+    if weights is not None:
+        w = floats(*weights, seed=1) / np.float32(np.sqrt(np.prod(weights[1:])))
+        columns = weights[0] if op == "Conv" else weights[1] * attrs.get("group", 1)
+        names += ["w", "b"]
+        inits.append(numpy_helper.from_array(floats(columns, seed=2), "b"))
+        if constant:
+            inits.append(numpy_helper.from_array(w, "w"))
+        else:
+            infos.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, weights))
+            arrays.append(w)
+    nodes = [helper.make_node(op, names, ["c"], **attrs), helper.make_node("Relu", ["c"], ["y"])]
+    out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", infos, out, inits)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    return Graph(f"{op} {x} {weights} {attrs}", arrays, models=[model])
+
+
+@pytest.mark.parametrize("levels", ["v2", "v3"])
+@pytest.mark.parametrize("constant", [True, False], ids=["packed", "run-time"])
+def test_convolutions(constant: bool, levels: str) -> None:
+    graphs = [layer("Conv", *g, constant=constant) for g in GEOMETRIES]
+    graphs += [layer("ConvTranspose", *g, constant=constant) for g in TRANSPOSED]
+    check(*graphs, levels=levels, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [3, 16, 70])
+def test_pools(channels: int) -> None:
+    check(*(layer(op, (2, channels, 9, 8), None, attrs, constant=False) for op, attrs in POOLS), rtol=1e-5, atol=1e-5)
+
+
+def test_maxima_propagate_nan_and_negative_infinity() -> None:
+    x = np.full((1, 20, 4, 4), -np.inf, np.float32)
+    x[0, 3, 1, 1] = np.nan
+    want = np.full((1, 20, 2, 2), -np.inf, np.float32)
+    want[0, 3, 0, 0] = np.nan
+    check(
+        Graph(
+            "(float[1,20,4,4] x) => (float[1,20,2,2] y) { y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x) }",
+            [x],
+            [want],
+        )
+    )
+
+
+BLOCK = """(float[N,8,H,W] x, float[24,8,1,1] expand, float[24,1,3,3] filter, float[8,24,1,1] project, float[8] b) => (float[N,8,H,W] y) {
+    e = Conv(x, expand)  r = HardSwish(e)  d = Conv<pads = [1, 1, 1, 1], group = 24>(r, filter)  a = Relu(d)
+    p = Conv(a, project, b)  y = Add(p, x) }"""
+
+
+def test_a_chain_of_layers_moves_no_image() -> None:
+    """Transposes only at the borders: between layers, images lie with their channels last."""
+    shapes = [(24, 8, 1, 1), (24, 1, 3, 3), (8, 24, 1, 1), (8,)]
+    weights = [floats(*s, seed=k) / np.float32(3) for k, s in enumerate(shapes)]
+    graph = Graph(BLOCK, [floats(2, 8, 10, 9), *weights])
+    check(graph, rtol=1e-5, atol=1e-5)
+    model = graph.model(21)
+    for name, array in zip(("expand", "filter", "project", "b"), weights, strict=True):
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    keep = [i for i in model.graph.input if i.name == "x"]
+    del model.graph.input[:]
+    model.graph.input.extend(keep)
+    with smelt.compile(model, force=True, levels="v3", verify=False, threads=1) as compiled:
+        (entry,) = compiled.result.generated.source.entries
+    kinds = [k.kind for k in entry.kernels]
+    assert kinds == ["loops", "gemm", "window", "gemm", "loops"]
+
+
+def test_layers_meet_in_sums_concatenations_slices_and_norms() -> None:
+    text = """(float[N,6,H,W] x, float[6,6,3,3] w, float[6] s, float[6] b, float[1,5,1,1] scale) => (float[N,C,H,W] y, float[N,1,1,1] z) {
+        c = Conv<pads = [1, 1, 1, 1]>(x, w)  d = Conv<pads = [1, 1, 1, 1]>(c, w)  sum = Add(c, d)
+        n = InstanceNormalization(sum, s, b)  all = Concat<axis = 1>(n, x, c)
+        one = Constant<value = int64[1] {1}>()  end = Constant<value = int64[1] {6}>()  axis = Constant<value = int64[1] {1}>()
+        part = Slice(all, one, end, axis)  y = Mul(part, scale)  g = GlobalAveragePool(y)  z = ReduceMax<keepdims = 1>(g, axis) }"""
+    inputs = [
+        floats(2, 6, 7, 5),
+        floats(6, 6, 3, 3) / np.float32(5),
+        floats(6, seed=3),
+        floats(6, seed=4),
+        floats(1, 5, 1, 1),
+    ]
+    check(Graph(text, inputs), rtol=2e-5, atol=2e-5)
+
+
+def test_a_permuted_norm_between_convolutions() -> None:
+    """As ConvNeXt does: normalize and multiply with channels last, then go on with channels first."""
+    text = """(float[N,8,H,W] x, float[8,1,7,7] w, float[8] g, float[8] b, float[8,32] up, float[32,8] down) => (float[N,8,H,W] y) {
+        c = Conv<pads = [3, 3, 3, 3], group = 8>(x, w)  t = Transpose<perm = [0, 2, 3, 1]>(c)
+        n = LayerNormalization<axis = -1>(t, g, b)  u = MatMul(n, up)  a = Gelu(u)  d = MatMul(a, down)
+        r = Transpose<perm = [0, 3, 1, 2]>(d)  y = Add(x, r) }"""
+    inputs = [
+        floats(2, 8, 10, 9),
+        floats(8, 1, 7, 7) / np.float32(7),
+        floats(8, seed=3),
+        floats(8, seed=4),
+        floats(8, 32) / np.float32(3),
+        floats(32, 8) / np.float32(6),
+    ]
+    check(Graph(text, inputs), rtol=2e-5, atol=2e-5)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    graph = layer("Conv", (1, 40, 33, 31), (72, 40, 3, 3), {"pads": [1, 1, 1, 1]}, constant=True)
+    model = graph.model(21)
+    found = []
+    for threads in (1, 2, 5):
+        with smelt.compile(model, force=True, levels="v3", verify=False, threads=threads) as compiled:
+            found.append(compiled.run({"x": graph.inputs[0]})[0])
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
+
+
+def test_one_artifact_serves_all_sizes() -> None:
+    graph = layer("Conv", (1, 5, 4, 4), (18, 5, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, constant=True)
+    model = graph.model(21)
+    stock = session_for(model.SerializeToString(), settings=SessionSettings(threads=1, log_severity=4))
+    with smelt.compile(model, force=True, levels="v3", verify=False, threads=1) as compiled:
+        for size in [(1, 1, 1), (2, 3, 50), (3, 17, 2), (1, 64, 64)]:
+            x = floats(size[0], 5, *size[1:])
+            np.testing.assert_allclose(compiled.run({"x": x})[0], stock.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
