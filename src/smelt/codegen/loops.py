@@ -15,6 +15,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
 from .cluster import Cluster, Operand, Reduction, Store
+from .matching import bare
 from .resolve import replace_index
 
 
@@ -124,7 +125,7 @@ class _Work:
             for atom in sorted(value.atoms, key=lambda a: a.key):
                 if not isinstance(atom, Fn) or atom.op not in ("floordiv", "mod"):
                     continue
-                var = _bare(atom.args[0])
+                var = bare(atom.args[0])
                 if var is None or var in fixed or var not in self.vars or self._scanned(var):
                     continue
                 whole = exact_div(var.extent, atom.args[1])
@@ -191,13 +192,6 @@ class _Work:
             cluster.sources,
             tuple(cluster.twins),
         )
-
-
-def _bare(value: Ix) -> Var | None:
-    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
-        atom = value.terms[0][0][0]
-        return atom if isinstance(atom, Var) else None
-    return None
 
 
 def _moved(operand: Operand | None, table: dict[Atom, Ix]) -> Operand | None:

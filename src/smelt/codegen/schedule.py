@@ -42,6 +42,7 @@ from smelt.ir.kernel.tensor import aligned
 
 from .chain import block_of, link
 from .cluster import Cluster, Operand, Pack, Schedule, Store
+from .matching import bare, solve
 from .prelude import in_order
 from .resolve import Resolver
 from .twins import absorb, earlier_twin
@@ -216,7 +217,7 @@ class _Planner:
         definition = tensor.definition
         where = [bound[v] for v in self.domain(tensor)[0]]
         if isinstance(definition, Reduce):
-            inner = [_bare(where[a]) for a in definition.axes]
+            inner = [bare(where[a]) for a in definition.axes]
             if not cluster.reduced:
                 cluster.reduced = [v for v in cluster.vars if v in inner]
             where = [ix(0) if a in definition.axes else w for a, w in enumerate(where)]
@@ -267,7 +268,7 @@ class _Planner:
         bound: dict[Var, Ix] = {v: ix(0) for v in loops if v.extent.const == 1}
         for ref in refs:
             for component, place in zip(ref.index, cluster.members[ref.tensor], strict=True):
-                for var, value in _solve(component, place).items():
+                for var, value in solve(component, place).items():
                     bound.setdefault(var, value)
         used = frozenset(a for value in bound.values() for a in value.vars)
         free = [v for v in cluster.vars if v not in used]
@@ -319,15 +320,15 @@ class _Planner:
 
     def _reduction_fits(self, reduce: Reduce, cluster: Cluster, where: Sequence[Ix]) -> bool:
         inner = [where[a] for a in reduce.axes if where[a].const is None]
-        if any(_bare(i) is None for i in inner):
+        if any(bare(i) is None for i in inner):
             return False
-        bare = {_bare(i) for i in inner}
+        lone = {bare(i) for i in inner}
         outer_vars = {v for a, w in enumerate(where) if a not in reduce.axes for v in w.vars}
-        if bare & outer_vars:
+        if lone & outer_vars:
             return False
         if cluster.matmul is not None and bare != {cluster.vars[-1]}:
             return False  # a block holds some rows only
-        return bare == set(cluster.reduced) if cluster.reduced else True
+        return lone == set(cluster.reduced) if cluster.reduced else True
 
     # special placements
 
@@ -546,41 +547,6 @@ class _Planner:
 
 def _refs(element: Expr) -> list[E.Ref]:
     return [e.kind for e in E.walk(element) if isinstance(e.kind, E.Ref)]
-
-
-def _solve(component: Ix, place: Ix) -> dict[Var, Ix]:
-    """Variables such that component = place: a lone variable, or digits of a mixed-radix number."""
-    lone = _bare(component)
-    if lone is not None:
-        return {lone: place}
-    digits: list[tuple[Var, int | None, Ix]] = []
-    for monomial, scale in component.terms:
-        loops = [a for a in monomial if isinstance(a, Var)]
-        if len(loops) != 1:
-            return {}
-        rest = list(monomial)
-        rest.remove(loops[0])
-        digits.append((loops[0], len(rest), Ix([(tuple(rest), scale)])))
-    solved: dict[Var, Ix] = {}
-    step = ix(1)
-    for _ in range(len(digits)):
-        found = next((d for d in digits if d[2] == step), None)
-        if found is None:
-            return {}
-        digits.remove(found)
-        if not digits:
-            solved[found[0]] = place
-            break
-        solved[found[0]] = place % found[0].extent
-        place, step = place // found[0].extent, step * found[0].extent
-    return solved
-
-
-def _bare(value: Ix) -> Var | None:
-    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
-        atom = value.terms[0][0][0]
-        return atom if isinstance(atom, Var) else None
-    return None
 
 
 def _order(roots: Sequence[Tensor], refs: object) -> list[Tensor]:

@@ -48,9 +48,7 @@ class WindowWriter(ProductWriter):
         depth = ix(window.geometry.taps)
         if window.kind == "dense":
             depth = depth * (window.a.shape[-1] // window.groups)
-        return WindowSizes(
-            rows, tensor.shape[-1], self._unit(window), depth, self.extra_bytes(), bool(self.nest.inner)
-        )
+        return WindowSizes(rows, tensor.shape[-1], self._unit(window), depth, self.extra_bytes(), bool(self.nest.inner))
 
     def _unit(self, window: Window) -> int:
         """Columns that no task shares: a panel, or all of a group's."""
