@@ -129,7 +129,7 @@ class Builder:
 
     def copy(self, x: Tensor) -> Tensor:
         """The same elements in x's own order, for something to be stored."""
-        return self.make(x.shape, x.dtype, Map(lambda e: e, (x,)))
+        return self.make(x.shape, x.dtype, Map(_same, (x,)))
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:
         if x.dtype == dtype:
@@ -337,6 +337,10 @@ def _size_element(value: Ix, dtype: str) -> Expr:
     if dtype == "b" and value.const is None:
         return E.op("ne", E.index(value), E.const(0, "i64"))
     return E.index(value, dtype) if dtype in ("b", "i32", "i64") else E.cast(E.index(value), dtype)
+
+
+def _same(element: Expr) -> Expr:
+    return element
 
 
 class _Alias(Buffer):
