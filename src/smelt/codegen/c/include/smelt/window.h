@@ -76,9 +76,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
   const int64_t slot = SMELT_SLOT(task->step, (width + 15) / 16, extra);
   task->rows = NULL;
   if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
-  if (tasks == 1) body(task, 0);
-  else env->parallel(env, tasks, body, task);
-  return env->code;
+  return smelt_run(task, body, tasks);
 }
 
 /* The window with a given number: its image, and its place along the three axes. */
