@@ -8,6 +8,7 @@ import pytest
 from region_check import Graph, check
 
 import smelt
+from smelt.ir.records import KernelInfo
 
 RNG = np.random.default_rng(7)
 HEADS = "float[b,h,s,d] q, float[b,h,t,d] k, float[b,h,t,e] v"
@@ -26,12 +27,15 @@ def mask(batch: int, rows: int, keys: int) -> np.ndarray:
     return made
 
 
-def kernel_kinds(text: str, opset: int = 21) -> list[str]:
-    head = f'<ir_version: 9, opset_import: ["" : {opset}]> g '
-    model = onnx.parser.parse_model(head + text)
+def kernels(text: str, opset: int = 21) -> list[KernelInfo]:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}]> g {text}')
     with smelt.compile(model.SerializeToString(), force=True, levels="v2", verify=False) as compiled:
         assert compiled.result.generated is not None
-        return [k.kind for code in compiled.result.generated.codes for k in code.info]
+        return [k for code in compiled.result.generated.codes for k in code.info]
+
+
+def kernel_kinds(text: str, opset: int = 21) -> list[str]:
+    return [k.kind for k in kernels(text, opset)]
 
 
 def chained(body: str, ends: str = "float[b,h,s,e] y", more: str = "") -> str:
@@ -40,6 +44,17 @@ def chained(body: str, ends: str = "float[b,h,s,e] y", more: str = "") -> str:
 
 def test_attention_is_two_packings_and_one_kernel():
     assert kernel_kinds(chained("p = Softmax(raw)\n y = MatMul(p, v)")) == ["loops", "loops", "gemm"]
+
+
+def test_heads_are_split_and_merged_without_a_copy():
+    text = "(float[b,s,24] q, float[b,t,24] k, float[b,t,24] v) => (float[b,s,24] y) { y = Attention<%s>(q, k, v) }"
+    assert kernel_kinds(text % "q_num_heads = 3, kv_num_heads = 3", 23) == ["loops", "loops", "gemm"]
+
+
+def test_groups_of_heads_share_what_is_packed():
+    text = "(float[b,6,s,4] q, float[b,2,t,4] k, float[b,2,t,4] v) => (float[b,6,s,4] y) { y = Attention(q, k, v) }"
+    keys, values, _ = kernels(text, 23)
+    assert keys.summary.startswith("2*") and values.summary.startswith("2*")
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,61 @@
-"""Where a tensor's variables are found in the loops that compute its operands.
+"""Loop variables of a reader from the place where its operand is computed.
 
-Input: one component of an operand's index and where the operand is computed. Output: variables with their values.
-Invariant: substituting what was found makes the component equal to the place, or nothing is found.
+Input: the index at which a tensor is read, in the reader's variables, and the index at which it is computed. Output:
+the reader's variables in terms of the computing ones. Invariant: a candidate only; the caller substitutes it back and
+compares.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from smelt.ir.kernel import Ix, Var, ix
+from smelt.ir.kernel.index import Fn
 
 
-def solve(component: Ix, place: Ix) -> dict[Var, Ix]:
+def solve(index: Sequence[Ix], place: Sequence[Ix]) -> dict[Var, Ix]:
+    """Variables such that index = place, as far as single components or pairs of digits tell."""
+    solved: dict[Var, Ix] = {}
+    for component, value in zip(index, place, strict=True):
+        for var, found in _solve_one(component, value).items():
+            solved.setdefault(var, found)
+    for var, found in _from_digits(index, place).items():
+        solved.setdefault(var, found)
+    return solved
+
+
+def bare(value: Ix) -> Var | None:
+    """The variable that an index expression is."""
+    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
+        atom = value.terms[0][0][0]
+        return atom if isinstance(atom, Var) else None
+    return None
+
+
+def _from_digits(index: Sequence[Ix], place: Sequence[Ix]) -> dict[Var, Ix]:
+    """v where v // c and v % c are components: merged axes, read from where they are still apart."""
+    high: dict[tuple[Var, Ix], Ix] = {}
+    low: dict[tuple[Var, Ix], Ix] = {}
+    for component, value in zip(index, place, strict=True):
+        digit = _digit(component)
+        if digit is not None:
+            op, var, by = digit
+            (high if op == "floordiv" else low)[var, by] = value
+    return {var: value * by + low[var, by] for (var, by), value in high.items() if (var, by) in low}
+
+
+def _digit(value: Ix) -> tuple[str, Var, Ix] | None:
+    """(floordiv or mod, v, c) for v // c and v % c."""
+    if len(value.terms) != 1 or value.terms[0][1] != 1 or len(value.terms[0][0]) != 1:
+        return None
+    atom = value.terms[0][0][0]
+    if not isinstance(atom, Fn) or atom.op not in ("floordiv", "mod"):
+        return None
+    var = bare(atom.args[0])
+    return None if var is None else (atom.op, var, atom.args[1])
+
+
+def _solve_one(component: Ix, place: Ix) -> dict[Var, Ix]:
     """Variables such that component = place: a lone variable, or digits of a mixed-radix number."""
     lone = bare(component)
     if lone is not None:
@@ -35,11 +81,3 @@ def solve(component: Ix, place: Ix) -> dict[Var, Ix]:
         solved[found[0]] = place % found[0].extent
         place, step = place // found[0].extent, step * found[0].extent
     return solved
-
-
-def bare(value: Ix) -> Var | None:
-    """The variable that the value is, if it is one."""
-    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
-        atom = value.terms[0][0][0]
-        return atom if isinstance(atom, Var) else None
-    return None

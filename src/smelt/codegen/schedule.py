@@ -12,7 +12,7 @@ computed float: they are computed where they are used.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from smelt.ir.kernel import (
     Assemble,
@@ -41,10 +41,11 @@ from smelt.ir.kernel.index import Atom, coefficient, substitute
 from smelt.ir.kernel.tensor import aligned
 
 from .chain import block_of, link
-from .cluster import Cluster, Operand, Pack, Schedule, Store
+from .cluster import Cluster, Operand, Schedule, Store
 from .matching import bare, solve
 from .prelude import in_order
 from .resolve import Resolver
+from .shared_panels import panels_of
 from .twins import absorb, earlier_twin
 
 Index = tuple[Ix, ...]
@@ -188,7 +189,8 @@ class _Planner:
         latest = self._united(tensor)
         bound = self._fit(tensor, latest) if latest is not None else None
         if latest is None or bound is None:
-            latest, bound = self._own(loops)
+            # What depends on nothing computed comes first, so that whoever reads it may join any cluster.
+            latest, bound = self._own(loops, 0 if latest is None else None)
         self._join(tensor, latest, bound)
 
     def _united(self, tensor: Tensor) -> Cluster | None:
@@ -209,8 +211,8 @@ class _Planner:
         outside = [t for t in below if t not in cluster.members and t not in self.floating and t not in self.early]
         return all(self.home[t].order < first.order for t in outside)
 
-    def _own(self, loops: Sequence[Var]) -> tuple[Cluster, dict[Var, Ix]]:
-        cluster = self._new([v for v in loops if v.extent.const != 1])
+    def _own(self, loops: Sequence[Var], at: int | None = None) -> tuple[Cluster, dict[Var, Ix]]:
+        cluster = self._new([v for v in loops if v.extent.const != 1], at)
         return cluster, {v: ix(0) if v.extent.const == 1 else of(v) for v in loops}
 
     def _join(self, tensor: Tensor, cluster: Cluster, bound: dict[Var, Ix]) -> None:
@@ -267,9 +269,8 @@ class _Planner:
         """Bind variables from where the operands are computed."""
         bound: dict[Var, Ix] = {v: ix(0) for v in loops if v.extent.const == 1}
         for ref in refs:
-            for component, place in zip(ref.index, cluster.members[ref.tensor], strict=True):
-                for var, value in solve(component, place).items():
-                    bound.setdefault(var, value)
+            for var, value in solve(ref.index, cluster.members[ref.tensor]).items():
+                bound.setdefault(var, value)
         used = frozenset(a for value in bound.values() for a in value.vars)
         free = [v for v in cluster.vars if v not in used]
         for var in loops:
@@ -322,13 +323,13 @@ class _Planner:
         inner = [where[a] for a in reduce.axes if where[a].const is None]
         if any(bare(i) is None for i in inner):
             return False
-        lone = {bare(i) for i in inner}
+        over = {bare(i) for i in inner}
         outer_vars = {v for a, w in enumerate(where) if a not in reduce.axes for v in w.vars}
-        if lone & outer_vars:
+        if over & outer_vars:
             return False
-        if cluster.matmul is not None and bare != {cluster.vars[-1]}:
+        if cluster.matmul is not None and over != {cluster.vars[-1]}:
             return False  # a block holds some rows only
-        return lone == set(cluster.reduced) if cluster.reduced else True
+        return over == set(cluster.reduced) if cluster.reduced else True
 
     # special placements
 
@@ -347,17 +348,14 @@ class _Planner:
         source = self._operand(definition.b, (*loops[:-2], depth, loops[-1]), None)
         leader = self._leader(definition, loops, depth, self._written_by(source.buffer))
         lhs = None if leader is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
-        batch = [v for v in loops[:-2] if v in source.offset.vars]
-        panels = (loops[-1].extent + 15) // 16
-        shape = (*(v.extent for v in batch), panels, depth.extent, ix(16))
-        target = Buffer(f"t{len(self.buffers)}", "f32", shape)
-        self.buffers[Tensor(shape, "f32", Stored(target))] = target
+        fresh: Callable[[Ix], Var] = lambda extent: Var(f"i{next(self.counter)}", extent)  # noqa: E731
+        pack, panels = panels_of(source, loops, depth, f"t{len(self.buffers)}", fresh)
+        self.buffers[Tensor(pack.target.shape, "f32", Stored(pack.target))] = pack.target
         before, after = (leader.order, leader.order + 2) if leader is not None else (None, None)
-        self._new([], before).pack = Pack(source, batch, depth, loops[-1], target)
+        self._new([], before).pack = pack
         self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
         cluster = self._new(list(loops), after)
-        place = flat((*(of(v) for v in batch), ix(0), ix(0), ix(0)), shape)
-        cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, Operand(target, place), depth
+        cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
         cluster.follows = leader
         self._join(tensor, cluster, {v: of(v) for v in loops})
 

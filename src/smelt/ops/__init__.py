@@ -1,6 +1,7 @@
 """One declaration per ONNX op, and what follows from them: facts about every value of a model."""
 
 from . import activations as _activations
+from . import attention as _attention
 from . import cast as _cast
 from . import comparison as _comparison
 from . import contrib_activations as _contrib_activations
@@ -15,6 +16,7 @@ from . import product as _product
 from . import quantize as _quantize
 from . import reduction as _reduction
 from . import resize as _resize
+from . import rotary as _rotary
 from . import scan as _scan
 from . import shape as _shape
 from . import shape_only_products as _shape_only_products
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    _product, _convolution, _pooling,
+    _product, _attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,

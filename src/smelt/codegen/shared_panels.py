@@ -1,0 +1,57 @@
+"""Where the panels of a run-time right operand lie, and which batch indices share them.
+
+Input: the operand as it lies in memory, in the product's loop variables. Output: what to pack, and the panels that the
+product reads for a batch index. Invariant: batch indices that read the same elements read the same panels: heads that
+share keys and values, and axes that broadcast, are packed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from smelt.ir.kernel import Buffer, Ix, Var, flat, ix, of
+from smelt.ir.kernel.index import Atom, Fn, exact_div, substitute
+
+from .cluster import Operand, Pack
+from .matching import bare
+
+
+def panels_of(
+    source: Operand, loops: Sequence[Var], depth: Var, name: str, fresh: Callable[[Ix], Var]
+) -> tuple[Pack, Operand]:
+    offset, batch, places = source.offset, list[Var](), list[Ix]()
+    for var in loops[:-2]:
+        if var not in offset.vars:
+            continue
+        group = _group(offset, var)
+        if group is None:
+            batch.append(var)
+            places.append(of(var))
+        else:
+            one = fresh(group[1])
+            offset = substitute(offset, {var: of(one) * group[0]})
+            batch.append(one)
+            places.append(of(var) // group[0])
+    column = loops[-1]
+    shape = (*(v.extent for v in batch), (column.extent + 15) // 16, depth.extent, ix(16))
+    target = Buffer(name, "f32", shape)
+    place = flat((*places, ix(0), ix(0), ix(0)), shape)
+    return Pack(Operand(source.buffer, offset), batch, depth, column, target), Operand(target, place)
+
+
+def _group(offset: Ix, var: Var) -> tuple[Ix, Ix] | None:
+    """(size, count) of the groups of neighbours that `offset` does not tell apart."""
+    for atom in sorted(offset.atoms, key=lambda a: a.key):
+        if not isinstance(atom, Fn) or atom.op != "floordiv" or bare(atom.args[0]) is not var:
+            continue
+        size = atom.args[1]
+        count = exact_div(var.extent, size)
+        if count is not None and not _tells_apart(offset, var, size, count):
+            return size, count
+    return None
+
+
+def _tells_apart(offset: Ix, var: Var, size: Ix, count: Ix) -> bool:
+    group, member = Var(f"{var.name}g", count), Var(f"{var.name}m", size)
+    table: dict[Atom, Ix] = {var: of(group) * size + of(member)}
+    return member in substitute(offset, table).vars
