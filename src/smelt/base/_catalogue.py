@@ -39,6 +39,21 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "The ONNX backend interface was asked for a device that smelt makes no kernels for.",
         "Use the device CPU.",
     ),
+    "SM-DEVICE-001": (
+        "No such execution provider or device index",
+        "A device index stands for an execution provider that the installed onnxruntime must have.",
+        "Use a provider and an index that the message names.",
+    ),
+    "SM-DEVICE-002": (
+        "A device index that was never set up",
+        "Only `ort:0` exists by itself; every other index is given an execution provider first.",
+        "Call smelt.eager.set_device(index, provider).",
+    ),
+    "SM-DEVICE-003": (
+        "A custom op that cannot be defined",
+        "The name, the ONNX op or the torch schema of a custom op cannot be used.",
+        "Correct what the message names.",
+    ),
     "SM-LOAD-001": (
         "The model file cannot be read",
         "The path is missing, is not a regular file, or may not be read by this user.",
@@ -259,6 +274,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "The compiled model has no session here",
         "`close` ended its session and removed its temporary folder, or its library is for another architecture.",
         "Compile again, or `save` the artifact before closing; run an artifact on the architecture it was made for.",
+    ),
+    "SM-INPUT-005": (
+        "A tensor that is not contiguous",
+        "An OrtValue over a tensor's memory needs its elements in order, without gaps.",
+        "Call .contiguous() first.",
     ),
     "SM-VERIFY-001": (
         "A result breaks the numerics contract",

@@ -1,6 +1,30 @@
-"""What users call: one file per way in. Each gives the pipeline a model and hands back something that runs."""
+"""What users call: one file per way in. Each gives the pipeline a model and hands back something that runs.
 
-from smelt.frontends.onnx_file import CompiledModel, Coverage, compile
-from smelt.pipeline import Options
+Input: nothing. Output: the names below, loaded at first use. Invariant: importing this package imports nothing heavy,
+since PyTorch does so at its own import for the device `ort`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smelt.frontends.onnx_file import CompiledModel, Coverage, compile
+    from smelt.pipeline import Options
+
+_LAZY = {
+    "CompiledModel": "smelt.frontends.onnx_file",
+    "Coverage": "smelt.frontends.onnx_file",
+    "Options": "smelt.pipeline",
+    "compile": "smelt.frontends.onnx_file",
+}
 
 __all__ = ["CompiledModel", "Coverage", "Options", "compile"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(module), name)

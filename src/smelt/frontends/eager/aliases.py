@@ -1,0 +1,85 @@
+"""Tensors that share memory, and memory that grows: what neither ONNX Runtime nor a copy can do.
+
+Input: tensors on `ort`. Output: kernels of `as_strided`, `view`, `set_`, `resize_` and kin. Invariant: a view shares its
+base's storage object, so that autograd and in-place writes see it; no kernel here reads or writes an element, except a
+resize that needs more memory, which keeps the old elements and leaves other views on the old memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from .memory import on_cpu, on_ort
+
+_CPU_KEY: Final[Any] = torch._C.DispatchKey.CPU
+aten: Final[Any] = torch.ops.aten
+
+_place: Final[Any] = aten.set_.source_Storage_storage_offset._op_dk
+
+# These kernels of the CPU only rewrite sizes, strides and storage, whatever the device.
+METADATA_OPS: Final = (
+    aten.as_strided.default,
+    aten.view.default,
+    aten._reshape_alias.default,
+    aten.unfold.default,
+    aten.set_.source_Storage,
+    aten.set_.source_Storage_storage_offset,
+    aten.set_.source_Tensor,
+    aten.is_set_to.default,
+)
+
+
+def metadata_kernel(op: Any) -> Callable[..., Any]:
+    call, key = op._op_dk, _CPU_KEY
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return call(key, *args, **kwargs)
+
+    return kernel
+
+
+def allocate(
+    size: Sequence[int], stride: Sequence[int] | None, dtype: torch.dtype | None, device: torch.device | None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:  # fmt: skip
+    index = (device.index if device is not None else None) or 0
+    if stride is not None:
+        return on_ort(torch.empty_strided(size, stride, dtype=dtype, device="cpu"), index)
+    made = torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format)
+    return on_ort(made, index)
+
+
+def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    """As torch's: old elements stay in front, new ones are undefined; the storage grows and never shrinks."""
+    wanted = torch.empty(size, dtype=tensor.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
+    if tensor.shape == wanted.shape and (memory_format is None or tensor.stride() == wanted.stride()):
+        return tensor
+    offset, storage = tensor.storage_offset(), tensor.untyped_storage()
+    needed = (offset + _span(wanted)) * tensor.element_size()
+    if storage.nbytes() < needed:
+        storage = _grown(storage, needed, tensor.device)
+    return _place(_CPU_KEY, tensor, storage, offset, wanted.shape, wanted.stride())
+
+
+def _grown(storage: torch.UntypedStorage, size: int, device: torch.device) -> torch.UntypedStorage:
+    """A larger storage with the same leading bytes. Other tensors over the old one keep the old one."""
+    old = aten.set_.source_Storage._op_dk(_CPU_KEY, allocate([0], None, torch.uint8, device), storage)
+    new = torch.empty(size, dtype=torch.uint8)
+    new[: old.numel()].copy_(on_cpu(old))
+    return on_ort(new, device.index or 0).untyped_storage()
+
+
+def retyped(base: torch.Tensor, like: torch.Tensor, offset_bytes: int) -> torch.Tensor:
+    """A tensor over `base`'s storage with the dtype, sizes and strides of `like`."""
+    made = allocate([0], None, like.dtype, base.device)
+    offset = offset_bytes // like.element_size()
+    return _place(_CPU_KEY, made, base.untyped_storage(), offset, like.shape, like.stride())
+
+
+def _span(tensor: torch.Tensor) -> int:
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

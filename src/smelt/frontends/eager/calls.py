@@ -1,0 +1,275 @@
+"""How a call on `ort` runs: in ONNX Runtime where a program of it can be made, else on the CPU over the same memory.
+
+Input: an op and its arguments. Output: its results on `ort`. Invariant: results, aliases, errors and their texts are
+the CPU's; whatever a program cannot do in the same way is done by the CPU's own kernel and counted with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import torch
+
+from . import tally
+from .aliases import resize, retyped
+from .memory import new_on_ort, on_cpu, on_ort
+from .programs import REFUSED_DTYPES, Bound, NoProgramError, Programs, map_tensors, tensors_of
+from .providers import placement
+
+_Tensor: Final = torch.Tensor
+# Ops that take tensors of several devices: copies, and indices, which may lie on the CPU.
+_MIXED: Final = frozenset(
+    ("_copy_from", "_copy_from_and_resize", "copy_", "index", "index_put", "index_put_", "_index_put_impl_", "set_")
+)
+
+
+def scan(args: Sequence[Any], parts: list[Any], tensors: list[torch.Tensor]) -> None:
+    """Collect what two calls must share to run one program on the same sizes, and the tensors, in order."""
+    for value in args:
+        if isinstance(value, _Tensor):
+            tensors.append(value)
+            parts += (value.dtype, value.shape, value.get_device())
+        elif value.__class__ is list or value.__class__ is tuple:
+            parts += (value.__class__, len(value))
+            scan(value, parts, tensors)
+        else:
+            parts += (value.__class__, value)
+
+
+def index_of(tensors: Sequence[torch.Tensor]) -> int:
+    """The index of the operands' device: the first that is not the CPU."""
+    for tensor in tensors:
+        if (index := tensor.get_device()) >= 0:
+            return index
+    return 0
+
+
+class NativeOp:
+    """The kernel of a functional op."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+        self.name = str(op)
+        self.programs = Programs(op)
+        self._known = self.programs.by_call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            results, single = self.compute(args, kwargs)
+        except NoProgramError as reason:
+            return run_on_cpu(self.op, args, kwargs, str(reason))
+        return results[0] if single else results
+
+    def compute(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[torch.Tensor], bool]:
+        """New tensors of `ort`; `NoProgramError` says why the CPU must do it."""
+        parts: list[Any] = []
+        tensors: list[torch.Tensor] = []
+        scan(args, parts, tensors)
+        if kwargs:
+            if "device" in kwargs:
+                kwargs = self._here(kwargs, index_of(tensors))
+            for name in kwargs:
+                parts.append(name)
+                scan((kwargs[name],), parts, tensors)
+        key = tuple(parts)
+        bound = self._known.get(key)
+        if bound.__class__ is not Bound:
+            _check(self.op, tensors)
+            bound = self.programs.find(key, args, kwargs, placement(index_of(tensors)))
+        results = _run(bound, tensors)  # pyright: ignore[reportArgumentType]
+        tally.natives_by_op[self.name] += 1
+        return results, bound.program.single  # pyright: ignore
+
+    def _here(self, kwargs: Mapping[str, Any], index: int) -> dict[str, Any]:
+        """The keywords without a device that is the operands' own."""
+        device = kwargs["device"]
+        if device is not None and (device.type != "ort" or (device.index or 0) != index):
+            raise NoProgramError("the result is wanted on another device")
+        return {name: value for name, value in kwargs.items() if name != "device"}
+
+
+def _check(op: Any, tensors: Sequence[torch.Tensor]) -> None:
+    check_devices(op, tensors)
+    for tensor in tensors:
+        if tensor.dtype in REFUSED_DTYPES:
+            raise NoProgramError(f"ONNX Runtime's CPU kernels do not compute in {_short(tensor.dtype)}")
+        if tensor.numel() == 0:
+            raise NoProgramError("a tensor without elements")
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise NoProgramError("a tensor that is not strided")
+
+
+def check_devices(op: Any, tensors: Sequence[torch.Tensor]) -> None:
+    """Operands lie on one device; a CPU scalar is welcome everywhere."""
+    if op._schema.name.partition("::")[2] in _MIXED:
+        return
+    devices = {t.device for t in tensors if not (t.dim() == 0 and t.device.type == "cpu")}
+    if len(devices) > 1:
+        first, second = sorted(str(d) for d in devices)[:2]
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {second} and {first}!"
+        )
+
+
+def _run(bound: Bound, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    program = bound.program
+    try:
+        binding = program.spare.pop()
+    except IndexError:
+        binding = program.new_binding()
+    device = program.device
+    for name, code, place in program.inputs:
+        tensor = tensors[place]
+        if not tensor.is_contiguous():
+            tensors[place] = tensor = (on_cpu(tensor) if tensor.get_device() >= 0 else tensor).contiguous()
+        binding.bind_input(name, device, code, tensor.shape, tensor.data_ptr())
+    if bound.shapes is None:
+        return _first_run(bound, binding, program.index)
+    results: list[torch.Tensor] = []
+    for (name, code, dtype), shape in zip(program.outputs, bound.shapes, strict=True):
+        made = new_on_ort(shape, dtype, program.word)
+        binding.bind_output(name, device, code, shape, made.data_ptr())
+        results.append(made)
+    program.session.run_with_iobinding(binding, None)
+    program.spare.append(binding)
+    return results
+
+
+def _first_run(bound: Bound, binding: Any, index: int) -> list[torch.Tensor]:
+    """Let ONNX Runtime find the sizes of the results."""
+    program = bound.program
+    for name, _, _ in program.outputs:
+        binding.bind_output(name, program.device)
+    program.session.run_with_iobinding(binding, None)
+    values = binding.get_outputs()
+    results = [
+        on_ort(owned_tensor(values[place], dtype), index) for place, dtype in enumerate(program.dtypes)
+    ]
+    if program.fixed:
+        bound.shapes = tuple(tuple(r.shape) for r in results)
+    return results
+
+
+def owned_tensor(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A CPU tensor over an OrtValue's memory, which it keeps alive."""
+    tensor: torch.Tensor = torch.from_dlpack(value.to_dlpack())
+    return tensor.view(torch.bool) if dtype == torch.bool and tensor.dtype != torch.bool else tensor
+
+
+class InPlaceOp:
+    """The kernel of `op_`: the functional op, and its result written into the first argument."""
+
+    def __init__(self, op: Any, native: NativeOp) -> None:
+        self.op, self.native = op, native
+
+    def __call__(self, target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        try:
+            (result,), _ = self.native.compute((target, *args), kwargs)
+        except NoProgramError as reason:
+            return run_on_cpu(self.op, (target, *args), kwargs, str(reason))
+        if result.shape != target.shape or not torch.can_cast(result.dtype, target.dtype):
+            return run_on_cpu(self.op, (target, *args), kwargs, "")  # the CPU's kernel knows the right words
+        on_cpu(target).copy_(on_cpu(result))
+        return target
+
+
+class OutOp:
+    """The kernel of `op(..., out=)`: the functional op, and its results written to where they are wanted."""
+
+    def __init__(self, op: Any, native: NativeOp) -> None:
+        self.op, self.native = op, native
+        self.outs = tuple(a.name for a in op._schema.arguments if a.is_out)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outs = [kwargs[name] for name in self.outs]
+        rest = {name: value for name, value in kwargs.items() if name not in self.outs}
+        try:
+            results, _ = self.native.compute(args, rest)
+        except NoProgramError as reason:
+            return run_on_cpu(self.op, args, kwargs, str(reason))
+        if not all(torch.can_cast(r.dtype, o.dtype) for r, o in zip(results, outs, strict=True)):
+            return run_on_cpu(self.op, args, kwargs, "")
+        for out, result in zip(outs, results, strict=True):
+            write_out(out, on_cpu(result))
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def write_out(out: torch.Tensor, result: torch.Tensor) -> None:
+    """A result of the same shape is written, an empty `out` is resized, any other is an error."""
+    if out.shape != result.shape:
+        if out.numel():
+            raise RuntimeError(
+                f"out= has the shape {list(out.shape)}, the result {list(result.shape)}: a tensor that is not empty is "
+                "not resized on this device. Give an empty tensor or one of the result's shape."
+            )
+        resize(out, result.shape)
+    on_cpu(out).copy_(result)
+
+
+def run_on_cpu(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], reason: str) -> Any:
+    """The CPU's kernel over the same memory."""
+    tensors = tensors_of((args, kwargs))
+    check_devices(op, tensors)
+    index = index_of(tensors)
+    outs = {a.name: kwargs[a.name] for a in op._schema.arguments if a.is_out and a.name in kwargs}
+    fresh = {name: map_tensors(_empty_like, value) for name, value in outs.items()}
+    given = {**map_tensors(_to_cpu, {k: v for k, v in kwargs.items() if k not in outs and k != "device"}), **fresh}
+    if "device" in kwargs:
+        given["device"] = torch.device("cpu")
+        index = kwargs["device"].index or 0 if kwargs["device"] is not None else index
+    result = op(*map_tensors(_to_cpu, args), **given)
+    if reason:
+        tally.note_fallback(str(op), reason)
+    for name, value in outs.items():
+        for out, made in zip(tensors_of(value), tensors_of(fresh[name]), strict=True):
+            write_out(out, made)
+    return _results(op, args, kwargs, result, index)
+
+
+def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.device.type == "cpu" else on_cpu(tensor)
+
+
+def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=tensor.dtype)
+
+
+def _results(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, index: int) -> Any:
+    returns = op._schema.returns
+    if len(returns) == 1 and not isinstance(result, tuple):
+        return _result(op, returns[0], args, kwargs, result, index)
+    if not isinstance(result, tuple):
+        return result
+    many = cast("tuple[Any, ...]", result)
+    return tuple(_result(op, r, args, kwargs, one, index) for r, one in zip(returns, many, strict=True))
+
+
+def _result(op: Any, declared: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, index: int) -> Any:
+    """An argument that was written to is itself returned; a view becomes a view of the argument; the rest is new."""
+    alias = declared.alias_info
+    if alias is None:
+        return map_tensors(lambda t: on_ort(t, index), result)
+    source = _argument(op, alias, args, kwargs)
+    if alias.is_write or source is None:
+        return source
+    return map_tensors(lambda t: _view_of(source, t), result)
+
+
+def _argument(op: Any, alias: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    for place, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.before_set & alias.before_set:
+            return kwargs[argument.name] if argument.name in kwargs else args[place]
+    return None
+
+
+def _view_of(base: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    start = base.storage_offset() * base.element_size() + seen.storage_offset() * seen.element_size()
+    if seen.dtype == base.dtype:
+        return torch.as_strided(base, seen.shape, seen.stride(), start // base.element_size())
+    return retyped(base, seen, start)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+

@@ -1,0 +1,102 @@
+"""The device `ort` in PyTorch: its name, its module `torch.ort`, its kernels.
+
+Input: PyTorch's table of ops and the exporter's. Output: registrations. Invariant: registering the name costs little
+and imports nothing heavy, since it happens at `import torch`; kernels are registered with the first tensor.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Final
+
+import torch
+from torch.utils import backend_registration
+
+from .memory import on_ort
+
+NAME: Final = "ort"
+_KEY: Final = "PrivateUse1"
+_libraries: list[Any] = []
+_ready = threading.Lock()
+_state: dict[str, bool] = {}
+
+
+def register() -> bool:
+    """Make `torch.device("ort")` known. False if another package has taken PyTorch's one place for such a device."""
+    with _ready:
+        if "name" not in _state:
+            _state["name"] = _register_name()
+        return _state["name"]
+
+
+def _register_name() -> bool:
+    taken: str = torch._C._get_privateuse1_backend_name()  # pyright: ignore
+    if taken not in ("privateuseone", NAME):
+        return False
+    from .module import TorchModule
+    from .storages import teach_storages
+
+    setup: Any = backend_registration._setup_privateuseone_for_python_backend  # pyright: ignore[reportPrivateUsage]
+    setup(NAME, backend_module=_as_module(TorchModule()))
+    teach_storages()
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("empty.memory_format", _empty, _KEY)
+    library.impl("empty_strided", _empty_strided, _KEY)
+    _libraries.append(library)
+    return True
+
+
+def _as_module(functions: Any) -> ModuleType:
+    """`torch.ort` is a module, so that `import torch.ort` and pickling by name work."""
+    module = ModuleType(f"torch.{NAME}", type(functions).__doc__)
+    for name in dir(functions):
+        if not name.startswith("__"):
+            setattr(module, name, getattr(functions, name))
+    return module
+
+
+def ensure_kernels() -> None:
+    """Register all kernels, once."""
+    if "kernels" in _state:
+        return
+    with _ready:
+        if "kernels" not in _state:
+            from .kernels import register_kernels
+
+            _libraries.extend(register_kernels(_KEY))
+            _state["kernels"] = True
+
+
+def _empty(
+    size: Sequence[int], dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None, memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:  # fmt: skip
+    _plain(layout, pin_memory)
+    made = torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format)
+    return on_ort(made, _placed(device))
+
+
+def _empty_strided(
+    size: Sequence[int], stride: Sequence[int], dtype: torch.dtype | None = None, layout: torch.layout | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+) -> torch.Tensor:  # fmt: skip
+    _plain(layout, pin_memory)
+    return on_ort(torch.empty_strided(size, stride, dtype=dtype, device="cpu"), _placed(device))
+
+
+def _plain(layout: torch.layout | None, pin_memory: bool | None) -> None:
+    if layout not in (None, torch.strided):
+        raise NotImplementedError(f"the device ort has strided tensors only, not {layout}")
+    if pin_memory:
+        raise RuntimeError("memory of the device ort is plain memory and cannot be pinned")
+
+
+def _placed(device: torch.device | None) -> int:
+    from .providers import current_device, placement
+
+    ensure_kernels()
+    index = device.index if device is not None and device.index is not None else current_device()
+    placement(index)
+    return index

@@ -1,0 +1,234 @@
+"""The device behaves as PyTorch's own do: creation, views, copies, saving, errors."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import smelt.frontends.eager as eager  # noqa: E402
+from smelt.base.errors import ConfigError  # noqa: E402
+from torch import nn  # noqa: E402
+
+
+@pytest.fixture
+def x() -> Any:
+    torch.manual_seed(0)
+    return torch.randn(3, 4)
+
+
+@pytest.fixture
+def o(x: Any) -> Any:
+    return x.to("ort")
+
+
+def test_a_tensor_goes_there_and_back(x: Any, o: Any) -> None:
+    assert o.device == torch.device("ort", 0) and o.is_ort and x.ort().is_ort
+    assert torch.equal(o.cpu(), x)
+    assert "device='ort:0'" in repr(o)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.complex64])
+def test_every_dtype_goes_there(x: Any, dtype: Any) -> None:
+    assert torch.equal((x > 0).to(dtype).to("ort").cpu(), (x > 0).to(dtype))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d: torch.zeros(2, 3, device=d), lambda d: torch.full((2,), 7, device=d), lambda d: torch.arange(5, device=d),
+        lambda d: torch.tensor([[1, 2], [3, 4]], device=d), lambda d: torch.eye(3, device=d),
+        lambda d: torch.linspace(0, 1, 5, device=d), lambda d: torch.ones(0, 3, device=d), lambda d: torch.tensor(2.5, device=d),
+    ],
+)  # fmt: skip
+def test_factories(make: Any) -> None:
+    assert make("ort").device.type == "ort"
+    assert torch.equal(make("ort").cpu(), make("cpu"))
+
+
+def test_random_numbers_are_the_cpus() -> None:
+    torch.manual_seed(3)
+    wanted = torch.randn(5), torch.rand(4), torch.randint(0, 9, (3,)), torch.randperm(6), torch.empty(3).uniform_()
+    torch.ort.manual_seed(3)
+    got = (
+        torch.randn(5, device="ort"), torch.rand(4, device="ort"), torch.randint(0, 9, (3,), device="ort"),
+        torch.randperm(6, device="ort"), torch.empty(3, device="ort").uniform_(),
+    )  # fmt: skip
+    assert all(torch.equal(g.cpu(), w) for g, w in zip(got, wanted, strict=True))
+
+
+def test_writes_through_views_reach_the_base(x: Any, o: Any) -> None:
+    for tensor in (x, o):
+        tensor[1:, ::2].zero_()
+        tensor.t()[0].add_(1)
+        tensor.view(-1)[5] = 9
+        tensor[tensor > 1] *= 2
+    assert torch.equal(o.cpu(), x)
+    assert o[0].untyped_storage().data_ptr() == o.untyped_storage().data_ptr()
+    assert o[0]._base is o
+
+
+def test_views_of_other_types_share_memory(o: Any) -> None:
+    bits = o.view(torch.int32)
+    bits.zero_()
+    assert o.cpu().abs().max() == 0
+    pairs = torch.view_as_real(torch.ones(2, dtype=torch.complex64, device="ort"))
+    assert pairs.shape == (2, 2)
+
+
+def test_conjugates_are_resolved() -> None:
+    z = torch.randn(3, dtype=torch.complex64)
+    assert torch.equal(z.to("ort").conj().resolve_conj().cpu(), z.conj().resolve_conj())
+    assert torch.equal((z.to("ort").conj() + 1).cpu(), z.conj() + 1)
+
+
+@pytest.mark.parametrize("form", ["add", "matmul", "in-place", "where"])
+def test_operands_of_two_devices_are_refused(x: Any, o: Any, form: str) -> None:
+    _ = o + o, o @ o.t()  # known programs must not hide the error
+    calls = {
+        "add": lambda: o + x, "matmul": lambda: o @ x.t(), "in-place": lambda: o.add_(x),
+        "where": lambda: torch.where(o > 0, o, x),
+    }  # fmt: skip
+    with pytest.raises(RuntimeError, match="same device"):
+        calls[form]()
+
+
+def test_a_cpu_scalar_is_welcome(x: Any, o: Any) -> None:
+    assert torch.equal((o * torch.tensor(2.0)).cpu(), x * 2)
+
+
+def test_results_promote_as_on_the_cpu(o: Any) -> None:
+    i = torch.arange(4, device="ort")
+    assert (i + 1).dtype == torch.int64 and (i + 1.5).dtype == torch.float32 and (i / 2).dtype == torch.float32
+    assert (o.double() + o).dtype == torch.float64 and (o > 0).dtype == torch.bool
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        i.add_(1.5)
+
+
+def test_errors_are_the_cpus(x: Any, o: Any) -> None:
+    for call in (lambda t: t @ t, lambda t: t + t[:, :3], lambda t: t.view(5), lambda t: t.sum(7)):
+        with pytest.raises((RuntimeError, IndexError)) as on_cpu:
+            call(x)
+        with pytest.raises(type(on_cpu.value)) as on_ort:
+            call(o)
+        assert str(on_ort.value).splitlines()[0] == str(on_cpu.value).splitlines()[0]
+
+
+def test_copies_and_pickles(o: Any) -> None:
+    for twin in (copy.deepcopy(o), copy.copy(o), pickle.loads(pickle.dumps(o)), o.clone()):
+        assert twin.device.type == "ort" and torch.equal(twin, o)
+    shared = {"a": o, "b": o[0]}
+    twins = copy.deepcopy(shared)
+    twins["b"].zero_()
+    assert twins["a"][0].abs().sum() == 0 and o[0].abs().sum() > 0
+
+
+def test_saving_and_loading(o: Any) -> None:
+    file = io.BytesIO()
+    torch.save({"o": o, "view": o[1]}, file)
+    for where, expected in ((None, "ort"), ("cpu", "cpu"), ("ort", "ort")):
+        file.seek(0)
+        back = torch.load(file, map_location=where)
+        assert back["o"].device.type == expected and torch.equal(back["o"].cpu(), o.cpu())
+        assert back["view"].untyped_storage().data_ptr() == back["o"].untyped_storage().data_ptr()
+    file = io.BytesIO()
+    torch.save(o.cpu(), file)
+    file.seek(0)
+    assert torch.load(file, map_location="ort").device.type == "ort"
+
+
+def test_modules_move() -> None:
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).to("ort")
+    assert {t.device.type for t in module.state_dict().values()} == {"ort"}
+    fresh = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    fresh.load_state_dict(module.state_dict())
+    assert fresh[0].weight.device.type == "cpu" and torch.equal(fresh[0].weight, module[0].weight.cpu())
+    assert module.cpu()[0].weight.device.type == "cpu"
+    assert nn.Linear(2, 2).ort().weight.is_ort
+
+
+def test_default_device() -> None:
+    torch.set_default_device("ort")
+    try:
+        assert torch.zeros(2).device.type == "ort" and nn.Linear(2, 2).weight.device.type == "ort"
+    finally:
+        torch.set_default_device("cpu")
+    with torch.device("ort"):
+        assert torch.ones(2).device.type == "ort"
+
+
+def test_out_is_resized_only_when_empty(x: Any, o: Any) -> None:
+    empty = torch.empty(0, device="ort")
+    assert torch.add(o, o, out=empty) is empty and empty.shape == (3, 4)
+    fits = torch.empty(3, 4, device="ort")
+    assert torch.equal(torch.mul(o, 2, out=fits).cpu(), x * 2)
+    with pytest.raises(RuntimeError, match="not resized"):
+        torch.add(o, o, out=torch.empty(7, device="ort"))
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.add(o, o, out=torch.empty(3, 4, dtype=torch.int64, device="ort"))
+
+
+def test_zero_elements_and_scalars() -> None:
+    empty = torch.ones(0, 3, device="ort")
+    assert (empty + 1).shape == (0, 3) and empty.sum().item() == 0 and (empty @ torch.ones(3, 2, device="ort")).shape == (0, 2)
+    assert (torch.tensor(2.0, device="ort") * 3).item() == 6
+
+
+def test_fallbacks_are_counted(o: Any) -> None:
+    eager.reset_counts()
+    torch.linalg.svd(o)
+    _ = o + 1
+    assert any("svd" in f.op and f.count == 1 and f.reason for f in eager.fallbacks())
+    assert eager.natives()["aten.add.Tensor"] == 1
+
+
+def test_one_program_serves_all_sizes() -> None:
+    from smelt.frontends.eager.kernels import native_ops
+
+    _ = torch.ones(2, 3, device="ort").sinh()
+    programs = native_ops["aten.sinh.default"].programs
+    for size in range(4, 40):
+        given = torch.rand(size, size + 1)
+        assert torch.allclose(given.to("ort").sinh().cpu(), given.sinh())
+    assert len(programs._by_pattern) <= 2  # pyright: ignore[reportPrivateUsage]
+
+
+def test_an_index_must_be_set_up() -> None:
+    with pytest.raises(ConfigError, match=r"set_device\(5"):
+        torch.zeros(2, device="ort:5")
+    eager.set_device(2, "CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})
+    try:
+        second = torch.ones(2, device="ort:2")
+        assert (second + second).device == torch.device("ort", 2)
+        with pytest.raises(RuntimeError, match="same device"):
+            _ = second + torch.ones(2, device="ort")
+        with torch.ort.device(2):
+            assert torch.ones(1, device="ort").device.index == 2
+    finally:
+        eager.devices()
+    with pytest.raises(ConfigError, match="CPUExecutionProvider"):
+        eager.set_device(3, "NoSuchProvider")
+
+
+def test_ort_values_share_memory(o: Any) -> None:
+    value = eager.to_ort_value(o)
+    assert value.shape() == [3, 4]
+    back = eager.from_ort_value(value)
+    back.zero_()
+    assert o.cpu().abs().sum() == 0
+    flags = eager.from_ort_value(eager.to_ort_value(o > 0))
+    assert flags.dtype == torch.bool
+
+
+def test_no_import_is_needed() -> None:
+    """PyTorch loads the device by the package's entry point."""
+    code = "import torch; x = torch.ones(2, device='ort'); print((x + x).cpu().tolist(), torch.ort.device_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[0] == "[2.0, 2.0] 1", done.stderr
