@@ -22,10 +22,14 @@ _LAZY = {
     "SmeltError": "smelt.base",
 }
 
-__all__ = ["CompiledModel", "Coverage", "Options", "SmeltError", "__version__", "compile"]  # pyright: ignore[reportUnsupportedDunderAll]
+_MODULES = {"eager": "smelt.frontends.eager"}
+
+__all__ = ["CompiledModel", "Coverage", "Options", "SmeltError", "__version__", "compile", "eager"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'smelt' has no attribute {name!r}")
@@ -33,4 +37,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_MODULES})

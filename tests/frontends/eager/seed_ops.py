@@ -44,8 +44,8 @@ _DOMAIN = {
     "reciprocal": _positive,
 }  # fmt: skip
 _UNARY = (
-    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "floor", "log", "neg",
-    "reciprocal", "round", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh",
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "floor", "log",
+    "neg", "reciprocal", "round", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh",
 )  # fmt: skip
 _scores = torch.log_softmax(torch.linspace(-1.0, 1.0, 12).reshape(3, 4), 1)
 _labels = torch.tensor([1, 0, 3])
@@ -97,7 +97,7 @@ def _shaping() -> list[SeedOp]:
         SeedOp("zeros_like", torch.zeros_like, (_x(),), None, out=False),
         SeedOp("cat", lambda x, y: torch.cat([x, y], 1), (_x(), _y()), None, out=False),
         SeedOp("nonzero", torch.nonzero, (_x() > 0,)),
-        SeedOp("masked_select", torch.masked_select, (_x(), _x() > 0)),
+        SeedOp("masked_select", torch.masked_select, (_x(), _x() > 0), native=False),
         SeedOp("equal", torch.equal, (_x(), _x()), None, out=False, native=False),
         SeedOp("_local_scalar_dense", lambda x: x.sum().item(), (_y(),), None, out=False),
     ]  # fmt: skip

@@ -58,14 +58,18 @@ def test_arguments_that_are_written() -> None:
     )  # fmt: skip
     x = torch.randn(4, 3, 5)
     mean, var = torch.zeros(3, device="ort"), torch.ones(3, device="ort")
-    got = torch.ops.ort.batchnorm_inplace(x.to("ort"), torch.ones(3, device="ort"), torch.zeros(3, device="ort"), mean, var)
+    got = torch.ops.ort.batchnorm_inplace(
+        x.to("ort"), torch.ones(3, device="ort"), torch.zeros(3, device="ort"), mean, var
+    )
     torch.testing.assert_close(got.cpu(), torch.nn.functional.batch_norm(x, None, None, training=True))
     torch.testing.assert_close(mean.cpu(), 0.1 * x.mean((0, 2)))
 
 
 def test_fake_tensors_follow_onnx_shapes() -> None:
     eager.custom_op("gemm", "Gemm")
-    compiled = torch.compile(lambda a, b: torch.ops.ort.gemm(a, b) + 1, backend="aot_eager", dynamic=True, fullgraph=True)
+    compiled = torch.compile(
+        lambda a, b: torch.ops.ort.gemm(a, b) + 1, backend="aot_eager", dynamic=True, fullgraph=True
+    )
     for rows in (3, 7):
         a, b = torch.randn(rows, 4), torch.randn(4, 5)
         torch.testing.assert_close(compiled(a, b), a @ b + 1)

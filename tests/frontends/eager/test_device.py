@@ -13,9 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
+
 import smelt.frontends.eager as eager  # noqa: E402
 from smelt.base.errors import ConfigError  # noqa: E402
-from torch import nn  # noqa: E402
 
 
 @pytest.fixture
@@ -35,7 +36,9 @@ def test_a_tensor_goes_there_and_back(x: Any, o: Any) -> None:
     assert "device='ort:0'" in repr(o)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.complex64]
+)
 def test_every_dtype_goes_there(x: Any, dtype: Any) -> None:
     assert torch.equal((x > 0).to(dtype).to("ort").cpu(), (x > 0).to(dtype))
 
@@ -43,9 +46,11 @@ def test_every_dtype_goes_there(x: Any, dtype: Any) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda d: torch.zeros(2, 3, device=d), lambda d: torch.full((2,), 7, device=d), lambda d: torch.arange(5, device=d),
+        lambda d: torch.zeros(2, 3, device=d), lambda d: torch.full((2,), 7, device=d),
+        lambda d: torch.arange(5, device=d),
         lambda d: torch.tensor([[1, 2], [3, 4]], device=d), lambda d: torch.eye(3, device=d),
-        lambda d: torch.linspace(0, 1, 5, device=d), lambda d: torch.ones(0, 3, device=d), lambda d: torch.tensor(2.5, device=d),
+        lambda d: torch.linspace(0, 1, 5, device=d), lambda d: torch.ones(0, 3, device=d),
+        lambda d: torch.tensor(2.5, device=d),
     ],
 )  # fmt: skip
 def test_factories(make: Any) -> None:
@@ -177,7 +182,11 @@ def test_out_is_resized_only_when_empty(x: Any, o: Any) -> None:
 
 def test_zero_elements_and_scalars() -> None:
     empty = torch.ones(0, 3, device="ort")
-    assert (empty + 1).shape == (0, 3) and empty.sum().item() == 0 and (empty @ torch.ones(3, 2, device="ort")).shape == (0, 2)
+    assert (
+        (empty + 1).shape == (0, 3)
+        and empty.sum().item() == 0
+        and (empty @ torch.ones(3, 2, device="ort")).shape == (0, 2)
+    )
     assert (torch.tensor(2.0, device="ort") * 3).item() == 6
 
 

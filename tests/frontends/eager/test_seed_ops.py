@@ -8,8 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import smelt.frontends.eager as eager  # noqa: E402
 from tests.frontends.eager.seed_ops import SEED_OPS, SeedOp  # noqa: E402
+
+import smelt.frontends.eager as eager  # noqa: E402
 
 
 def on_device(value: Any) -> Any:

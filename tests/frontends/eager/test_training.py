@@ -9,8 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import smelt.frontends.eager as eager  # noqa: E402
 from torch import nn  # noqa: E402
+
+import smelt.frontends.eager as eager  # noqa: E402
 
 assert eager.AVAILABLE
 

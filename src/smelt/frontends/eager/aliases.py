@@ -1,8 +1,8 @@
 """Tensors that share memory, and memory that grows: what neither ONNX Runtime nor a copy can do.
 
-Input: tensors on `ort`. Output: kernels of `as_strided`, `view`, `set_`, `resize_` and kin. Invariant: a view shares its
-base's storage object, so that autograd and in-place writes see it; no kernel here reads or writes an element, except a
-resize that needs more memory, which keeps the old elements and leaves other views on the old memory.
+Input: tensors on `ort`. Output: kernels of `as_strided`, `view`, `set_`, `resize_` and kin. Invariant: a view shares
+its base's storage object, so that autograd and in-place writes see it; no kernel here reads or writes an element,
+except a resize that needs more memory, which keeps the old elements and leaves other views on the old memory.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import torch
 
+from ._internals import torch_c
 from .memory import on_cpu, on_ort
 
-_CPU_KEY: Final[Any] = torch._C.DispatchKey.CPU
+_CPU_KEY: Final[Any] = torch_c.DispatchKey.CPU
 aten: Final[Any] = torch.ops.aten
 
 _place: Final[Any] = aten.set_.source_Storage_storage_offset._op_dk
@@ -54,11 +55,13 @@ def allocate(
 
 def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """As torch's: old elements stay in front, new ones are undefined; the storage grows and never shrinks."""
-    wanted = torch.empty(size, dtype=tensor.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
+    wanted = torch.empty(
+        size, dtype=tensor.dtype, device="meta", memory_format=memory_format or torch.contiguous_format
+    )
     if tensor.shape == wanted.shape and (memory_format is None or tensor.stride() == wanted.stride()):
         return tensor
     offset, storage = tensor.storage_offset(), tensor.untyped_storage()
-    needed = (offset + _span(wanted)) * tensor.element_size()
+    needed = int(offset + _span(wanted)) * tensor.element_size()
     if storage.nbytes() < needed:
         storage = _grown(storage, needed, tensor.device)
     return _place(_CPU_KEY, tensor, storage, offset, wanted.shape, wanted.stride())

@@ -143,9 +143,7 @@ def _first_run(bound: Bound, binding: Any, index: int) -> list[torch.Tensor]:
         binding.bind_output(name, program.device)
     program.session.run_with_iobinding(binding, None)
     values = binding.get_outputs()
-    results = [
-        on_ort(owned_tensor(values[place], dtype), index) for place, dtype in enumerate(program.dtypes)
-    ]
+    results = [on_ort(owned_tensor(values[place], dtype), index) for place, dtype in enumerate(program.dtypes)]
     if program.fixed:
         bound.shapes = tuple(tuple(r.shape) for r in results)
     return results
@@ -264,12 +262,11 @@ def _argument(op: Any, alias: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def _view_of(base: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    start = base.storage_offset() * base.element_size() + seen.storage_offset() * seen.element_size()
+    start = int(base.storage_offset()) * base.element_size() + int(seen.storage_offset()) * seen.element_size()
     if seen.dtype == base.dtype:
-        return torch.as_strided(base, seen.shape, seen.stride(), start // base.element_size())
+        return torch.as_strided(base, tuple(seen.shape), tuple(seen.stride()), start // base.element_size())
     return retyped(base, seen, start)
 
 
 def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-

@@ -47,7 +47,9 @@ def custom_op(
     `setup_context`: gradients, as for torch.library.register_autograd.
     """
     if not name.isidentifier():
-        raise ConfigError("SM-DEVICE-003", f"{name!r} is no name for an op", hint="Use letters, digits and underscores.")
+        raise ConfigError(
+            "SM-DEVICE-003", f"{name!r} is no name for an op", hint="Use letters, digits and underscores."
+        )
     if isinstance(meaning, str):
         schema = schema or onnx_schema(meaning)
         meaning = _single(meaning)
@@ -152,9 +154,11 @@ def onnx_schema(op_type: str) -> str:
     try:
         declared = onnx.defs.get_schema(op_type, DEFAULT_OPSET)
     except onnx.defs.SchemaError as error:
-        raise ConfigError("SM-DEVICE-003", f"ONNX has no op {op_type!r}", hint="Names are spelled as in its list.") from error
+        raise ConfigError(
+            "SM-DEVICE-003", f"ONNX has no op {op_type!r}", hint="Names are spelled as in its list."
+        ) from error
     kinds = {"Single": "Tensor", "Optional": "Tensor?", "Variadic": "Tensor[]"}
-    parts = [_input_text(kinds[f.option.name], f.name) for f in declared.inputs]
+    parts = [_input_text(kinds[str(f.option).rpartition(".")[2]], f.name) for f in declared.inputs]
     keywords = [_attribute_text(op_type, name, a) for name, a in declared.attributes.items()]
     returns = ", ".join(["Tensor"] * max(declared.min_output, 1))
     several = declared.min_output > 1
@@ -212,7 +216,8 @@ def _inferred(meaning: Meaning, arguments: Mapping[str, Any]) -> list[tuple[list
     sizes, inputs, names = Sizes(builder), list[ir.Value](), dict[str, Any]()
 
     def stand_in(tensor: torch.Tensor) -> ir.Value:
-        dims = [n if isinstance(n, int) else _named(n, names) for n in tensor.shape]
+        sizes_of: list[Any] = list(tensor.shape)
+        dims = [n if isinstance(n, int) else _named(n, names) for n in sizes_of]
         value = ir.Value(name=f"i{len(inputs)}", type=ir.TensorType(to_onnx(tensor.dtype)), shape=ir.Shape(dims))
         inputs.append(value)
         return value
@@ -225,7 +230,7 @@ def _inferred(meaning: Meaning, arguments: Mapping[str, Any]) -> list[tuple[list
         results = Converter("custom", "user", function)(call, {})
     except Refused as refused:
         raise RuntimeError(f"the shape of the result is not known: give `meta`. {refused}") from refused
-    outputs = list(results) if isinstance(results, (list, tuple)) else [results]  # pyright: ignore[reportUnknownArgumentType]
+    outputs: list[Any] = [*results] if isinstance(results, (list, tuple)) else [results]
     model, _ = finished_model(builder, inputs, outputs)
     proto = onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True)
     return [_described(info, names) for info in proto.graph.output]

@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 from torch.utils import backend_registration
 
+from ._internals import torch_c
 from .memory import on_ort
 
 NAME: Final = "ort"
@@ -32,13 +33,13 @@ def register() -> bool:
 
 
 def _register_name() -> bool:
-    taken: str = torch._C._get_privateuse1_backend_name()  # pyright: ignore
+    taken: str = torch_c._get_privateuse1_backend_name()
     if taken not in ("privateuseone", NAME):
         return False
     from .module import TorchModule
     from .storages import teach_storages
 
-    setup: Any = backend_registration._setup_privateuseone_for_python_backend  # pyright: ignore[reportPrivateUsage]
+    setup: Any = vars(backend_registration)["_setup_privateuseone_for_python_backend"]
     setup(NAME, backend_module=_as_module(TorchModule()))
     teach_storages()
     library = torch.library.Library("aten", "IMPL")
@@ -71,7 +72,8 @@ def ensure_kernels() -> None:
 
 def _empty(
     size: Sequence[int], dtype: torch.dtype | None = None, layout: torch.layout | None = None,
-    device: torch.device | None = None, pin_memory: bool | None = None, memory_format: torch.memory_format | None = None,
+    device: torch.device | None = None, pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:  # fmt: skip
     _plain(layout, pin_memory)
     made = torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format)
@@ -97,6 +99,7 @@ def _placed(device: torch.device | None) -> int:
     from .providers import current_device, placement
 
     ensure_kernels()
-    index = device.index if device is not None and device.index is not None else current_device()
+    given: int | None = device.index if device is not None else None
+    index = current_device() if given is None else given
     placement(index)
     return index

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from . import aliases, special
+from ._internals import torch_c
 from .calls import InPlaceOp, NativeOp, OutOp, run_on_cpu
 
 aten: Final[Any] = torch.ops.aten
@@ -20,9 +21,9 @@ _COMPOSITE: Final = "CompositeImplicitAutograd"
 _NO_CONVERSION: Final = "it writes, makes views or asks for no tensor"
 # PyTorch's own kernels for any device: they place, copy and wrap, or take lists apart, by way of other ops.
 _PLACING: Final = frozenset((
-    "_to_copy", "clone", "copy", "lift", "lift_fresh", "lift_fresh_copy", "detach", "detach_copy", "alias_copy", "contiguous",
-    "empty_like", "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full", "_unsafe_view", "_pin_memory",
-    "_to_sparse", "to_mkldnn", "_to_dense", "_conj_physical", "_resize_output", "zero", "set", "resize",
+    "_to_copy", "clone", "copy", "lift", "lift_fresh", "lift_fresh_copy", "detach", "detach_copy", "alias_copy",
+    "contiguous", "empty_like", "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full", "_unsafe_view",
+    "_pin_memory", "_to_sparse", "to_mkldnn", "_to_dense", "_conj_physical", "_resize_output", "zero", "set", "resize",
 ))  # fmt: skip
 native_ops: dict[str, NativeOp] = {}
 
@@ -55,7 +56,7 @@ def _general(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _functional_ops() -> Iterator[Any]:
-    for name in torch._C._dispatch_get_all_op_names():  # pyright: ignore
+    for name in torch_c._dispatch_get_all_op_names():
         if not name.startswith("aten::"):
             continue
         packet, _, overload = name.removeprefix("aten::").partition(".")
@@ -80,7 +81,7 @@ def _is_functional(op: Any) -> bool:
 
 
 def _is_composite(op: Any) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _COMPOSITE)  # pyright: ignore
+    return torch_c._dispatch_has_kernel_for_dispatch_key(op.name(), _COMPOSITE)
 
 
 def _put_forms(op: Any, put: Callable[[Any, Callable[..., Any]], None]) -> None:

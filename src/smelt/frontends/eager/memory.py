@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from ._internals import torch_c
+
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
@@ -20,8 +22,8 @@ _Word: Final = ctypes.c_int64
 _DEVICE_AT: Final = 8  # a DLTensor: the data pointer, then the device's type and index as two 32-bit integers
 _CPU: Final = 1
 _EXTENSION: Final = 12
-_to_dlpack: Final[Any] = getattr(torch._C, "_to_dlpack")  # noqa: B009
-_from_dlpack: Final[Any] = getattr(torch._C, "_from_dlpack")  # noqa: B009
+_to_dlpack: Final = torch_c._to_dlpack
+_from_dlpack: Final = torch_c._from_dlpack
 
 
 def new_on_ort(shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> torch.Tensor:

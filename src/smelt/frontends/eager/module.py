@@ -53,7 +53,7 @@ class TorchModule:
     def set_device(self, device: Any) -> None:
         providers.exchange_device(_index(device))
 
-    def synchronize(self, device: Any = None) -> None:
+    def synchronize(self, _device: Any = None) -> None:
         return None
 
     def empty_cache(self) -> None:
@@ -81,10 +81,10 @@ class TorchModule:
     def initial_seed(self) -> int:
         return torch.default_generator.initial_seed()
 
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+    def get_rng_state(self, _device: Any = None) -> torch.Tensor:
         return torch.get_rng_state()
 
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+    def set_rng_state(self, state: torch.Tensor, _device: Any = None) -> None:
         torch.set_rng_state(state.cpu())
 
     def _is_in_bad_fork(self) -> bool:

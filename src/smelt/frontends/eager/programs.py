@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -30,6 +30,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from smelt.export import reason_against, translate
 
+from ._internals import runtime_state
 from .memory import device_word, on_cpu
 from .providers import Placement, host_memory, open_session
 
@@ -64,9 +65,7 @@ class Program:
     spare: list[Any] = field(default_factory=list[Any])
 
     def new_binding(self) -> Any:
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-        return state.SessionIOBinding(self.session)
+        return runtime_state().SessionIOBinding(self.session)
 
 
 @dataclass(eq=False)
@@ -178,7 +177,8 @@ def _trace(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Traced:
 
     def placeholder(tensor: torch.Tensor) -> Node:
         name = f"a{len(graph.nodes)}"
-        free = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DUCK] * tensor.dim())
+        context: Any = StatelessSymbolicContext
+        free = context(dynamic_sizes=[DimDynamic.DUCK] * tensor.dim())
         node = graph.placeholder(name)
         memory = on_cpu(tensor) if tensor.device.type == "ort" else tensor.detach()
         node.meta["val"] = mode.from_tensor(
@@ -195,9 +195,7 @@ def _trace(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Traced:
     except Exception as error:
         raise NoProgramError(f"its result is not known ahead: {_first_line(error)}") from error
     call.meta["val"] = result
-    results = [result] if isinstance(result, torch.Tensor) else result
-    if not isinstance(results, (list, tuple)) or not all(isinstance(r, torch.Tensor) for r in results):
-        raise NoProgramError("its result is no tensor")
+    results = _tensors_only(result)
     if any(r.dtype in REFUSED_DTYPES for r in results):
         raise NoProgramError("ONNX Runtime's CPU kernels do not compute in the result's type")
     graph.output(_outputs(graph, call, results, isinstance(result, torch.Tensor)))
@@ -208,7 +206,7 @@ def _trace(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Traced:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """PyTorch logs every failure of a fake call with a C++ trace; here a failure is an answer."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before = log.level
@@ -217,6 +215,16 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         log.setLevel(before)
+
+
+def _tensors_only(result: Any) -> list[torch.Tensor]:
+    results = [result] if isinstance(result, torch.Tensor) else result
+    if not isinstance(results, (list, tuple)):
+        raise NoProgramError("its result is no tensor")
+    many = cast("Sequence[Any]", results)
+    if not all(isinstance(r, torch.Tensor) for r in many):
+        raise NoProgramError("its result is no tensor")
+    return list(many)
 
 
 def _value(node: Node) -> Any:
@@ -242,7 +250,8 @@ def map_tensors(change: Callable[[torch.Tensor], Any], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(map_tensors(change, v) for v in cast("Sequence[Any]", value))
+        made = [map_tensors(change, v) for v in cast("Sequence[Any]", value)]
+        return made if isinstance(value, list) else tuple(made)
     if isinstance(value, dict):
         return {name: map_tensors(change, v) for name, v in cast("dict[str, Any]", value).items()}
     return value

@@ -1,7 +1,7 @@
 """Which execution provider a device index stands for.
 
-Input: `set_device(index, provider, options)`. Output: a `Placement` per index, sessions made by it. Invariant: `ort` and
-`ort:0` are ONNX Runtime's CPU provider unless set otherwise; any other index must be set up before it is used.
+Input: `set_device(index, provider, options)`. Output: a `Placement` per index, sessions made by it. Invariant: `ort`
+and `ort:0` are ONNX Runtime's CPU provider unless set otherwise; any other index must be set up before it is used.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
+
+from ._internals import runtime, runtime_state
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -32,8 +34,7 @@ class Placement:
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """What ONNX Runtime raises for a model that it cannot take."""
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
-
+        state = runtime_state()
         names = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException", "InvalidProtobuf")
         return tuple(getattr(state, name) for name in names if hasattr(state, name))
 
@@ -47,11 +48,9 @@ _pool_made: list[bool] = []
 def set_device(index: int, provider: str, options: Mapping[str, Any] | None = None) -> None:
     """Let `torch.device("ort", index)` stand for an execution provider, with its options.
 
-        smelt.eager.set_device(1, "CPUExecutionProvider")
+    smelt.eager.set_device(1, "CPUExecutionProvider")
     """
-    import onnxruntime
-
-    known = onnxruntime.get_available_providers()
+    known = runtime().get_available_providers()
     if provider not in known:
         raise ConfigError(
             "SM-DEVICE-001", f"this onnxruntime has no provider {provider!r}", hint=f"It has {', '.join(known)}."
@@ -93,35 +92,31 @@ def exchange_device(index: int) -> int:
 def open_session(model: ir.Model, where: Placement) -> Any:
     """A session of a small model. All share one pool of threads."""
     import onnx_ir
-    import onnxruntime
 
-    settings = onnxruntime.SessionOptions()
+    settings = runtime().SessionOptions()
     settings.log_severity_level = 4
     if _shared_pool():
         settings.use_per_session_threads = False
     else:
         settings.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
+    session = runtime().InferenceSession(
         onnx_ir.to_proto(model).SerializeToString(), settings, providers=[(where.provider, dict(where.options))]
     )
-    return session._sess  # pyright: ignore[reportPrivateUsage]
+    return session._sess
 
 
 def host_memory() -> Any:
     """ONNX Runtime's name for plain memory."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
+    state = runtime_state()
     return state.OrtDevice(state.OrtDevice.cpu(), state.OrtDevice.default_memory(), 0)
 
 
 def _shared_pool() -> bool:
     """The pool is made once a process, with the first session; ONNX Runtime refuses when it comes too late."""
-    import onnxruntime
-
     with _pool:
         if not _pool_made:
             try:
-                onnxruntime.set_global_thread_pool_sizes(Config.from_env().threads or 0, 1)
+                runtime().set_global_thread_pool_sizes(Config.from_env().threads or 0, 1)
                 _pool_made.append(True)
             except (AttributeError, RuntimeError):
                 _pool_made.append(False)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 
+from ._internals import neg_view, torch_c
 from .aliases import resize
 from .calls import NativeOp, run_on_cpu
 from .memory import on_cpu
@@ -19,7 +20,7 @@ from .programs import NoProgramError
 aten: Final[Any] = torch.ops.aten
 
 
-def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+def _copy_from(source: torch.Tensor, target: torch.Tensor, *_: bool) -> torch.Tensor:
     """Copies between devices, or within this one: plain memory on both sides."""
     _plain(target).copy_(_plain(source))
     return target
@@ -37,7 +38,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     plain = on_cpu(tensor)
     plain = plain.conj() if tensor.is_conj() else plain
-    return torch._neg_view(plain) if tensor.is_neg() else plain
+    return neg_view(plain) if tensor.is_neg() else plain
 
 
 def _resize(
@@ -83,7 +84,7 @@ def _convolve_backward(
     return run_on_cpu(aten.convolution_backward.default, args, {}, "not every gradient is wanted")
 
 
-def _sdp_choice(*args: Any, **kwargs: Any) -> int:
+def _sdp_choice(*_args: Any, **_kwargs: Any) -> int:
     """Attention by its parts, each of which has a program."""
     return 0
 
@@ -137,7 +138,7 @@ def register_autocast() -> list[Any]:
 
 
 def _casting(op: Any, lower: bool) -> Callable[..., Any]:
-    key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    key = torch_c.DispatchKeySet(torch_c.DispatchKey.AutocastPrivateUse1)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         wanted = torch.get_autocast_dtype("ort") if lower else torch.float32
@@ -148,8 +149,7 @@ def _casting(op: Any, lower: bool) -> Callable[..., Any]:
                 return value.to(wanted) if suits else value
             return type(value)(cast(v) for v in value) if isinstance(value, (list, tuple)) else value  # pyright: ignore
 
-        guard: Any = torch._C._ExcludeDispatchKeyGuard  # pyright: ignore
-        with guard(key):
+        with torch_c._ExcludeDispatchKeyGuard(key):
             return op(*(cast(a) for a in args), **{name: cast(v) for name, v in kwargs.items()})
 
     return kernel

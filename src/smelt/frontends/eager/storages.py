@@ -1,8 +1,8 @@
 """Storages of the device: `torch.UntypedStorage(n, device="ort")`.
 
 Input: PyTorch's storage class. Output: the same class with a constructor that knows the device. Invariant: storages of
-other devices are made as before. PyTorch asks a C++ allocator for the memory of a storage and has none for a device that
-is registered from Python, so copying, unpickling and `torch.load` would crash without this.
+other devices are made as before. PyTorch asks a C++ allocator for the memory of a storage and has none for a device
+that is registered from Python, so copying, unpickling and `torch.load` would crash without this.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tensors of `ort` and OrtValues over the same memory.
 
-Input: a tensor, or an OrtValue in host memory. Output: the other. Invariant: nothing is copied; the memory lives as long
-as either.
+Input: a tensor, or an OrtValue in host memory. Output: the other. Invariant: nothing is copied; the memory lives as
+long as either.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 
 from smelt.base.errors import InputError
 
+from ._internals import runtime, runtime_state, torch_c
 from .calls import owned_tensor
 from .device import ensure_kernels
 from .memory import on_cpu, on_ort
@@ -19,15 +20,14 @@ from .memory import on_cpu, on_ort
 
 def to_ort_value(tensor: torch.Tensor) -> Any:
     """An `onnxruntime.OrtValue` over a tensor's memory, which must be contiguous."""
-    import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
     plain = on_cpu(tensor) if tensor.device.type == "ort" else tensor.detach()
     if not plain.is_contiguous():
-        raise InputError("SM-INPUT-005", "an OrtValue is contiguous, this tensor is not", hint="Call .contiguous() first.")
+        raise InputError(
+            "SM-INPUT-005", "an OrtValue is contiguous, this tensor is not", hint="Call .contiguous() first."
+        )
     boolean = plain.dtype == torch.bool
-    capsule = torch.utils.dlpack.to_dlpack(plain.view(torch.uint8) if boolean else plain)
-    return onnxruntime.OrtValue(state.OrtValue.from_dlpack(capsule, boolean))
+    capsule = torch_c._to_dlpack(plain.view(torch.uint8) if boolean else plain)
+    return runtime().OrtValue(runtime_state().OrtValue.from_dlpack(capsule, boolean))
 
 
 def from_ort_value(value: Any, index: int = 0) -> torch.Tensor:
