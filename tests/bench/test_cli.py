@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -35,10 +36,33 @@ def test_a_file_is_timed_at_the_shapes_asked_for(model: str):
     assert facts["machine"]
 
 
+def test_results_are_plotted_kept_and_taken_up_again(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shapes = ["--shapes", "x:2,16,16", "--shapes", "mask:1,16,16"]
+    quick = ["--threads", "1", "--rounds", "2", "--seconds", "0.002", "--peers", "ort", "--quiet"]
+    files = ["--plot", str(tmp_path / "out.html"), "--resume", str(tmp_path / "kept.json")]
+    assert bench(model, *shapes, *quick, *files)[0] == 0
+    assert "<svg" in (tmp_path / "out.html").read_text()
+    monkeypatch.setattr("smelt.bench.case_bench.CaseBench.rows", lambda *_: pytest.fail("timed again"))
+    assert bench(model, *shapes, *quick, *files)[0] == 0
+
+
+def test_a_plot_that_cannot_be_written_is_refused_first(model: str):
+    code, text = bench(model, "--plot", "out.gif")
+    assert code == 2 and ".html" in text
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--suite", "macro"], ["--model", "no-such"], ["--suite", "micro", "--peers", "nobody"], ["no-such.onnx"]],
-    ids=["nothing", "suite", "model", "peer", "file"],
+    [
+        [],
+        ["--suite", "macro"],
+        ["--model", "no-such"],
+        ["--suite", "micro", "--peers", "nobody"],
+        ["no-such.onnx"],
+        ["--model", "gpt2", "--seq", "x"],
+        ["--model", "bert-base", "--decode"],
+    ],
+    ids=["nothing", "suite", "model", "peer", "file", "size", "decoder"],
 )
 def test_wrong_usage_exits_with_two_and_says_what_is_known(arguments: list[str], model: str):
     code, text = bench(*arguments)

@@ -1,43 +1,90 @@
-"""`make bench`: the micro and model suites against all that is installed.
+"""`make bench`: the project's measurements against all that is installed.
 
-Input: command-line options. Output: the tables on stdout, and one JSON file per suite. Invariant: results are written
-after each suite, so that a stopped run keeps what it measured.
+Input: names of runs, or `goals`. Output: tables on stdout; for each run a JSON file that a stopped run is taken up
+from, and a page with plots. Invariant: what was measured is on disk after each case; results of other sources, settings
+or machines are not mixed in.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from smelt.base.config import Config
 from smelt.base.progress import open_progress
-from smelt.bench import Pace, Plan, find_peers, find_scale, parse_threads, print_table, run_suite, suite_cases, to_json
+from smelt.bench import (
+    Ledger,
+    Outcome,
+    Pace,
+    Plan,
+    dependencies,
+    describe_machine,
+    find_peers,
+    find_scale,
+    from_facts,
+    parse_threads,
+    print_table,
+    run_suite,
+    write_plot,
+)
 from smelt.bench.compile_time import measure_compile, print_compile_times
+from smelt.bench.goals import judge
+from smelt.bench.runs import RUNS, Run, find_run
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m smelt.bench", description="Time the suites against all peers.")
-    parser.add_argument("--suites", default="micro,models")
-    parser.add_argument("--peers", default="all")
+    given = _arguments(arguments)
+    config = Config.from_env()
+    for name in given.runs or ["micro", "models", "compile", "goals"]:
+        if name == "goals":
+            _print_goals(given.results)
+        elif name == "compile":
+            names = given.only.split(",") if given.only else ["distilbert"]
+            print_compile_times([measure_compile(one, config, find_scale(given.scale)) for one in names])
+        else:
+            _measure(find_run(name), given, config)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    known = "; ".join(f"{run.name}: {run.about}" for run in RUNS.values())
+    parser = argparse.ArgumentParser(prog="python -m smelt.bench", description="Time models against all peers.")
+    parser.add_argument("runs", nargs="*", help=f"{known}; compile: compile times; goals: what the results come to")
+    parser.add_argument("--only", default="", help="models of the runs, by name")
+    parser.add_argument("--peers", default="", help="instead of the run's own")
     parser.add_argument("--threads", default="")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.25)
     parser.add_argument("--scale", default="full")
-    parser.add_argument("--no-compile-times", action="store_true")
+    parser.add_argument("--fresh", action="store_true", help="start again instead of going on where results end")
     parser.add_argument("--results", type=Path, default=Path("bench/results"))
-    given = parser.parse_args(arguments)
-    config = Config.from_env()
-    plan = Plan(find_peers(given.peers.split(",")), parse_threads(given.threads), Pace(given.rounds, given.seconds))
-    given.results.mkdir(parents=True, exist_ok=True)
-    for suite in given.suites.split(","):
-        with open_progress(config) as progress:
-            cases = suite_cases(suite, config, scale=find_scale(given.scale))
-            outcome = run_suite(cases, plan, config, progress)
-        print_table(outcome, color=config.color)
-        (given.results / f"{suite}.json").write_text(to_json(outcome), encoding="utf-8")
-    if not given.no_compile_times:
-        print_compile_times([measure_compile("distilbert", config, find_scale(given.scale))])
+    return parser.parse_args(arguments)
+
+
+def _measure(run: Run, given: argparse.Namespace, config: Config) -> None:
+    peers = find_peers(given.peers.split(",")) if given.peers else run.peers
+    plan = Plan(peers, parse_threads(given.threads), Pace(given.rounds, given.seconds))
+    path = given.results / f"{run.name}.json"
+    if given.fresh:
+        path.unlink(missing_ok=True)
+    ledger = Ledger(path, {**dependencies(plan, describe_machine()), "scale": given.scale})
+    print(f"{run.name}: {run.about}", flush=True)
+    with open_progress(config) as progress:
+        cases = run.cases(config, find_scale(given.scale), [name for name in given.only.split(",") if name])
+        outcome = run_suite(cases, plan, config, progress, ledger)
+    print_table(outcome, color=config.color)
+    write_plot(outcome, path.with_suffix(".html"))
+
+
+def _print_goals(results: Path) -> None:
+    outcomes: dict[str, Outcome] = {}
+    for name in RUNS:
+        path = results / f"{name}.json"
+        if path.is_file():
+            outcomes[name] = from_facts(json.loads(path.read_text(encoding="utf-8")))
+    for goal in judge(outcomes):
+        print(goal)
 
 
 if __name__ == "__main__":

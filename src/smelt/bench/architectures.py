@@ -85,7 +85,7 @@ _MODELS: Final = (
     ),
     ZooModel(
         "gpt2", "GPT2LMHeadModel", "GPT2Config", full={"use_cache": False}, small={"n_layer": 2, "vocab_size": 8000},
-        tiny={"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 99, "bos_token_id": 1,
+        tiny={"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 1024, "vocab_size": 99, "bos_token_id": 1,
               "eos_token_id": 2},
         fusion="gpt2",
     ),
@@ -124,7 +124,7 @@ _MODELS: Final = (
               "intermediate_size": 2816, "vocab_size": 32000, "max_position_embeddings": 2048, "use_cache": False},
         small={"num_hidden_layers": 2, "vocab_size": 4000},
         tiny={"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-              "intermediate_size": 64, "vocab_size": 99, "max_position_embeddings": 128},
+              "intermediate_size": 64, "vocab_size": 99, "max_position_embeddings": 1024},
         fusion="gpt2",
     ),
     ZooModel(

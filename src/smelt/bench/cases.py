@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Final, cast, get_args
 
 import numpy as np
 
@@ -24,7 +24,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """`module` names the torch module behind the file; `fusion` the kind of model for ONNX Runtime's own optimizer."""
+    """`module` names the torch module behind the file; `fusion` the kind of model for ONNX Runtime's own optimizer;
+    `tokens` are made by one run. A case that could not be made has a `problem`."""
 
     name: str
     about: str
@@ -32,6 +33,19 @@ class Case:
     feeds: Mapping[str, Array]
     module: str = ""
     fusion: str = ""
+    tokens: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A batch, and tokens of a sequence (for decoders, those that lie behind)."""
+
+    batch: int = 1
+    length: int = 128
+
+
+USUAL: Final = Size()
 
 
 def micro_case(name: str, config: Config) -> Case:
@@ -51,24 +65,82 @@ def micro_cases(config: Config) -> list[Case]:
     return [micro_case(name, config) for name in MICRO]
 
 
-def zoo_case(name: str, config: Config, batch: int = 1, length: int = 128, scale: zoo.Scale = "full") -> Case:
+def zoo_case(name: str, config: Config, size: Size = USUAL, scale: zoo.Scale = "full") -> Case:
     entry = zoo.find_model(name)
     path = zoo.export(name, config, scale)
-    feeds = zoo.feeds(name, batch, length, scale)
-    tokens = f", 1 token after {length}" if entry.past else f", {length} tokens" if entry.takes_tokens else ""
-    size = f"batch {batch}{tokens}"
-    about = f"{size}, random weights" + ("" if scale == "full" else f", {scale} configuration")
-    label = entry.name if scale == "full" else f"{entry.name} ({scale})"
-    return Case(label, about, path, feeds, module=f"zoo:{entry.name}:{scale}", fusion=entry.fusion)
+    feeds = zoo.feeds(name, size.batch, size.length, scale)
+    return Case(
+        _label(entry, size, scale),
+        _about(entry, size, scale),
+        path,
+        feeds,
+        module=f"zoo:{entry.name}:{scale}",
+        fusion=entry.fusion,
+        tokens=size.batch if entry.past else 0,
+    )
 
 
-def suite_cases(suite: str, config: Config, batch: int = 1, length: int = 128, scale: zoo.Scale = "full") -> list[Case]:
+def zoo_cases(names: Sequence[str], config: Config, sizes: Sequence[Size], scale: zoo.Scale) -> list[Case]:
+    """Every model at every size that makes a difference to it; a model that cannot be built is a case that says so."""
+    cases: dict[str, Case] = {}
+    for name in names:
+        entry = zoo.find_model(name)
+        for size in sizes:
+            label = _label(entry, size, scale)
+            if label not in cases:
+                cases[label] = _zoo_case_or_problem(name, config, size, scale)
+    return list(cases.values())
+
+
+def _zoo_case_or_problem(name: str, config: Config, size: Size, scale: zoo.Scale) -> Case:
+    try:
+        return zoo_case(name, config, size, scale)
+    except Exception as error:  # the other models of a suite are timed all the same
+        entry = zoo.find_model(name)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return Case(_label(entry, size, scale), _about(entry, size, scale), Path(), {}, problem=lines[0][:200])
+
+
+def _label(entry: zoo.ZooModel, size: Size, scale: zoo.Scale) -> str:
+    """The name, with what is not as usual: `bert-base`, `bert-base b8 s37`."""
+    batch = "" if size.batch == 1 else f" b{size.batch}"
+    length = f" s{size.length}" if entry.takes_tokens and size.length != USUAL.length else ""
+    return f"{entry.name}{batch}{length}" + ("" if scale == "full" else f" ({scale})")
+
+
+def _about(entry: zoo.ZooModel, size: Size, scale: zoo.Scale) -> str:
+    tokens = f", {size.length} tokens" if entry.takes_tokens else ""
+    tokens = f", 1 token after {size.length}" if entry.past else tokens
+    return f"batch {size.batch}{tokens}, random weights" + ("" if scale == "full" else f", {scale} configuration")
+
+
+def suite_cases(
+    suite: str,
+    config: Config,
+    sizes: Sequence[Size] = (USUAL,),
+    scale: zoo.Scale = "full",
+    only: Collection[str] = (),
+) -> list[Case]:
+    """A suite's cases, or those of some of its models."""
     if suite == "micro":
         return micro_cases(config)
     if suite in zoo.SUITES:
-        return [zoo_case(name, config, batch, length, scale) for name in zoo.SUITES[suite]]
+        names = [name for name in zoo.SUITES[suite] if not only or name in only]
+        return zoo_cases(names, config, sizes, scale)
     known = ", ".join(("micro", *zoo.SUITES))
     raise ConfigError("SM-CONFIG-005", f"there is no suite {suite!r}", hint=f"Known are {known}.")
+
+
+def parse_sizes(batches: str, lengths: str) -> list[Size]:
+    """`1,8` and `37,512` -> every pair."""
+    return [Size(batch, length) for batch in _counts(batches, 512) for length in _counts(lengths, 512)]
+
+
+def _counts(text: str, most: int) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() and 1 <= int(part) <= most for part in parts):
+        raise ConfigError("SM-CONFIG-001", f"{text!r} are not counts from 1 to {most}, such as 1,8")
+    return [int(part) for part in parts]
 
 
 def find_scale(name: str) -> zoo.Scale:

@@ -141,15 +141,8 @@ def _open_openvino(job: Job) -> Loaded:
 # torch
 
 
-def _open_eager(job: Job) -> Loaded:
-    return _torch(job, compiled=False)
-
-
-def _open_inductor(job: Job) -> Loaded:
-    return _torch(job, compiled=True)
-
-
-def _torch(job: Job, *, compiled: bool) -> Loaded:
+def _open_torch(job: Job) -> Loaded:
+    """Plain, or through torch.compile with the settings that the peer's name stands for."""
     import torch
 
     from smelt.bench.modules import module_of
@@ -158,8 +151,8 @@ def _torch(job: Job, *, compiled: bool) -> Loaded:
     library.set_num_threads(job.threads)
     feeds = read_feeds(job.feeds)
     module = module_of(job.module, job.model)
-    if compiled:
-        module = library.compile(module)
+    if job.peer in _INDUCTOR:
+        module = _compiled(library, module, _INDUCTOR[job.peer])
     values = [library.from_numpy(np.ascontiguousarray(array)) for array in feeds.values()]
     last: list[Any] = []
 
@@ -174,12 +167,30 @@ def _torch(job: Job, *, compiled: bool) -> Loaded:
     return Loaded(run, outputs)
 
 
+# On CPUs, templates for products are tried only on frozen weights.
+_INDUCTOR: Final[dict[str, dict[str, bool]]] = {
+    "inductor": {},
+    "inductor-freezing": {"freezing": True},
+    "inductor-max": {"freezing": True, "max_autotune": True},
+}
+
+
+def _compiled(library: Any, module: Any, settings: Mapping[str, bool]) -> Any:
+    import torch._inductor.config as inductor
+
+    for name, value in settings.items():
+        setattr(inductor, name, value)
+    return library.compile(module)
+
+
 _ALL: Final = (
     Peer("ort", "stock ONNX Runtime, optimizers on", _open_ort),
     Peer("smelt", "this project's artifact in stock ONNX Runtime", _open_smelt),
     Peer("ort-fused", "ONNX Runtime after its transformers optimizer", _open_ort, ("onnxruntime", "onnx", "sympy")),
     Peer("openvino", "OpenVINO, latency hint, f32", _open_openvino, ("openvino",)),
-    Peer("eager", "torch without compilation", _open_eager, ("torch",), needs_module=True),
-    Peer("inductor", "torch.compile", _open_inductor, ("torch",), needs_module=True),
+    Peer("eager", "torch without compilation", _open_torch, ("torch",), needs_module=True),
+    Peer("inductor", "torch.compile", _open_torch, ("torch",), needs_module=True),
+    Peer("inductor-freezing", "torch.compile, weights frozen", _open_torch, ("torch",), needs_module=True),
+    Peer("inductor-max", "torch.compile, weights frozen, max-autotune", _open_torch, ("torch",), needs_module=True),
 )
 PEERS: Final[dict[str, Peer]] = {peer.name: peer for peer in _ALL}

@@ -52,7 +52,8 @@ class Limits:
 
     def __str__(self) -> str:
         rates = f"{self.fma / 1e9:.0f} GFLOP/s, memory read {self.read / 1e9:.1f} GB/s, copy {self.copy / 1e9:.1f} GB/s"
-        return f"{self.threads} threads: {rates}, copy in cache {self.cached_copy / 1e9:.0f} GB/s"
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{threads}: {rates}, copy in cache {self.cached_copy / 1e9:.0f} GB/s"
 
 
 def measure_limits(threads: int, config: Config) -> Limits:

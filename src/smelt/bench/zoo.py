@@ -20,7 +20,7 @@ import numpy as np
 from smelt.base import Config
 from smelt.bench.architectures import SUITES, ZOO, Scale, ZooModel, find_model
 
-__all__ = ["SUITES", "ZOO", "Scale", "attention_sizes", "export", "feeds", "find_model", "module"]
+__all__ = ["SUITES", "ZOO", "Scale", "ZooModel", "attention_sizes", "export", "feeds", "find_model", "module"]
 
 Array = np.ndarray[Any, Any]
 

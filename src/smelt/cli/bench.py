@@ -12,30 +12,42 @@ from smelt.cli.output import reporting
 
 if TYPE_CHECKING:
     from smelt.base.config import Config
-    from smelt.bench import Case, Outcome
+    from smelt.bench import Case, Ledger, Outcome, Plan
 
 _EXAMPLES = """\b
 Examples:
   smelt bench model.onnx --shapes input_ids:1,128
-  smelt bench --model distilbert --seq 128 --peers all
+  smelt bench --model distilbert-base-uncased --seq 37,128,512 --batch 1,8 --peers all
+  smelt bench --model gpt2 --decode --seq 512        (one token after 512: tokens per second)
   smelt bench --suite micro --threads 1,2 --markdown
+  smelt bench --suite igniter --plot out.html
   smelt bench model.onnx --peers ort,ort     (A against A: no difference)
 """
 
 
-NAMES = "ort, smelt, ort-fused, openvino, eager, inductor, or all; the first is the baseline."
+NAMES = (
+    "ort, smelt, ort-fused, openvino, eager, inductor, inductor-freezing, inductor-max, or all; "
+    "the first is the baseline."
+)
 ModelFile = Annotated[Path | None, typer.Argument(help="An ONNX model.", show_default=False, metavar="MODEL.onnx")]
-Name = Annotated[str, typer.Option("--model", metavar="NAME", help="A transformer, built with random weights.")]
-Suite = Annotated[str, typer.Option("--suite", metavar="micro|models", help="A whole suite.")]
+Name = Annotated[str, typer.Option("--model", metavar="NAME", help="A known model, built offline with random weights.")]
+Suite = Annotated[str, typer.Option("--suite", metavar="micro|models|igniter|decode", help="A whole suite.")]
 Peers = Annotated[str, typer.Option("--peers", metavar="NAMES", help=NAMES)]
 ThreadCounts = Annotated[str, typer.Option("--threads", metavar="COUNTS", help="Numbers of threads, e.g. 1,2.")]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Batch of --model and --suite models.")]
-Length = Annotated[int, typer.Option("--seq", min=2, max=512, help="Tokens of --model and --suite models.")]
+Batches = Annotated[str, typer.Option("--batch", metavar="SIZES", help="Batches of known models, e.g. 1,8.")]
+Lengths = Annotated[
+    str, typer.Option("--seq", metavar="TOKENS", help="Tokens of known models, e.g. 37,512: one artifact for all.")
+]
+Decode = Annotated[bool, typer.Option("--decode", help="One token after --seq others, with keys and values kept.")]
 Scale = Annotated[str, typer.Option("--scale", metavar="full|small|tiny", help="Size of --model's configuration.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Each times every peer; a verdict needs eight.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.001, help="Seconds of one peer's turn in a round.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Write a plot: .html, or .png.")]
+Resume = Annotated[
+    Path | None, typer.Option("--resume", metavar="FILE.json", help="Keep results there, and go on where they end.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +60,9 @@ def bench(
     suite: Suite = "",
     peers: Peers = "ort,smelt",
     threads: ThreadCounts = "",
-    batch: Batch = 1,
-    seq: Length = 128,
+    batch: Batches = "1",
+    seq: Lengths = "128",
+    decode: Decode = False,
     scale: Scale = "full",
     rounds: Rounds = 15,
     seconds: Seconds = 0.25,
@@ -60,6 +73,8 @@ def bench(
     as_json: Json = False,
     as_csv: Csv = False,
     as_markdown: Markdown = False,
+    plot: Plot = None,
+    resume: Resume = None,
     verbose: Verbose = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -70,35 +85,51 @@ def bench(
     with reporting(as_json, verbose, quiet) as output:
         from smelt.base.config import Config
         from smelt.base.progress import open_progress
-        from smelt.bench import Options, Pace, Plan, as_facts, find_peers, parse_threads, run_suite
+        from smelt.bench import Options, Pace, Plan, as_facts, find_peers, parse_threads, run_suite, write_plot
+        from smelt.bench.plot import check_plot
 
+        if plot is not None:
+            check_plot(plot)
+        _check_choice(model, name, suite)
         config = Config.from_env()
         config = config.with_(log="quiet") if quiet else config
         plan = Plan(find_peers(parse_names(peers)), parse_threads(threads), Pace(rounds, seconds), Options(tune=tune))
-        cases = _cases(config, model, name, suite, batch, seq, scale, shapes, inputs, seed)
+        if model is None:
+            cases = _known_cases(config, name, suite, batch, seq, scale, decode)
+        else:
+            cases = [_file_case(model, shapes, inputs, seed)]
         with open_progress(config) as progress:
-            outcome = run_suite(cases, plan, config, progress)
+            outcome = run_suite(cases, plan, config, progress, _ledger(resume, plan))
         output.facts(**as_facts(outcome))
         if not as_json:
             _show(outcome, config, as_csv, as_markdown)
+        if plot is not None:
+            write_plot(outcome, plot)
 
 
-def _cases(
-    config: Config, model: Path | None, name: str, suite: str, batch: int, seq: int, scale: str,
-    shapes: list[str] | None, inputs: list[str] | None, seed: int,
-) -> list[Case]:  # fmt: skip
+def _check_choice(model: Path | None, name: str, suite: str) -> None:
     from smelt.base.errors import ConfigError
-    from smelt.bench import find_scale, suite_cases, zoo_case
 
     if sum((model is not None, bool(name), bool(suite))) != 1:
         raise ConfigError(
             "SM-CONFIG-005", "give one of a model file, --model and --suite", hint="See `smelt bench --help`."
         )
-    if model is not None:
-        return [_file_case(model, shapes, inputs, seed)]
+
+
+def _ledger(path: Path | None, plan: Plan) -> Ledger | None:
+    from smelt.bench import Ledger, dependencies, describe_machine
+
+    return None if path is None else Ledger(path, dependencies(plan, describe_machine()))
+
+
+def _known_cases(config: Config, name: str, suite: str, batch: str, seq: str, scale: str, decode: bool) -> list[Case]:
+    from smelt.bench import find_scale, parse_sizes, suite_cases, zoo_case
+
+    sizes = parse_sizes(batch, seq)
     if name:
-        return [zoo_case(name, config, batch, seq, find_scale(scale))]
-    return suite_cases(suite, config, batch, seq, find_scale(scale))
+        chosen = f"{name.removesuffix('-decode')}-decode" if decode else name
+        return [zoo_case(chosen, config, size, find_scale(scale)) for size in sizes]
+    return suite_cases(suite, config, sizes, find_scale(scale))
 
 
 def _file_case(path: Path, shapes: list[str] | None, inputs: list[str] | None, seed: int) -> Case:
