@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import smelt
-from smelt.base.errors import ArtifactError, ConfigError, InputError, LoadError
+from smelt.base.errors import ArtifactError, ConfigError, InputError, LoadError, ModelError
 
 ONE_LEVEL = {"levels": "v2", "force": True, "verify": False}
 
@@ -113,6 +113,23 @@ def test_a_folder_that_is_no_artifact_is_not_replaced(proto: onnx.ModelProto, tm
             compiled.save(tmp_path)
         assert compiled.save(tmp_path / "a") == compiled.save(tmp_path / "a")
     assert keep.read_text() == "all of it"
+
+
+def test_a_model_that_no_runtime_loads_does_not_replace_an_artifact(proto: onnx.ModelProto, tmp_path: Path):
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    with smelt.compile(proto, tmp_path / "out", **ONE_LEVEL) as compiled:
+        expected = compiled.run([x])
+        assert compiled.directory == compiled.executable.directory == tmp_path / "out"
+    foreign = onnx.ModelProto()
+    foreign.CopyFrom(proto)
+    foreign.graph.node[0].domain = "nobody.knows"
+    foreign.opset_import.append(onnx.helper.make_opsetid("nobody.knows", 1))
+    with pytest.raises(ModelError, match="SM-MODEL-008"):
+        smelt.compile(foreign, tmp_path / "out", **ONE_LEVEL)
+    from smelt.runtime import Executable
+
+    np.testing.assert_array_equal(Executable.open(tmp_path / "out").run([x])[0], expected[0])
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_an_unknown_option_is_answered_with_the_one_meant(proto: onnx.ModelProto):

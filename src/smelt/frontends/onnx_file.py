@@ -12,20 +12,21 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from smelt.artifact import check_replaceable
+from smelt.artifact import check_replaceable, publish
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError, InputError, LoadError
 from smelt.base.progress import Progress
 from smelt.base.target import find_target, host_arch
 from smelt.ir.load import Source
 from smelt.pipeline import Options, Result, compile_to
+from smelt.report import Picture, format_report, op_name, report_of
 from smelt.runtime import Executable, InputSpec, OutputSpec, SessionSettings
 
 _OPTION_NAMES: Final = tuple(field.name for field in dataclasses.fields(Options))
@@ -65,21 +66,31 @@ def compile(
     chosen = _options(options)
     config = config or Config.from_env()
     source = _accepted(model)
+    settings = _settings(chosen, config)
     if output is not None:
-        result = compile_to(source, _replaceable(Path(output)), chosen, config, progress)
-        try:
-            return CompiledModel(result, _settings(chosen, config))
-        except BaseException:
-            # What no runtime loads is not worth keeping, and must not be taken for a good artifact.
-            shutil.rmtree(result.artifact.directory, ignore_errors=True)
-            raise
+        target = _replaceable(Path(output)).absolute()
+        return _compiled_into(target, lambda folder: compile_to(source, folder, chosen, config, progress), settings)
     folder = Path(tempfile.mkdtemp(prefix="smelt-"))
     try:
         result = compile_to(source, folder / "artifact", chosen, config, progress)
-        return CompiledModel(result, _settings(chosen, config), temporary=folder)
+        return CompiledModel(result, settings, temporary=folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _compiled_into(target: Path, compile_into: Callable[[Path], Result], settings: SessionSettings) -> CompiledModel:
+    """Compile beside `target` and load from there: what no runtime loads never replaces an artifact that works."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", dir=target.parent))
+    try:
+        made = CompiledModel(compile_into(work / "artifact"), settings)
+        check_replaceable(target)
+        publish(work / "artifact", target, work)
+        made.moved_to(target)
+        return made
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 class CompiledModel:
@@ -90,6 +101,13 @@ class CompiledModel:
         self._why_not = _foreign(result) or "this compiled model was closed"
         self._executable = None if _foreign(result) else Executable.open(result.artifact, settings)
         self._release = weakref.finalize(self, _remove, temporary)
+
+    def moved_to(self, directory: Path) -> None:
+        """The artifact lies elsewhere now. The session goes on: it holds the files, not their names."""
+        artifact = dataclasses.replace(self.result.artifact, directory=directory)
+        self.result = dataclasses.replace(self.result, artifact=artifact)
+        if self._executable is not None:
+            self._executable.directory = directory
 
     def run(self, feeds: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
         """All outputs in the model's order, as `session.run(None, feeds)` gives them."""
@@ -122,14 +140,10 @@ class CompiledModel:
 
     def explain(self) -> str:
         """What became of the nodes, and why some were left to ONNX Runtime."""
-        plan = self.result.plan
-        lines = [str(self.coverage)]
-        for region in plan.regions:
-            ops = Counter(node.op_type for node in region.nodes)
-            lines.append(f"  kernel {region.index}: {', '.join(_counted(ops))}")
-        reasons = Counter((left.reason, left.node.op_type) for left in plan.left)
-        lines += [f"  left: {_times(op, count)}: {reason}" for (reason, op), count in reasons.most_common()]
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.result.notes)])
+        original = Counter(op_name(node) for region in self.result.plan.regions for node in region.nodes)
+        original.update(op_name(left.node) for left in self.result.plan.left)
+        report = report_of(self.result, "model", Picture(original))
+        return format_report(report)
 
     def save(self, directory: str | Path) -> Path:
         """Copy the artifact folder: all that a deployment needs. The copy is complete or absent."""
@@ -214,14 +228,6 @@ def _time_share(result: Result) -> float | None:
     kept = {region.index for region in result.plan.regions}
     parts = [v.time_us for v in verdicts if v.region in kept and v.time_us is not None]
     return min(1.0, sum(parts) / whole) if whole and parts else None
-
-
-def _counted(ops: Counter[str]) -> list[str]:
-    return [_times(op, count) for op, count in ops.most_common()]
-
-
-def _times(op: str, count: int) -> str:
-    return op if count == 1 else f"{count} x {op}"
 
 
 def _remove(folder: Path | None) -> None:
