@@ -44,6 +44,7 @@ def test_with_json_an_error_is_a_document(call, tmp_path: Path):
         ("cache", "clear", "--older-than", "soon"),
         ("cache", "info", "ffff"),
         ("optimize", "{model}", "-o", "{model}"),
+        ("lighten", "{model}", "-o", "{model}"),
     ],
     ids=lambda arguments: " ".join(arguments).replace("{model}", "m"),
 )

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 from tests.cli.conftest import own_levels, small_model
 from tests.report.conftest import HOSTILE
 
@@ -182,6 +183,22 @@ def test_optimize_writes_a_plain_model_that_gives_the_same(call, tmp_path: Path)
         onnxruntime.InferenceSession(str(tmp_path / name)).run(None, feeds)[0] for name in ("in.onnx", "out.onnx")
     ]
     np.testing.assert_allclose(*results, rtol=1e-6)
+
+
+def test_weights_go_and_come_back(call, tmp_path: Path):
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [40, 40], [float(i % 7) for i in range(1600)])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 40])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 40])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    facts = json.loads(call("lighten", tmp_path / "m.onnx", "-o", tmp_path / "light.onnx", "--json").out)
+    assert facts["tensors"] == ["w"] and facts["bytes"] < 1600
+    assert not (tmp_path / "light.onnx.data").exists()
+    given = ("--from", tmp_path / "m.onnx")
+    assert call("unlighten", tmp_path / "light.onnx", "-o", tmp_path / "back.onnx", *given).code == 0
+    (back,) = onnx.load(tmp_path / "back.onnx").graph.initializer
+    assert np.array_equal(onnx.numpy_helper.to_array(back).ravel(), np.arange(1600) % 7)
+    assert call("unlighten", tmp_path / "m.onnx", "-o", tmp_path / "no.onnx").code == 2
 
 
 def test_optimize_fixes_sizes(call, model_path: Path, tmp_path: Path):

@@ -144,6 +144,13 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "declared opset asks for.",
         "Compare the node with the operator's definition; check the opset that the model declares.",
     ),
+    "SM-MODEL-010": (
+        "Weights cannot be taken away or put back",
+        "The model is light already, or is not, or its record of the weights that it had does not fit; or the original "
+        "that was given holds other tensors than those that were taken away.",
+        "Run `smelt lighten` on a model with weights, and `smelt unlighten` on what it wrote; with `--from`, give the "
+        "very file that was lightened.",
+    ),
     "SM-PASS-001": (
         "A dimension cannot be bound",
         "The name is not a symbolic dimension of any input, or the size is negative or not a whole number.",

@@ -24,6 +24,7 @@ VERBS: Final = (
     "print",
     "find",
     "optimize",
+    "lighten",
     "cache",
     "doctor",
     "explain_error",

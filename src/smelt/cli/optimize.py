@@ -36,14 +36,12 @@ def optimize_command(
 ) -> None:
     """Simplify a model by smelt's passes, without kernels."""
     with reporting(as_json, verbose, quiet) as out:
-        from smelt.base.errors import ConfigError
         from smelt.ir.load import load_model
         from smelt.ir.save import save_model
         from smelt.passes import BindDims, run_passes
         from smelt.report import count_ops, table
 
-        if output.exists() and model.exists() and output.samefile(model):
-            raise ConfigError("SM-CONFIG-001", "the output is the model itself", hint="Write to another file.")
+        opt.refuse_same_file(model, output)
         loaded = load_model(model)
         before = count_ops(loaded)
         sizes = opt.parse_dims(dims)

@@ -53,6 +53,12 @@ SkipPass = Annotated[
 ]
 
 
+def refuse_same_file(model: Path, output: Path) -> None:
+    """A verb that writes a model does not overwrite the one that it reads."""
+    if output.exists() and model.exists() and output.samefile(model):
+        raise ConfigError("SM-CONFIG-001", "the output is the model itself", hint="Write to another file.")
+
+
 def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
     """`batch=1,seq=128` -> sizes by name."""
     sizes: dict[str, int] = {}
