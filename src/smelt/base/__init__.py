@@ -16,6 +16,7 @@ from smelt.base.errors import (
     NoCompilerError,
     SmeltError,
     ToolchainError,
+    TorchError,
     VerifyError,
     explain,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "Step",
     "Target",
     "ToolchainError",
+    "TorchError",
     "VerifyError",
     "__version__",
     "child_environment",

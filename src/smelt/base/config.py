@@ -39,6 +39,7 @@ class Config:
     check_ir: bool = False
     verify_timeout_s: float = 300.0
     verify_memory_bytes: int = 0
+    dump_dir: Path | None = None
     log: str = "info"
     color: bool = True
     search_path: str = ""
@@ -83,6 +84,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
         "verify_memory_bytes",
         "bytes of memory that verification may use; 0: no limit of its own",
     ),
+    Knob("ONNXRT_DUMP_PATH", "dump_dir", "folder that receives every model that torch.compile hands to ONNX Runtime"),
     Knob("SMELT_LOG", "log", "quiet, info or debug"),
     Knob("NO_COLOR", "color", "set to anything: no colour"),
 )
@@ -106,6 +108,7 @@ def _read(env: Mapping[str, str]) -> Config:
         check_ir=_boolean(env, "SMELT_CHECK_IR", False),
         verify_timeout_s=_seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),
         verify_memory_bytes=_integer(env, "SMELT_VERIFY_MEMORY", 0),
+        dump_dir=_folder(env, "ONNXRT_DUMP_PATH"),
         log=_choice(env, "SMELT_LOG", "info", LOG_LEVELS),
         color=not env.get("NO_COLOR"),
         search_path=env.get("PATH", os.defpath),
@@ -117,6 +120,11 @@ def _cache_dir(env: Mapping[str, str]) -> Path:
     if named:
         return Path(named).expanduser().absolute()
     return platformdirs.user_cache_path("smelt", appauthor=False)
+
+
+def _folder(env: Mapping[str, str], variable: str) -> Path | None:
+    named = env.get(variable, "").strip()
+    return Path(named).expanduser().absolute() if named else None
 
 
 def _boolean(env: Mapping[str, str], variable: str, default: bool) -> bool:

@@ -118,6 +118,10 @@ class InputError(SmeltError):
     """The feeds of a call do not fit the model's inputs."""
 
 
+class TorchError(SmeltError):
+    """A PyTorch graph cannot be run as asked."""
+
+
 class VerifyError(SmeltError):
     """A result broke the numerics contract, or verification itself could not finish."""
 

@@ -6,17 +6,23 @@ from smelt.runtime.executable import Executable
 from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
 from smelt.runtime.profile import NodeTime, node_times, read_profile
 from smelt.runtime.session import Session, SessionSettings, session_for
+from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed
 
 __all__ = [
     "Executable",
+    "Feed",
     "FeedChecker",
+    "Fetch",
     "InputSpec",
     "NodeTime",
     "OutputSpec",
     "Session",
     "SessionSettings",
+    "TorchRunner",
     "input_specs",
+    "integer_feed",
     "node_times",
+    "number_feed",
     "open_artifact",
     "output_specs",
     "read_call",

@@ -45,7 +45,7 @@ class SessionSettings:
     """How a session runs. `threads` 0 leaves the number to ONNX Runtime; `log_severity` 3 prints errors only."""
 
     threads: int = 0
-    providers: Sequence[str] = CPU_PROVIDERS
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] = CPU_PROVIDERS
     optimization: Optimization = "all"
     spin: bool = True
     log_severity: int = 3

@@ -1,0 +1,49 @@
+"""`torch.compile(model, backend="smelt")`.
+
+Input: a graph from Dynamo and example inputs. Output: a function with gradients. Invariant: results are torch's within
+the numerics contract; parameters are read where they lie at every call, unless they were frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.fx import GraphModule
+
+from smelt.base.config import Config
+from smelt.frontends.torch_compile._torch import aot_autograd, dynamo, min_cut_rematerialization_partition
+from smelt.frontends.torch_compile.lower import lower
+from smelt.frontends.torch_compile.options import TorchOptions, read_options
+from smelt.frontends.torch_compile.part import Settings
+
+
+def smelt_backend(
+    graph: GraphModule, example_inputs: Sequence[Any], *, options: TorchOptions | Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """The backend that the entry point names."""
+    del mode  # modes are inductor's
+    config = Config.from_env()
+    settings = Settings(read_options(options, config), config)
+    return aot_autograd(
+        fw_compiler=_compiler("forward", settings),
+        bw_compiler=_compiler("backward", settings),
+        inference_compiler=_compiler("inference", settings),
+        partition_fn=min_cut_rematerialization_partition,
+    )(graph, example_inputs)
+
+
+def _compiler(kind: str, settings: Settings) -> Callable[[GraphModule, Sequence[Any]], Any]:
+    def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        del example_inputs
+        return lower(graph, kind, settings)
+
+    return compile
+
+
+def register() -> None:
+    """Make the name known where the package is used without being installed."""
+    known = dynamo.list_backends(exclude_tags=())
+    if "smelt" not in known:
+        dynamo.register_backend(smelt_backend, name="smelt")

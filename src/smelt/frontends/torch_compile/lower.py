@@ -1,0 +1,124 @@
+"""A graph of AOTAutograd's -> a compiled function.
+
+Input: a functional ATen graph (forward, backward or inference) and options. Output: a function in the boxed calling
+convention. Invariant: by default nothing here raises: what cannot be lowered runs in torch, remembered and reported;
+with `strict` the same is an error that lists the nodes.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch.fx import GraphModule, Node
+
+from smelt.base.errors import TorchError
+from smelt.frontends.torch_compile.part import CompiledPart, Settings, compile_part
+from smelt.frontends.torch_compile.record import GraphReport, LeftNode, report
+from smelt.frontends.torch_compile.split import Part, Split, outer_graph, split
+from smelt.frontends.torch_compile.support import reason_to_stay
+
+Boxed = Callable[[list[Any]], Sequence[Any]]
+_LISTED = 20
+
+
+def lower(graph: GraphModule, kind: str, settings: Settings, constants: Mapping[str, Any] | None = None) -> Boxed:
+    """Compile what can be compiled; the rest stays in torch, inside the same function."""
+    started = time.monotonic()
+    seen = GraphReport(kind, sum(n.op == "call_function" for n in graph.graph.nodes))
+    try:
+        function = _lowered(graph, settings, constants or {}, seen)
+    except Exception as error:
+        if settings.options.strict:
+            raise
+        seen.fallback = f"{type(error).__name__}: {str(error)[:500]}"
+        seen.parts.clear()
+        warnings.warn(f"smelt: a {kind} graph of {seen.nodes} nodes runs in torch: {seen.fallback}", stacklevel=2)
+        function = boxed(graph)
+    finally:
+        seen.seconds = time.monotonic() - started
+        report(seen)
+    return function
+
+
+def _lowered(graph: GraphModule, settings: Settings, constants: Mapping[str, Any], seen: GraphReport) -> Boxed:
+    cut = split(graph, reason_to_stay)
+    seen.left = list(cut.left)
+    if cut.left and settings.options.strict:
+        raise _left_behind(cut.left)
+    calls: list[torch.nn.Module] = []
+    for part in cut.parts:
+        call = compile_part(part.module, settings, _constants_of(part, constants))
+        seen.parts.append(call.report)
+        calls.append(call)
+    if not cut.parts:
+        return boxed(graph)
+    direct = _direct(cut, calls)
+    return direct if direct is not None else boxed(outer_graph(cut, calls))
+
+
+def _constants_of(part: Part, constants: Mapping[str, Any]) -> dict[str, Any]:
+    inner = [n for n in part.module.graph.nodes if n.op == "placeholder"]
+    return {
+        twin.name: constants[node.name] for twin, node in zip(inner, part.inputs, strict=True) if node.name in constants
+    }
+
+
+def _left_behind(left: Sequence[LeftNode]) -> TorchError:
+    lines = [f"{node.target}: {node.reason}" for node in left[:_LISTED]]
+    more = [] if len(left) <= _LISTED else [f"... and {len(left) - _LISTED} more"]
+    return TorchError(
+        "SM-TORCH-001", f"{len(left)} nodes cannot run in ONNX Runtime:\n  " + "\n  ".join([*lines, *more]),
+        node=left[0].name,
+    )  # fmt: skip
+
+
+def boxed(graph: GraphModule) -> Boxed:
+    """The graph itself, run by torch."""
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        given = list(args)
+        args.clear()
+        return graph(*given)
+
+    run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
+    return run
+
+
+def _direct(cut: Split, calls: Sequence[torch.nn.Module]) -> Boxed | None:
+    """Without the outer graph, where one part takes the graph's arguments and makes all its results."""
+    nodes = list(cut.graph.graph.nodes)
+    placeholders = [n for n in nodes if n.op == "placeholder"]
+    results: Any = nodes[-1].args[0]
+    if len(cut.parts) != 1 or not isinstance(calls[0], CompiledPart) or not isinstance(results, (tuple, list)):
+        return None
+    part, call = cut.parts[0], calls[0]
+    found = [_pick(result, part, placeholders) for result in cast("Sequence[Any]", results)]
+    picks = [pick for pick in found if pick is not None]
+    if len(picks) < len(found) or any(node not in placeholders for node in part.inputs):
+        return None
+    places = [placeholders.index(node) for node in part.inputs]
+    same = places == list(range(len(placeholders)))
+    plain = picks == [("part", at) for at in range(len(part.outputs))]
+
+    def run(args: list[Any]) -> Sequence[Any]:
+        made = call.run(args if same else [args[place] for place in places])
+        if not plain:
+            made = [made[at] if kind == "part" else args[at] if kind == "argument" else at for kind, at in picks]
+        args.clear()
+        return made
+
+    run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
+    return run
+
+
+def _pick(result: Any, part: Part, placeholders: Sequence[Node]) -> tuple[str, Any] | None:
+    """Where a result comes from: the part, an argument, or itself when it is no node."""
+    if not isinstance(result, Node):
+        return "value", result
+    if result in part.outputs:
+        return "part", part.outputs.index(result)
+    return ("argument", placeholders.index(result)) if result in placeholders else None

@@ -1,0 +1,113 @@
+"""What a user may choose for `torch.compile(backend="smelt", options=...)`.
+
+Input: a dictionary or a `TorchOptions`. Output: a checked `TorchOptions`. Invariant: an unknown name or a value of the
+wrong kind is an error that says what was meant; nothing is ignored in silence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, cast
+
+from smelt.base.config import Config
+from smelt.base.errors import ConfigError
+
+Provider = str | tuple[str, Mapping[str, Any]]
+Transform = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class TorchOptions:
+    """Options of one `torch.compile` call.
+
+    kernels       True: native kernels wherever they can be made; False: plain ONNX Runtime; None: where they pay
+    verify        check each kernel against the reference before it is used; the answer is kept in the cache
+    tune          time each kernel against what it replaces
+    freeze        parameters become constants: faster, but a later change is not seen before `smelt.refresh`
+    strict        raise when a node would be left to torch, or a graph falls back
+    check         compare every call with torch; True or a tolerance
+    providers     execution providers, each a name or (name, options); None: by the device of the inputs
+    session       configuration entries of the sessions
+    threads       threads of a session; 0: as many as torch uses
+    transforms    functions that change the ONNX model before its session is made, in place or by returning another
+    skip_passes   names of passes to leave out
+    dump          folder that receives every model, its FX graph and its inputs
+    cache_size    sessions kept for graphs met again
+    preallocate   results are written into memory of torch's own where their shapes are known before the call
+    intercept     run the original graph; print each call's inputs (True) or hand them to a callback
+    """
+
+    kernels: bool | None = None
+    verify: bool = True
+    tune: bool = False
+    freeze: bool = False
+    strict: bool = False
+    check: bool | float = False
+    providers: Sequence[Provider] | None = None
+    session: Mapping[str, str] = field(default_factory=dict[str, str])
+    threads: int = 0
+    transforms: Sequence[Transform] = ()
+    skip_passes: Sequence[str] = ()
+    dump: Path | None = None
+    cache_size: int = 64
+    preallocate: bool = True
+    intercept: bool | Callable[..., None] = False
+
+    @property
+    def tolerance(self) -> float | None:
+        """The tolerance of `check`, or None when nothing is compared."""
+        if self.check is False:
+            return None
+        return _TOLERANCE if self.check is True else float(self.check)
+
+
+_TOLERANCE: Final = 1e-4
+_NAMES: Final = tuple(f.name for f in dataclasses.fields(TorchOptions))
+_BOOLEANS: Final = ("verify", "tune", "freeze", "strict", "preallocate")
+_COUNTS: Final = ("threads", "cache_size")
+
+
+def read_options(given: TorchOptions | Mapping[str, Any] | None, config: Config) -> TorchOptions:
+    """The options as given, completed from the environment's knobs."""
+    options = given if isinstance(given, TorchOptions) else _from_mapping(given or {})
+    _check(options)
+    dump = options.dump or config.dump_dir
+    threads = options.threads or config.threads
+    return dataclasses.replace(options, dump=Path(dump) if dump else None, threads=threads)
+
+
+def _from_mapping(given: Mapping[str, Any]) -> TorchOptions:
+    if not isinstance(cast("object", given), Mapping):
+        raise ConfigError("SM-CONFIG-007", f"options are a dictionary or TorchOptions, not a {type(given).__name__}")
+    for name in given:
+        if name not in _NAMES:
+            close = get_close_matches(str(name), _NAMES, n=1)
+            hint = f"Is it meant to be {close[0]!r}?" if close else f"Known are {', '.join(_NAMES)}."
+            raise ConfigError("SM-CONFIG-005", f"there is no option {name!r}", hint=hint)
+    return TorchOptions(**given)
+
+
+def _check(options: TorchOptions) -> None:
+    for name in _BOOLEANS:
+        if not isinstance(getattr(options, name), bool):
+            raise _wrong(options, name, "True or False")
+    if options.kernels is not None and not isinstance(cast("object", options.kernels), bool):
+        raise _wrong(options, "kernels", "True, False or None")
+    for name in _COUNTS:
+        value = getattr(options, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise _wrong(options, name, "a whole number from 0 on")
+    if isinstance(options.skip_passes, str) or isinstance(options.providers, str):
+        raise _wrong(options, "skip_passes" if isinstance(options.skip_passes, str) else "providers", "a list")
+    if not isinstance(cast("object", options.check), (bool, int, float)) or options.check < 0:
+        raise _wrong(options, "check", "True, False or a tolerance")
+    if not all(callable(t) for t in options.transforms):
+        raise _wrong(options, "transforms", "a list of functions")
+
+
+def _wrong(options: TorchOptions, name: str, wanted: str) -> ConfigError:
+    return ConfigError("SM-CONFIG-007", f"the option {name} is {wanted}, not {getattr(options, name)!r}")

@@ -1,0 +1,62 @@
+"""Whether a node may leave torch.
+
+Input: an FX node with the fake values of tracing. Output: None, or why it stays. Invariant: what this accepts can be
+computed by ONNX Runtime's CPU provider from tensors that the binding passes, with the same meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch.fx import Node
+
+from smelt.export import reason_against
+from smelt.frontends.torch_compile._torch import is_mutable, is_random
+
+_DTYPES: Final = frozenset(
+    (
+        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool,
+    )
+)  # fmt: skip
+
+
+def reason_to_stay(node: Node) -> str | None:
+    """None when the node may run in ONNX Runtime."""
+    target = node.target
+    if is_random(target):
+        return "draws from torch's random state"
+    if is_mutable(target):
+        return "writes to its arguments"
+    if target is torch.ops.aten.as_strided.default and not _contiguous(node.args[0]):
+        return "depends on the strides of its argument"
+    for value in _values(node):
+        reason = _against_tensor(value)
+        if reason is not None:
+            return reason
+    return reason_against(node)
+
+
+def _values(node: Node) -> Iterable[Any]:
+    for one in (*node.all_input_nodes, node):
+        value = one.meta.get("val")
+        yield from value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _against_tensor(value: Any) -> str | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    if value.device.type != "cpu":
+        return f"a tensor on {value.device.type}"
+    if value.layout is not torch.strided:
+        return f"a tensor of layout {str(value.layout).removeprefix('torch.')}"
+    if value.dtype not in _DTYPES:
+        return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
+    return "a tensor with its sign or conjugation pending" if value.is_neg() or value.is_conj() else None
+
+
+def _contiguous(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return isinstance(value, torch.Tensor) and value.is_contiguous() and value.storage_offset() == 0

@@ -1,0 +1,84 @@
+"""Symbolic sizes of a graph as functions of its arguments.
+
+Input: the placeholders of an FX graph and shapes over their symbols. Output: a function from arguments to sizes, or
+None where a size depends on data. Invariant: for the arguments that the graph was traced for, the sizes are those that
+tracing saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from smelt.frontends.torch_compile._torch import PythonPrinter
+
+Sizes = Callable[[Sequence[Any]], Sequence[Sequence[int]]]
+_NAME: Final = "size"
+
+
+def sizes_of(placeholders: Sequence[torch.fx.Node], shapes: Sequence[Sequence[Any]]) -> Sizes | None:
+    """A function that gives every shape from the arguments, or None when one cannot be told before the call."""
+    if all(isinstance(size, int) for shape in shapes for size in shape):
+        known = tuple(tuple(shape) for shape in shapes)
+        return lambda _args: known
+    where = _places(placeholders)
+    texts: list[str] = []
+    used: dict[str, str] = {}
+    for shape in shapes:
+        parts = [_text(size, where, used) for size in shape]
+        if any(part is None for part in parts):
+            return None
+        texts.append("(" + "".join(f"{part}, " for part in parts) + ")")
+    return _function(used, f"({''.join(f'{text}, ' for text in texts)})")
+
+
+def strides_of(placeholders: Sequence[torch.fx.Node], strides: Sequence[Any]) -> Sizes | None:
+    """As `sizes_of`, for the strides of one tensor."""
+    return sizes_of(placeholders, [strides])
+
+
+def _places(placeholders: Sequence[torch.fx.Node]) -> dict[str, str]:
+    """Where each symbol is read: an integer argument, or a size of a tensor argument."""
+    found: dict[str, str] = {}
+    for place, node in enumerate(placeholders):
+        value: Any = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            found.setdefault(_expr(value), f"args[{place}]")
+    for place, node in enumerate(placeholders):
+        value: Any = node.meta.get("val")
+        for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if isinstance(size, torch.SymInt):
+                found.setdefault(_expr(size), f"args[{place}].shape[{axis}]")
+    return found
+
+
+def _expr(size: Any) -> str:
+    return str(size.node.expr)
+
+
+def _text(size: Any, where: dict[str, str], used: dict[str, str]) -> str | None:
+    if isinstance(size, int):
+        return str(size)
+    expr = size.node.expr
+    if str(expr) in where:
+        return where[str(expr)]
+    for symbol in sorted(expr.free_symbols, key=str):
+        if str(symbol) not in where:
+            return None
+        used.setdefault(str(symbol), where[str(symbol)])
+    try:
+        return str(PythonPrinter().doprint(expr))
+    except NotImplementedError:
+        return None
+
+
+def _function(used: dict[str, str], result: str) -> Sizes | None:
+    import math
+
+    lines = [f"def {_NAME}(args):", *(f"    {name} = {text}" for name, text in used.items()), f"    return {result}"]
+    space: dict[str, Any] = {"math": math}
+    # The text is made of symbols that torch named and of integer arithmetic; nothing of the user's is in it.
+    exec("\n".join(lines), space)  # noqa: S102
+    return space[_NAME]
