@@ -20,11 +20,18 @@ _LAZY = {
     "Coverage": "smelt.frontends",
     "Options": "smelt.frontends",
     "SmeltError": "smelt.base",
+    "TorchOptions": "smelt.frontends.torch_compile",
+    "explain": "smelt.frontends.torch_compile",
+    "refresh": "smelt.frontends.torch_compile",
 }
 
 _MODULES = {"eager": "smelt.frontends.eager"}
 
-__all__ = ["CompiledModel", "Coverage", "Options", "SmeltError", "__version__", "compile", "eager"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    *_LAZY,  # pyright: ignore[reportUnsupportedDunderAll]
+    "__version__",
+    "eager",
+]
 
 
 def __getattr__(name: str) -> Any:

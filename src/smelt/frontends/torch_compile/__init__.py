@@ -1,18 +1,23 @@
 """`torch.compile(model, backend="smelt")`: graphs of PyTorch in stock ONNX Runtime, forward and backward."""
 
 from smelt.frontends.torch_compile.backend import register, smelt_backend
+from smelt.frontends.torch_compile.explain import Explanation, explain
+from smelt.frontends.torch_compile.frozen import refresh
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import GraphReport, LeftNode, Listening, PartReport, Record, process_record
 
 register()
 
 __all__ = [
+    "Explanation",
     "GraphReport",
     "LeftNode",
     "Listening",
     "PartReport",
     "Record",
     "TorchOptions",
+    "explain",
     "process_record",
+    "refresh",
     "smelt_backend",
 ]

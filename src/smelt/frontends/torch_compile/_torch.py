@@ -10,17 +10,36 @@ from typing import Any, Final, cast
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx import Node
+from torch.utils import _python_dispatch
 from torch.utils._sympy.printers import PythonPrinter
 
 _torch: Final = cast("Any", torch)
 OpOverload: Final[Any] = _torch._ops.OpOverload
 HigherOrderOperator: Final[Any] = _torch._ops.HigherOrderOperator
 dynamo: Final[Any] = _torch._dynamo
+tree_leaves: Final[Any] = _torch.utils._pytree.tree_leaves
+no_modes: Final[Any] = cast("Any", _python_dispatch)._disable_current_modes
 
 
-def is_random(target: Any) -> bool:
-    """Whether a call draws from torch's random state."""
-    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+def is_random(node: Node) -> bool:
+    """Whether a call draws from torch's random state. Attention with a dropout of zero does not."""
+    target: Any = node.target
+    if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [argument.name for argument in target._schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    place = names.index("dropout_p")
+    chance = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+    return not (isinstance(chance, (int, float)) and chance == 0)
+
+
+def static_inputs() -> list[int]:
+    """Places of the arguments that are parameters and buffers, in the inference graph that is being compiled."""
+    context = _torch._guards.TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    return [] if metadata is None else list(metadata.static_input_indices)
 
 
 def is_mutable(target: Any) -> bool:
@@ -45,4 +64,7 @@ __all__ = [
     "is_mutable",
     "is_random",
     "min_cut_rematerialization_partition",
+    "no_modes",
+    "static_inputs",
+    "tree_leaves",
 ]

@@ -12,10 +12,18 @@ from typing import Any
 from torch.fx import GraphModule
 
 from smelt.base.config import Config
-from smelt.frontends.torch_compile._torch import aot_autograd, dynamo, min_cut_rematerialization_partition
-from smelt.frontends.torch_compile.lower import lower
+from smelt.frontends.torch_compile._torch import (
+    aot_autograd,
+    dynamo,
+    min_cut_rematerialization_partition,
+    static_inputs,
+)
+from smelt.frontends.torch_compile.debug import intercepted
+from smelt.frontends.torch_compile.frozen import FrozenGraph, frozen_parameters
+from smelt.frontends.torch_compile.lower import Boxed, lower
 from smelt.frontends.torch_compile.options import TorchOptions, read_options
-from smelt.frontends.torch_compile.part import Settings
+from smelt.frontends.torch_compile.part import Fixed
+from smelt.frontends.torch_compile.sessions import Settings
 
 
 def smelt_backend(
@@ -26,18 +34,36 @@ def smelt_backend(
     del mode  # modes are inductor's
     config = Config.from_env()
     settings = Settings(read_options(options, config), config)
+    if settings.options.intercept:
+        return intercepted(graph, settings.options.intercept)
     return aot_autograd(
         fw_compiler=_compiler("forward", settings),
         bw_compiler=_compiler("backward", settings),
-        inference_compiler=_compiler("inference", settings),
+        inference_compiler=_inference_compiler(settings, list(example_inputs)),
         partition_fn=min_cut_rematerialization_partition,
     )(graph, example_inputs)
 
 
 def _compiler(kind: str, settings: Settings) -> Callable[[GraphModule, Sequence[Any]], Any]:
-    def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Any:
+    """Weights change with every step of training, so nothing is kept for them."""
+
+    def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
         del example_inputs
         return lower(graph, kind, settings)
+
+    return compile
+
+
+def _inference_compiler(settings: Settings, given: list[Any]) -> Callable[[GraphModule, Sequence[Any]], Any]:
+    def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
+        del example_inputs
+        static = static_inputs()
+        parameters = frozen_parameters(graph, static, given) if settings.options.freeze else {}
+        given.clear()
+        if parameters:
+            return FrozenGraph(graph, settings, parameters)
+        names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        return lower(graph, "inference", settings, Fixed(weights=[names[at] for at in static if at < len(names)]))
 
     return compile
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch.fx import GraphModule, Node
 
 from smelt.base.errors import TorchError
-from smelt.frontends.torch_compile.part import CompiledPart, Settings, compile_part
+from smelt.frontends.torch_compile._torch import no_modes
+from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part
+from smelt.frontends.torch_compile.random_nodes import free_random_nodes
 from smelt.frontends.torch_compile.record import GraphReport, LeftNode, report
+from smelt.frontends.torch_compile.sessions import Settings
 from smelt.frontends.torch_compile.split import Part, Split, outer_graph, split
 from smelt.frontends.torch_compile.support import reason_to_stay
 
@@ -25,12 +28,14 @@ Boxed = Callable[[list[Any]], Sequence[Any]]
 _LISTED = 20
 
 
-def lower(graph: GraphModule, kind: str, settings: Settings, constants: Mapping[str, Any] | None = None) -> Boxed:
+def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None = None) -> Boxed:
     """Compile what can be compiled; the rest stays in torch, inside the same function."""
     started = time.monotonic()
     seen = GraphReport(kind, sum(n.op == "call_function" for n in graph.graph.nodes))
     try:
-        function = _lowered(graph, settings, constants or {}, seen)
+        with no_modes():
+            free_random_nodes(graph)
+            function = _lowered(graph, settings, fixed or Fixed(), seen)
     except Exception as error:
         if settings.options.strict:
             raise
@@ -44,14 +49,14 @@ def lower(graph: GraphModule, kind: str, settings: Settings, constants: Mapping[
     return function
 
 
-def _lowered(graph: GraphModule, settings: Settings, constants: Mapping[str, Any], seen: GraphReport) -> Boxed:
+def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphReport) -> Boxed:
     cut = split(graph, reason_to_stay)
     seen.left = list(cut.left)
     if cut.left and settings.options.strict:
         raise _left_behind(cut.left)
     calls: list[torch.nn.Module] = []
     for part in cut.parts:
-        call = compile_part(part.module, settings, _constants_of(part, constants))
+        call = compile_part(part.module, settings, _fixed_of(part, fixed))
         seen.parts.append(call.report)
         calls.append(call)
     if not cut.parts:
@@ -60,11 +65,12 @@ def _lowered(graph: GraphModule, settings: Settings, constants: Mapping[str, Any
     return direct if direct is not None else boxed(outer_graph(cut, calls))
 
 
-def _constants_of(part: Part, constants: Mapping[str, Any]) -> dict[str, Any]:
+def _fixed_of(part: Part, fixed: Fixed) -> Fixed:
+    """What is fixed of a part's inputs, by the names of its own placeholders."""
     inner = [n for n in part.module.graph.nodes if n.op == "placeholder"]
-    return {
-        twin.name: constants[node.name] for twin, node in zip(inner, part.inputs, strict=True) if node.name in constants
-    }
+    pairs = list(zip(inner, part.inputs, strict=True))
+    constants = {twin.name: fixed.constants[node.name] for twin, node in pairs if node.name in fixed.constants}
+    return Fixed(constants, frozenset(twin.name for twin, node in pairs if node.name in fixed.weights))
 
 
 def _left_behind(left: Sequence[LeftNode]) -> TorchError:

@@ -7,43 +7,37 @@ hidden when `strict` is set.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import onnx_ir as ir
 import torch
 from torch.fx import GraphModule, Node
 
-from smelt.base.config import Config
-from smelt.export import ExportOptions, Translation, translate
+from smelt.codegen import FedPanels
+from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, translate
+from smelt.frontends.torch_compile.debug import checked, dump_part, dumping
 from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
+from smelt.frontends.torch_compile.sessions import Made, Settings, session_for_model
 from smelt.frontends.torch_compile.symbols import Sizes, sizes_of
-from smelt.frontends.torch_compile.worth import kernels_pay
-from smelt.ir.save import save_model
-from smelt.passes import run_passes
-from smelt.pipeline import Options, compile_to
-from smelt.runtime import Executable, Feed, Fetch, Session, SessionSettings, TorchRunner, session_for
-from smelt.runtime.torch_binding import integer_feed, number_feed
+from smelt.frontends.torch_compile.weights import FedWeights
+from smelt.ir.weights import mark_weight
+from smelt.runtime import Feed, Fetch, Session, TorchRunner, integer_feed, number_feed
 
-_CPU: Final = ("CPUExecutionProvider",)
 _FAILURES: Final = 3  # after so many failed calls a part is left to torch
 
 
 @dataclass(frozen=True)
-class Settings:
-    """All that lowering depends on."""
+class Fixed:
+    """Placeholders that seldom change, by name: `constants` with their tensors, `weights` that stay inputs."""
 
-    options: TorchOptions
-    config: Config
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    weights: Collection[str] = ()
 
 
 class CompiledPart(torch.nn.Module):
@@ -86,19 +80,47 @@ class CompiledPart(torch.nn.Module):
             self.call = self._in_torch
 
 
-def compile_part(module: GraphModule, settings: Settings, constants: Mapping[str, Any]) -> CompiledPart:
-    """Translate, optimize, compile where that pays, and bind. `constants` are tensors by placeholder name."""
+def compile_part(module: GraphModule, settings: Settings, fixed: Fixed) -> CompiledPart:
+    """Translate, optimize, compile where that pays, and bind."""
     started = time.monotonic()
-    eager = GraphModule(module, torch.fx.Graph(tracer_cls=None))
-    eager.graph = _copy(module.graph)
-    eager.recompile()
+    options = settings.options
+    eager = _twin(module)
     layouts = settle_layouts(module)
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    constants = _as_laid_out(fixed.constants, placeholders, layouts)
     translation = translate(module, options=ExportOptions(constants=constants))
     report = PartReport(sum(n.op == "call_function" for n in eager.graph.nodes), _node_count(translation.model))
-    session = _session(module, translation, settings, report)
-    call = _bound(module, translation, layouts, session, settings.options)
+    stem = dump_part(options.dump, module, translation.model) if options.dump is not None else None
+    _mark_weights(translation, placeholders, fixed.weights)
+    interface = Interface.of(translation, session_for_model(module, translation, settings, report, bool(constants)))
+    call = _bound(module, interface, layouts, options)
+    if stem is not None:
+        call = dumping(call, stem)
+    if options.tolerance is not None:
+        call = checked(call, eager, options.tolerance)
     report.seconds = time.monotonic() - started
-    return CompiledPart(eager, call, report, settings.options.strict)
+    return CompiledPart(eager, call, report, options.strict or options.tolerance is not None)
+
+
+def _as_laid_out(constants: Mapping[str, Any], placeholders: Sequence[Node], layouts: Layouts) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for node, change in zip(placeholders, layouts.before, strict=True):
+        if node.name in constants:
+            tensor = constants[node.name].detach()
+            made[node.name] = (tensor if change is None else change(tensor)).contiguous()
+    return made
+
+
+def _mark_weights(translation: Translation, placeholders: Sequence[Node], weights: Collection[str]) -> None:
+    for slot, node in zip(translation.inputs, placeholders, strict=True):
+        value = node.meta.get("val")
+        if slot.index is not None and node.name in weights and isinstance(value, torch.Tensor) and value.dim() >= 2:
+            mark_weight(translation.model.graph.inputs[slot.index])
+
+
+def _twin(module: GraphModule) -> GraphModule:
+    """A copy that later changes of the graph do not reach."""
+    return GraphModule(module, _copy(module.graph))
 
 
 def _copy(graph: torch.fx.Graph) -> torch.fx.Graph:
@@ -113,81 +135,66 @@ def _node_count(model: ir.Model) -> int:
     return sum(1 for _ in model.graph)
 
 
-# From the model to a session
-
-
-def _session(module: GraphModule, translation: Translation, settings: Settings, report: PartReport) -> Session:
-    options = settings.options
-    model = _transformed(translation.model, options)
-    wanted = options.kernels if options.kernels is not None else kernels_pay(module)
-    folder = Path(tempfile.mkdtemp(prefix="smelt-"))
-    try:
-        if wanted:
-            return _compiled(model, folder, settings, report)
-        run_passes(model, skip=options.skip_passes)
-        save_model(model, folder / "model.onnx", data_name="model.data")
-        return session_for(folder / "model.onnx", None, session_settings(options))
-    finally:
-        # A session maps what it needs; the files are of no more use.
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _compiled(model: ir.Model, folder: Path, settings: Settings, report: PartReport) -> Session:
-    options = settings.options
-    chosen = Options(
-        verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), threads=options.threads
-    )
-    result = compile_to(model, folder / "artifact", chosen, settings.config)
-    report.kernels = result.library is not None
-    report.in_kernels = sum(len(region.nodes) for region in result.plan.regions)
-    report.left_to_ort = Counter((left.node.op_type, left.reason) for left in result.plan.left)
-    report.notes += result.notes
-    return Executable.open(result.artifact, session_settings(options)).session
-
-
-def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:
-    for transform in options.transforms:
-        changed = transform(model)
-        model = model if changed is None else changed
-    return model
-
-
-def session_settings(options: TorchOptions) -> SessionSettings:
-    """How sessions run: on torch's number of threads unless told."""
-    return SessionSettings(
-        threads=options.threads or torch.get_num_threads(),
-        providers=tuple(options.providers or _CPU),
-        config=dict(options.session),
-    )
-
-
 # From a session to a function
 
 
+@dataclass(frozen=True)
+class Interface:
+    """A session beside what the translation says of it. Names are kept: the model itself is of no more use."""
+
+    session: Session
+    fed: tuple[FedPanels, ...]
+    inputs: tuple[InputSlot, ...]
+    outputs: tuple[OutputSlot, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, translation: Translation, made: Made) -> Interface:
+        return cls(
+            made.session,
+            made.fed,
+            translation.inputs,
+            translation.outputs,
+            made.input_names,
+            made.output_names,
+        )
+
+
 def _bound(
-    module: GraphModule, translation: Translation, layouts: Layouts, session: Session, options: TorchOptions
+    module: GraphModule, interface: Interface, layouts: Layouts, options: TorchOptions
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     nodes = list(module.graph.nodes)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     results: Sequence[Any] = nodes[-1].args[0]
-    feeds = _feeds(translation, placeholders, layouts, session)
-    made = _made(translation, results)
-    names = [output.name or "" for output in translation.model.graph.outputs]
-    fetches = [Fetch(names[at], _dtype(node)) for at, node in made.items()]
+    feeds = _feeds(interface, placeholders, layouts)
+    made = _made(interface.outputs, results)
+    fetches = [Fetch(interface.output_names[at], _dtype(node)) for at, node in made.items()]
     sizes = _sizes(placeholders, list(made.values())) if options.preallocate else None
-    runner = TorchRunner(session, feeds, fetches, sizes)
-    return _assembled(runner, translation, layouts, list(made))
+    if not interface.fed:
+        return _assembled(TorchRunner(interface.session, feeds, fetches, sizes), interface, layouts, list(made))
+    places = _places(interface)
+    weights = FedWeights(interface.fed, places, [layouts.before[place] for place in places])
+    feeds += [Feed(fed.name, len(placeholders) + at, "float32") for at, fed in enumerate(interface.fed)]
+    runner = TorchRunner(interface.session, feeds, fetches, sizes)
+    return _assembled(lambda args: runner([*args, *weights.panels(args)]), interface, layouts, list(made))
 
 
-def _feeds(translation: Translation, placeholders: Sequence[Node], layouts: Layouts, session: Session) -> list[Feed]:
-    known = {argument.name for argument in session.get_inputs()}
+def _places(interface: Interface) -> list[int]:
+    """The arguments that the fed weights come as."""
+    place = {
+        interface.input_names[slot.index]: at for at, slot in enumerate(interface.inputs) if slot.index is not None
+    }
+    return [place[fed.source] for fed in interface.fed]
+
+
+def _feeds(interface: Interface, placeholders: Sequence[Node], layouts: Layouts) -> list[Feed]:
+    known = {argument.name for argument in interface.session.get_inputs()}
     feeds: list[Feed] = []
-    for place, (slot, node) in enumerate(zip(translation.inputs, placeholders, strict=True)):
-        if slot.index is None:
+    for place, (slot, node) in enumerate(zip(interface.inputs, placeholders, strict=True)):
+        if slot.index is None or interface.input_names[slot.index] not in known:
             continue
-        name = translation.model.graph.inputs[slot.index].name or ""
-        if name not in known:
-            continue
+        name = interface.input_names[slot.index]
         if slot.kind == "int":
             feeds.append(Feed(name, place, "int64", integer_feed()))
         elif slot.kind in ("float", "bool"):
@@ -198,10 +205,10 @@ def _feeds(translation: Translation, placeholders: Sequence[Node], layouts: Layo
     return feeds
 
 
-def _made(translation: Translation, results: Sequence[Any]) -> dict[int, Any]:
+def _made(slots: Sequence[OutputSlot], results: Sequence[Any]) -> dict[int, Any]:
     """The session's outputs that are wanted, each with an FX node that it is the value of."""
     found: dict[int, Any] = {}
-    for slot, node in zip(translation.outputs, results, strict=True):
+    for slot, node in zip(slots, results, strict=True):
         if slot.kind in ("tensor", "int", "float", "bool") and slot.index is not None:
             found.setdefault(slot.index, node)
     return dict(sorted(found.items()))
@@ -222,10 +229,10 @@ def _sizes(placeholders: Sequence[Node], nodes: Sequence[Node]) -> Sizes | None:
 
 
 def _assembled(
-    runner: TorchRunner, translation: Translation, layouts: Layouts, made: Sequence[int]
+    runner: Callable[[Sequence[Any]], list[Any]], interface: Interface, layouts: Layouts, made: Sequence[int]
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Put the session's outputs where the graph's results belong."""
-    slots = translation.outputs
+    slots = interface.outputs
     plain = all(s.kind == "tensor" for s in slots) and [s.index for s in slots] == list(made)
     if plain and not layouts.restride and not any(layouts.after):
         return runner
@@ -235,6 +242,7 @@ def _assembled(
     def call(args: Sequence[Any]) -> Sequence[Any]:
         given = runner(args)
         results: list[Any] = []
+        result: Any
         for at, slot in enumerate(slots):
             if slot.kind == "tensor":
                 result = given[place[slot.index]]  # pyright: ignore[reportArgumentType]

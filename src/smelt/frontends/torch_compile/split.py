@@ -208,4 +208,4 @@ def _turns(nodes: Sequence[Node]) -> dict[Node, Node]:
 def has_effects(node: Node) -> bool:
     """Whether running the node twice, or later, would be noticed: it draws random numbers, writes or is impure."""
     target = node.target
-    return isinstance(target, HigherOrderOperator) or is_random(target) or is_mutable(target)
+    return isinstance(target, HigherOrderOperator) or is_random(node) or is_mutable(target)

@@ -26,7 +26,7 @@ _DTYPES: Final = frozenset(
 def reason_to_stay(node: Node) -> str | None:
     """None when the node may run in ONNX Runtime."""
     target = node.target
-    if is_random(target):
+    if is_random(node):
         return "draws from torch's random state"
     if is_mutable(target):
         return "writes to its arguments"

@@ -1,0 +1,160 @@
+"""A translated model -> a session, found or made.
+
+Input: a model whose weights are inputs or constants, and options. Output: `Made`: a session, the names of its inputs
+and outputs, and the inputs that take panels of weights. Invariant: equal models with equal options share a session; the
+least recently used is dropped; files are gone once a session is open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import threading
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx_ir as ir
+import torch
+from torch.fx import GraphModule
+
+from smelt.base.config import Config
+from smelt.codegen import FedPanels, lift_panels
+from smelt.export import Translation
+from smelt.frontends.torch_compile.options import TorchOptions
+from smelt.frontends.torch_compile.record import PartReport
+from smelt.frontends.torch_compile.worth import kernels_pay
+from smelt.ir.save import save_model
+from smelt.passes import run_passes
+from smelt.pipeline import Options, compile_to
+from smelt.runtime import Session, SessionSettings, open_artifact, session_for
+
+_CPU: Final = ("CPUExecutionProvider",)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that lowering depends on."""
+
+    options: TorchOptions
+    config: Config
+
+
+@dataclass(frozen=True)
+class Made:
+    session: Session
+    fed: tuple[FedPanels, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    kernels: bool = False
+    in_kernels: int = 0
+    left: tuple[tuple[tuple[str, str], int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+_lock: Final = threading.Lock()
+_known: Final[OrderedDict[str, Made]] = OrderedDict()
+
+
+def session_for_model(
+    module: GraphModule, translation: Translation, settings: Settings, report: PartReport, has_constants: bool
+) -> Made:
+    """A session for the model; one that was made for an equal model, unless it holds weights of its own."""
+    options = settings.options
+    model = _transformed(translation.model, options)
+    wanted = options.kernels if options.kernels is not None else kernels_pay(module)
+    key = "" if has_constants or not options.cache_size else _key(model, settings, wanted)
+    made = _recall(key)
+    if made is None:
+        made = _made(model, settings, wanted)
+        _remember(key, made, options.cache_size)
+    report.kernels, report.in_kernels = made.kernels, made.in_kernels
+    report.left_to_ort = Counter(dict(made.left))
+    report.notes += made.notes
+    return made
+
+
+def forget_sessions() -> None:
+    """Drop the sessions that are kept for graphs met again; those in use live on."""
+    with _lock:
+        _known.clear()
+
+
+def _key(model: ir.Model, settings: Settings, wanted: bool) -> str:
+    digest = hashlib.sha256(ir.to_proto(model).SerializeToString(deterministic=True))
+    digest.update(repr((settings, wanted, torch.get_num_threads())).encode())
+    return digest.hexdigest()
+
+
+def _recall(key: str) -> Made | None:
+    with _lock:
+        made = _known.get(key) if key else None
+        if made is not None:
+            _known.move_to_end(key)
+        return made
+
+
+def _remember(key: str, made: Made, size: int) -> None:
+    if not key:
+        return
+    with _lock:
+        _known[key] = made
+        while len(_known) > size:
+            _known.popitem(last=False)
+
+
+def _made(model: ir.Model, settings: Settings, wanted: bool) -> Made:
+    options = settings.options
+    inputs = tuple(v.name or "" for v in model.graph.inputs)
+    outputs = tuple(v.name or "" for v in model.graph.outputs)
+    folder = Path(tempfile.mkdtemp(prefix="smelt-"))
+    try:
+        if wanted:
+            return _compiled(model, folder / "artifact", settings, inputs, outputs)
+        run_passes(model, skip=options.skip_passes)
+        save_model(model, folder / "model.onnx", data_name="model.data")
+        return Made(session_for(folder / "model.onnx", None, session_settings(options)), (), inputs, outputs)
+    finally:
+        # A session maps what it needs; the files are of no more use.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _compiled(
+    model: ir.Model, folder: Path, settings: Settings, inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> Made:
+    options = settings.options
+    chosen = Options(
+        verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), threads=options.threads
+    )
+    result = compile_to(model, folder, chosen, settings.config)
+    opened = open_artifact(result.artifact.directory)
+    lifted = ir.load(opened.model)
+    fed = lift_panels(lifted)
+    how = session_settings(options, folder)
+    source = ir.to_proto(lifted).SerializeToString() if fed else opened.model
+    return Made(
+        session_for(source, opened.library, how), fed, inputs, outputs,
+        kernels=result.library is not None,
+        in_kernels=sum(len(region.nodes) for region in result.plan.regions),
+        left=tuple(Counter((left.node.op_type, left.reason) for left in result.plan.left).items()),
+        notes=result.notes,
+    )  # fmt: skip
+
+
+def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:
+    for transform in options.transforms:
+        changed = transform(model)
+        model = model if changed is None else changed
+    return model
+
+
+def session_settings(options: TorchOptions, data_dir: Path | None = None) -> SessionSettings:
+    """How sessions run: on torch's number of threads unless told."""
+    return SessionSettings(
+        threads=options.threads or torch.get_num_threads(),
+        providers=tuple(options.providers or _CPU),
+        config=dict(options.session),
+        external_data_dir=data_dir,
+    )
