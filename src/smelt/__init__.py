@@ -30,7 +30,7 @@ _MODULES = {"eager": "smelt.frontends.eager"}
 __all__ = [
     *_LAZY,  # pyright: ignore[reportUnsupportedDunderAll]
     "__version__",
-    "eager",
+    *_MODULES,  # pyright: ignore[reportUnsupportedDunderAll]
 ]
 
 

@@ -287,12 +287,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "`close` ended its session and removed its temporary folder, or its library is for another architecture.",
         "Compile again, or `save` the artifact before closing; run an artifact on the architecture it was made for.",
     ),
-<<<<<<< HEAD
     "SM-INPUT-005": (
         "A tensor that is not contiguous",
         "An OrtValue over a tensor's memory needs its elements in order, without gaps.",
         "Call .contiguous() first.",
-=======
+    ),
     "SM-TORCH-001": (
         "Nodes of a PyTorch graph cannot run in ONNX Runtime",
         "With `strict=True` every node must be converted; the message lists those that would stay in torch, with the "
@@ -303,7 +302,6 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A compiled graph differs from torch",
         "With `check` set, every call is compared with torch's own result; the message names the output and the error.",
         "Report the graph with the option `dump`; leave the node in torch or the kernels off meanwhile.",
->>>>>>> 6460250 (torch.compile backend: graphs of AOTAutograd cut into parts, each a session over torch's own memory)
     ),
     "SM-VERIFY-001": (
         "A result breaks the numerics contract",

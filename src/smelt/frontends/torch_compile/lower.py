@@ -17,11 +17,11 @@ from torch.fx import GraphModule, Node
 
 from smelt.base.errors import TorchError
 from smelt.frontends.torch_compile._torch import no_modes
-from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part
+from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, twin
 from smelt.frontends.torch_compile.random_nodes import free_random_nodes
 from smelt.frontends.torch_compile.record import GraphReport, LeftNode, report
 from smelt.frontends.torch_compile.sessions import Settings
-from smelt.frontends.torch_compile.split import Part, Split, outer_graph, split
+from smelt.frontends.torch_compile.split import Part, Split, left_node, outer_graph, split
 from smelt.frontends.torch_compile.support import reason_to_stay
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
@@ -56,13 +56,27 @@ def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphRe
         raise _left_behind(cut.left)
     calls: list[torch.nn.Module] = []
     for part in cut.parts:
-        call = compile_part(part.module, settings, _fixed_of(part, fixed))
-        seen.parts.append(call.report)
+        call = _part(part, settings, fixed, seen)
         calls.append(call)
-    if not cut.parts:
+    if not seen.parts:
         return boxed(graph)
     direct = _direct(cut, calls)
     return direct if direct is not None else boxed(outer_graph(cut, calls))
+
+
+def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> torch.nn.Module:
+    """A part's session; the part itself, run by torch, where that cannot be made."""
+    try:
+        call = compile_part(twin(part.module), settings, _fixed_of(part, fixed))
+    except Exception as error:
+        if settings.options.strict:
+            raise
+        reason = f"{type(error).__name__}: {str(error)[:300]}"
+        warnings.warn(f"smelt: {len(part.members)} nodes run in torch: {reason}", stacklevel=2)
+        seen.left += [left_node(node, f"its part failed: {reason}") for node in part.members]
+        return part.module
+    seen.parts.append(call.report)
+    return call
 
 
 def _fixed_of(part: Part, fixed: Fixed) -> Fixed:

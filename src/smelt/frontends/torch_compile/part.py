@@ -84,7 +84,7 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed) -> Compi
     """Translate, optimize, compile where that pays, and bind."""
     started = time.monotonic()
     options = settings.options
-    eager = _twin(module)
+    eager = twin(module)
     layouts = settle_layouts(module)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     constants = _as_laid_out(fixed.constants, placeholders, layouts)
@@ -118,7 +118,7 @@ def _mark_weights(translation: Translation, placeholders: Sequence[Node], weight
             mark_weight(translation.model.graph.inputs[slot.index])
 
 
-def _twin(module: GraphModule) -> GraphModule:
+def twin(module: GraphModule) -> GraphModule:
     """A copy that later changes of the graph do not reach."""
     return GraphModule(module, _copy(module.graph))
 
@@ -237,27 +237,32 @@ def _assembled(
     if plain and not layouts.restride and not any(layouts.after):
         return runner
     place = {index: at for at, index in enumerate(made)}
-    after, restride = layouts.after, layouts.restride
+    takers = [_taker(at, slot, place, layouts) for at, slot in enumerate(slots)]
 
     def call(args: Sequence[Any]) -> Sequence[Any]:
         given = runner(args)
-        results: list[Any] = []
-        result: Any
-        for at, slot in enumerate(slots):
-            if slot.kind == "tensor":
-                result = given[place[slot.index]]  # pyright: ignore[reportArgumentType]
-                change = after[at]
-                if change is not None:
-                    result = change(result)
-                elif at in restride:
-                    result = restrided(result, *restride[at](args))
-            elif slot.kind in ("int", "float", "bool"):
-                result = given[place[slot.index]].item()  # pyright: ignore[reportArgumentType]
-            elif slot.kind == "input":
-                result = args[slot.index]  # pyright: ignore[reportArgumentType, reportCallIssue]
-            else:
-                result = slot.value if slot.kind == "constant" else None
-            results.append(result)
-        return results
+        return [take(given, args) for take in takers]
 
     return call
+
+
+Taker = Callable[[Sequence[Any], Sequence[Any]], Any]
+
+
+def _taker(at: int, slot: OutputSlot, place: Mapping[int, int], layouts: Layouts) -> Taker:
+    """How one result is taken from the session's outputs and the arguments."""
+    if slot.index is None:
+        held = slot.value if slot.kind == "constant" else None
+        return lambda _given, _args: held
+    index = slot.index
+    if slot.kind == "input":
+        return lambda _given, args: args[index]
+    source = place[index]
+    if slot.kind != "tensor":
+        return lambda given, _args: given[source].item()
+    change, restride = layouts.after[at], layouts.restride.get(at)
+    if change is not None:
+        return lambda given, _args: change(given[source])
+    if restride is not None:
+        return lambda given, args: restrided(given[source], *restride(args))
+    return lambda given, _args: given[source]

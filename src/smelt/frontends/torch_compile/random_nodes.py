@@ -16,6 +16,10 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 _aten: Final = torch.ops.aten
+STAYS: Final = "smelt.stays"  # in the meta of a node that only serves a random one: why it stays in torch
+
+
+_SERVES: Final = "serves a random node"
 
 
 def free_random_nodes(module: GraphModule) -> None:
@@ -53,7 +57,7 @@ def _dropout(node: Node, sizes: _Sizes) -> bool:
         mask = graph.call_function(operator.getitem, (drawn, 1))
         kept = graph.call_function(_aten.mul.Tensor, (source, mask))
         scaled = graph.call_function(_aten.mul.Scalar, (kept, 1 / (1 - chance)))
-    ones.meta, drawn.meta = {"val": value}, dict(node.meta)
+    ones.meta, drawn.meta = {"val": value, STAYS: _SERVES}, dict(node.meta)
     mask.meta = {**node.meta, "val": node.meta["val"][1]}
     kept.meta = scaled.meta = {**node.meta, "val": node.meta["val"][0]}
     for user in list(node.users):
@@ -90,7 +94,7 @@ def _chance(node: Node, sizes: _Sizes) -> bool:
     with node.graph.inserting_before(node):
         options = {"dtype": value.dtype, "device": value.device}
         made = node.graph.call_function(_aten.empty.memory_format, (shape,), options)
-    made.meta = {"val": value}
+    made.meta = {"val": value, STAYS: _SERVES}
     node.replace_input_with(node.args[0], made)  # pyright: ignore[reportArgumentType]
     return True
 

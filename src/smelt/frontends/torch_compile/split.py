@@ -17,6 +17,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from smelt.frontends.torch_compile._torch import HigherOrderOperator, OpOverload, is_mutable, is_random
+from smelt.frontends.torch_compile.random_nodes import STAYS
 from smelt.frontends.torch_compile.record import LeftNode
 from smelt.partition import earliest_levels
 
@@ -65,7 +66,7 @@ def split(graph: GraphModule, reason_against: Reason) -> Split:
         else:
             kept.append(group)
     parts = [_extract(graph, group, f"part_{place}") for place, group in enumerate(kept)]
-    left = tuple(_left(node, reason) for node, reason in reasons.items() if not _is_view(node))
+    left = tuple(left_node(node, reason) for node, reason in reasons.items() if not _is_free(node))
     return Split(tuple(parts), left, graph)
 
 
@@ -109,7 +110,13 @@ def _is_view(node: Node) -> bool:
     return isinstance(target, OpOverload) and target.overloadpacket in _VIEWS
 
 
-def _left(node: Node, reason: str) -> LeftNode:
+def _is_free(node: Node) -> bool:
+    """Left in torch, but no loss: views, elements of tuples, sizes, what stands in for a tensor's shape."""
+    return _is_view(node) or STAYS in node.meta
+
+
+def left_node(node: Node, reason: str) -> LeftNode:
+    """The node as reports name it, with the line of the program that it comes from."""
     trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
     source = "; ".join(line.strip() for line in trace[-2:])
     return LeftNode(node.name, str(node.target), reason, source)

@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from smelt.export import reason_against
 from smelt.frontends.torch_compile._torch import is_mutable, is_random
+from smelt.frontends.torch_compile.random_nodes import STAYS
 
 _DTYPES: Final = frozenset(
     (
@@ -26,6 +27,10 @@ _DTYPES: Final = frozenset(
 def reason_to_stay(node: Node) -> str | None:
     """None when the node may run in ONNX Runtime."""
     target = node.target
+    if STAYS in node.meta:
+        return str(node.meta[STAYS])
+    if _is_size(node):
+        return "a size that is known before the call"
     if is_random(node):
         return "draws from torch's random state"
     if is_mutable(target):
@@ -36,7 +41,18 @@ def reason_to_stay(node: Node) -> str | None:
         reason = _against_tensor(value)
         if reason is not None:
             return reason
-    return reason_against(node)
+    try:
+        return reason_against(node)
+    except Exception as error:
+        # A converter may be the user's own. Whatever it raises, the node can still run in torch.
+        return f"its converter failed: {type(error).__name__}: {str(error)[:200]}"
+
+
+def _is_size(node: Node) -> bool:
+    """An integer made of arguments alone: as a result of a session it would only hold torch up."""
+    if not isinstance(node.meta.get("val"), (int, torch.SymInt)):
+        return False
+    return all(n.op == "placeholder" or _is_size(n) for n in node.all_input_nodes)
 
 
 def _values(node: Node) -> Iterable[Any]:

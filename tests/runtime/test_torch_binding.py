@@ -1,0 +1,56 @@
+"""Torch tensors over a session without copies."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from smelt.runtime import Feed, Fetch, Session, TorchRunner, integer_feed, session_for  # noqa: E402
+
+TYPES = {
+    "float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE, "float16": ir.DataType.FLOAT16,
+    "bfloat16": ir.DataType.BFLOAT16, "int8": ir.DataType.INT8, "int64": ir.DataType.INT64, "bool": ir.DataType.BOOL,
+    "uint16": ir.DataType.UINT16,
+}  # fmt: skip
+
+
+def twice(dtype: str, rank: int) -> Session:
+    """Two copies of the input, one after the other; the input itself for a scalar."""
+    x = ir.Value(name="x", type=ir.TensorType(TYPES[dtype]), shape=ir.Shape([f"d{i}" for i in range(rank)]))
+    axis = [ir.AttrInt64("axis", 0)] if rank else []
+    node = ir.Node("", "Concat" if rank else "Identity", [x, x] if rank else [x], axis)
+    node.outputs[0].name, node.outputs[0].type = "y", ir.TensorType(TYPES[dtype])
+    graph = ir.Graph([x], node.outputs, nodes=[node], opset_imports={"": 20}, name="g")
+    return session_for(ir.to_proto(ir.Model(graph, ir_version=10)).SerializeToString())
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["taken", "preallocated"])
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), (), (1,)])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_dtype_and_shape_goes_in_and_out(dtype: str, shape: tuple[int, ...], known: bool):
+    x = (torch.randn(shape) * 3).to(getattr(torch, dtype))
+    wanted = torch.cat([x, x]) if shape else x
+    sizes = (lambda args: [tuple(wanted.shape)]) if known else None
+    runner = TorchRunner(twice(dtype, len(shape)), [Feed("x", 0, dtype)], [Fetch("y", dtype)], sizes)
+    (found,) = runner([x])
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape and torch.equal(found, wanted)
+
+
+def test_a_tensor_that_is_not_contiguous_is_read_right():
+    x = torch.randn(4, 6).t()
+    runner = TorchRunner(twice("float32", 2), [Feed("x", 0, "float32")], [Fetch("y", "float32")])
+    assert torch.equal(runner([x])[0], torch.cat([x, x]))
+
+
+def test_results_outlive_the_runner():
+    runner = TorchRunner(twice("float32", 1), [Feed("x", 0, "float32")], [Fetch("y", "float32")])
+    (found,) = runner([torch.ones(1000)])
+    del runner
+    assert found.sum() == 2000
+
+
+def test_integers_become_scalars():
+    runner = TorchRunner(twice("int64", 0), [Feed("x", 0, "int64", integer_feed())], [Fetch("y", "int64")])
+    assert [runner([value])[0].item() for value in (5, 7, 5)] == [5, 7, 5]
