@@ -13,11 +13,9 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import numpy as np
-import onnxruntime
 
 from smelt.runtime.session import Session
 
-_native: Final = cast("Any", onnxruntime.capi._pybind_state)  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 _SOME_ADDRESS: Final = 64  # an empty tensor has no address, and ONNX Runtime refuses none
 _MOST_INTEGERS: Final = 1024
 
@@ -66,6 +64,7 @@ class TorchRunner:
     def __init__(
         self, session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch], sizes: Sizes | None = None
     ) -> None:
+        import onnxruntime
         import torch
         from torch.utils.dlpack import from_dlpack
 
@@ -75,8 +74,10 @@ class TorchRunner:
         self.feeds = (*plain, *foreign)
         self.fetches = tuple(fetches)
         self._run: Final = cast("Any", session)._sess.run_with_ortvaluevector
-        self._options: Final = cast("Any", onnxruntime).RunOptions()
-        device = _native.OrtDevice(_native.OrtDevice.cpu(), _native.OrtDevice.default_memory(), 0)
+        ort = cast("Any", onnxruntime)
+        native = ort.capi._pybind_state
+        self._options: Final = ort.RunOptions()
+        device = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
         self._in_names = [feed.name for feed in self.feeds]
         self._in_places = [feed.place for feed in plain]
         self._in_types = [_TYPES[feed.dtype] for feed in plain]
@@ -89,7 +90,7 @@ class TorchRunner:
         self._out_dtypes = [getattr(torch, fetch.dtype) for fetch in fetches]
         self._finish = [(at, fetch.finish) for at, fetch in enumerate(fetches) if fetch.finish is not None]
         self._sizes = sizes if None not in self._out_types else None
-        self._vector = _native.OrtValueVector
+        self._vector = native.OrtValueVector
         self._empty = _allocator()
         self._to_dlpack: Callable[[Any], Any] = cast("Any", torch._C)._to_dlpack  # pyright: ignore[reportPrivateUsage]
         self._from_dlpack: Callable[[Any], Any] = from_dlpack
