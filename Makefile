@@ -7,10 +7,10 @@ TESTS   ?= tests
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full check format bench conformance clean
+.PHONY: help setup demo test test-full check format bench conformance conformance-torch clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with everything needed here
 
@@ -46,6 +46,9 @@ bench: $(STAMP) ## time models and micro-benchmarks against everything else inst
 
 conformance: $(STAMP) ## run the ONNX node suite through smelt
 	$(PY) -W ignore tests/conformance/run.py $(ARGS)
+
+conformance-torch: $(STAMP) ## run PyTorch's operator database through smelt
+	$(PY) -W ignore tests/conformance_torch/opinfo_run.py $(ARGS)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

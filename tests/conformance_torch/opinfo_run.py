@@ -1,0 +1,142 @@
+"""Run PyTorch's operator database through smelt, and through torch.onnx's exporter for comparison.
+
+Input: the entries of the installed torch's `op_db`. Output: a table, a JSON file, and exit code 1 when a bar is missed.
+Invariant: an entry passes only when every sample of every dtype was compared and ran in ONNX Runtime alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
+from opinfo_worker import STATUSES, worst
+from pool import run_all
+
+from smelt.base.config import Config
+from smelt.base.progress import open_progress
+
+SAVE_EVERY = 20
+BAR = 0.85
+Results = dict[str, dict[str, dict[str, Any]]]
+
+
+def main() -> int:
+    arguments = _arguments()
+    results: Results = json.loads(arguments.json.read_text()) if arguments.json.exists() and arguments.resume else {}
+    for mode in arguments.modes:
+        _run_mode(mode, results.setdefault(mode, {}), results, arguments)
+    print(report(results, arguments.verbose))
+    return 0 if all(good(results[mode]) for mode in arguments.modes if mode != "torch_onnx") else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ops", default="", help="run the entries whose full name matches this pattern")
+    parser.add_argument("--dtypes", default="float32,int64,bool")
+    parser.add_argument("--modes", nargs="+", default=["plain"])
+    parser.add_argument("--limit", type=int, default=5, help="samples per entry and dtype; 0 for all")
+    parser.add_argument("--status", default="", help="with --resume: run again what had one of these, e.g. error,partly")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds that one entry and dtype may take")
+    parser.add_argument("--json", type=Path, default=Path("build/conformance_torch.json"))
+    parser.add_argument("--resume", action="store_true", help="keep what the JSON file has, run the rest")
+    parser.add_argument("--verbose", action="store_true", help="list every entry that did not pass")
+    return parser.parse_args()
+
+
+def _requests(mode: str, found: dict[str, Any], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    from opinfo_samples import dtypes_of, entries
+
+    again = arguments.status.split(",") if arguments.status else []
+    names = {n: e for n, e in entries().items() if re.search(arguments.ops, n)}
+    wanted = [
+        {"name": n, "dtype": d, "mode": mode, "limit": arguments.limit}
+        for n, e in names.items()
+        for d in dtypes_of(e)
+        if d in arguments.dtypes.split(",")
+    ]
+    old = {key: answer["status"] for key, answer in found.items()} if arguments.resume else {}
+    return [r for r in wanted if key_of(r) not in old or old[key_of(r)] in again]
+
+
+def key_of(request: dict[str, Any]) -> str:
+    return f"{request['name']} {request['dtype']}"
+
+
+def _run_mode(mode: str, found: dict[str, Any], results: Results, arguments: argparse.Namespace) -> None:
+    requests = _requests(mode, found, arguments)
+    command = (sys.executable, "-W", "ignore", str(HERE / "opinfo_worker.py"))
+    with open_progress(Config.from_env()) as progress:
+        step = progress.task(f"{mode:10}", len(requests))
+        answers = run_all(requests, arguments.workers, arguments.timeout, command)
+        for number, (request, answer) in enumerate(answers):
+            found[key_of(request)] = answer
+            step(key_of(request))
+            if number % SAVE_EVERY == 0:
+                _save(results, arguments.json)
+    _save(results, arguments.json)
+
+
+def _save(results: Results, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(results, indent=1, sort_keys=True))
+    partial.replace(path)
+
+
+def by_entry(found: dict[str, Any]) -> dict[str, str]:
+    """The status of each entry: its worst over dtypes."""
+    grouped: dict[str, list[str]] = {}
+    for key, answer in found.items():
+        grouped.setdefault(key.split()[0], []).append(answer["status"])
+    return {name: worst(statuses) for name, statuses in grouped.items()}
+
+
+def good(found: dict[str, Any]) -> bool:
+    """No wrong answer, no error of our own, and enough entries all in ONNX Runtime."""
+    counts = Counter(by_entry(found).values())
+    ran = sum(counts.values()) - counts["refused"]
+    bad = sum(counts[s] for s in ("crashed", "hanged", "error", "mismatch"))
+    return bad == 0 and counts["pass"] >= BAR * ran
+
+
+def report(results: Results, verbose: bool = False) -> str:
+    lines = [f"{'':22}" + "".join(f"{s:>10}" for s in reversed(STATUSES)) + "     passed of those run"]
+    for mode, found in results.items():
+        lines.append(_row(f"{mode} ops", by_entry(found).values()))
+        for dtype in ("float32", "int64", "bool"):
+            lines.append(_row(f"  {dtype}", (a["status"] for k, a in found.items() if k.endswith(" " + dtype))))
+    for mode, found in results.items():
+        if verbose and mode != "torch_onnx":
+            lines += _failures(mode, found)
+    return "\n".join(lines)
+
+
+def _row(title: str, statuses: Iterable[str]) -> str:
+    counts = Counter(statuses)
+    ran = sum(counts.values()) - counts["refused"]
+    share = f"{counts['pass'] / ran:.1%}" if ran else ""
+    return f"{title:22}" + "".join(f"{counts[s]:>10}" for s in reversed(STATUSES)) + f"{share:>12} of {ran}"
+
+
+def _failures(mode: str, found: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for key, answer in sorted(found.items(), key=lambda item: STATUSES.index(item[1]["status"])):
+        if answer["status"] in ("pass", "refused"):
+            continue
+        first = next((s for s in answer.get("samples", ()) if s["status"] == answer["status"]), answer)
+        detail = first.get("detail") or "; ".join(first.get("left", ()))
+        lines.append(f"{mode}: {key}: {answer['status']}: {detail[:400]}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""One process that runs entries of the database: a JSON request per line in, a JSON answer per line out.
+
+Input: {"name", "dtype", "mode", "limit"} on stdin. Output: {"status", "samples": [{"status", "detail", "left"}]} on the
+stream that stdout was. Invariant: memory is limited, so that an entry that runs away ends as an error and not with the
+machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+MEMORY_BYTES = 12_000_000_000
+# From worst to best: an entry is as good as its worst sample.
+STATUSES = ("crashed", "hanged", "error", "mismatch", "partly", "pass", "refused")
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is not an answer
+    import torch
+    from opinfo_samples import entries
+
+    torch.set_num_threads(1)
+    known = entries()
+    print(json.dumps({"ready": len(known)}), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = run_entry(known[request["name"]], request)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def run_entry(entry: Any, request: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    from opinfo_modes import MODES
+    from opinfo_samples import UNINITIALIZED, samples_of
+
+    mode = MODES[request["mode"]]
+    blank = entry.name in UNINITIALIZED
+    with torch.no_grad():
+        samples = samples_of(entry, request["dtype"], request["limit"])
+        found = [run_sample(sample, mode, blank=blank) for sample in samples]
+    return {"status": worst(f["status"] for f in found), "samples": found}
+
+
+def worst(statuses: Any) -> str:
+    return min(statuses, key=STATUSES.index, default="refused")
+
+
+def run_sample(sample: Any, mode: Callable[[Any], Any], *, blank: bool) -> dict[str, Any]:
+    import opinfo_modes as modes
+    import torch
+    from opinfo_compare import Mismatch, compare
+    from opinfo_samples import is_random
+
+    try:
+        torch.manual_seed(1)
+        want = modes.eager(sample).value
+        values = not blank and not is_random(sample)
+    except Exception as error:  # the sample itself is at fault
+        return {"status": "refused", "detail": f"eager: {_short(error)}"}
+    try:
+        outcome = mode(sample)
+        compare(outcome.value, want, lambda: modes.in_double(sample), values=values)
+    except Mismatch as error:
+        return {"status": "mismatch", "detail": str(error)}
+    except Exception as error:
+        return _blame(sample, error)
+    return {"status": "partly" if outcome.left else "pass", "left": sorted(set(outcome.left))}
+
+
+def _blame(sample: Any, error: Exception) -> dict[str, Any]:
+    """An error is ours unless aot_eager raises as well."""
+    import opinfo_modes as modes
+
+    detail = f"{type(error).__name__}: {_short(error)}"
+    try:
+        modes.aot_eager(sample)
+    except Exception:
+        return {"status": "refused", "detail": detail}
+    return {"status": "error", "detail": detail}
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) < 600 else text[:300] + " ... " + text[-300:]
+
+
+if __name__ == "__main__":
+    main()
