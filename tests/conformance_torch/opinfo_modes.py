@@ -45,6 +45,31 @@ def plain(sample: Sample) -> Outcome:
     return outcome
 
 
+def traced(sample: Sample) -> Outcome:
+    """As `plain`, but traced by FX alone: much faster than Dynamo, for work on the exporter."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils import _pytree as pytree
+
+    leaves, tree = pytree.tree_flatten(sample.fresh())
+    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    layout: list[Any] = []
+
+    def function(*tensors: torch.Tensor) -> list[Any]:
+        given = [*leaves]
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        arguments, keywords = pytree.tree_unflatten(given, tree)
+        flat, spec = pytree.tree_flatten(sample.function(*arguments, **keywords))
+        layout[:] = [spec]
+        return flat
+
+    tensors = [leaves[place] for place in places]
+    gm = make_fx(torch.func.functionalize(function, remove="mutations"), tracing_mode="fake")(*tensors)
+    left: list[str] = []
+    results = _plain_compiler(gm, left)(tensors)
+    return Outcome(pytree.tree_unflatten(list(results), layout[0]), left)
+
+
 def torch_onnx(sample: Sample) -> Outcome:
     """torch.onnx's exporter and ONNX Runtime."""
     arguments, keywords = sample.fresh()
@@ -54,7 +79,9 @@ def torch_onnx(sample: Sample) -> Outcome:
     return Outcome(values[0] if len(values) == 1 else list(values))
 
 
-MODES: dict[str, Callable[[Sample], Outcome]] = {"plain": plain, "torch_onnx": torch_onnx, "aot_eager": aot_eager}
+MODES: dict[str, Callable[[Sample], Outcome]] = {
+    "plain": plain, "traced": traced, "torch_onnx": torch_onnx, "aot_eager": aot_eager,
+}  # fmt: skip
 
 
 class _Call(torch.nn.Module):
@@ -83,34 +110,51 @@ def _plain_compiler(gm: torch.fx.GraphModule, left: list[str]) -> Callable[..., 
         reason = reason_against(node) if node.op == "call_function" else None
         if reason is not None:
             left.append(f"{node.target}: {reason}")
-    return make_boxed_func(gm if left else _Program(translate(gm)))
+    outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+    metas = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in outputs]
+    return make_boxed_func(gm if left else _Program(translate(gm), metas))
 
 
 class _Program:
     """A translation as a function of torch tensors."""
 
-    def __init__(self, translation: Any) -> None:
+    def __init__(self, translation: Any, metas: Sequence[Any]) -> None:
         import onnx_ir
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        self.translation = translation
-        proto = onnx_ir.to_proto(translation.model)
-        self.session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
-        self.names = {i.name for i in self.session.get_inputs()}
+        self.translation, self.metas = translation, metas
+        self.session: Any = None  # a graph that only hands inputs through has nothing to run
+        if translation.model.graph.outputs:
+            data = onnx_ir.to_proto(translation.model).SerializeToString()
+            self.session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
 
     def __call__(self, *arguments: Any) -> Sequence[Any]:
+        fed = {i.name for i in self.translation.model.graph.inputs}
         slots = self.translation.inputs
-        feeds = {s.name: _array(a) for s, a in zip(slots, arguments, strict=True) if s.name in self.names}
-        results = self.session.run(None, feeds)
-        return [_result(slot, results, arguments) for slot in self.translation.outputs]
+        feeds = {s.name: _array(a) for s, a in zip(slots, arguments, strict=True) if s.name in fed}
+        results = self.session.run(None, feeds) if self.session is not None else []
+        pairs = zip(self.translation.outputs, self.metas, strict=True)
+        return [_result(slot, meta, results, arguments) for slot, meta in pairs]
 
 
 def _array(value: Any) -> np.ndarray:
-    return value.detach().contiguous().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    """What ONNX Runtime is fed: a complex tensor is a real one with a last axis of 2."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    return real.detach().resolve_neg().contiguous().numpy()
 
 
-def _result(slot: Any, results: Sequence[Any], arguments: Sequence[Any]) -> Any:
-    raise NotImplementedError
+def _result(slot: Any, meta: Any, results: Sequence[Any], arguments: Sequence[Any]) -> Any:
+    if slot.kind == "input":
+        return arguments[slot.index]
+    if slot.kind in ("constant", "none"):
+        return slot.value
+    found = results[slot.index]
+    if slot.kind != "tensor":
+        return {"int": int, "float": float, "bool": bool}[slot.kind](found)
+    tensor = torch.from_numpy(np.array(found))  # a copy: results of ONNX Runtime may be read-only
+    return torch.view_as_complex(tensor) if meta.is_complex() else tensor
