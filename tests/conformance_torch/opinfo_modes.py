@@ -104,15 +104,18 @@ def _compiled(sample: Sample, backend: Any, **options: Any) -> Any:
 def _plain_compiler(gm: torch.fx.GraphModule, left: list[str]) -> Callable[..., Any]:
     from functorch.compile import make_boxed_func
 
+    from smelt.base import ExportError
     from smelt.export import reason_against, translate
 
-    for node in gm.graph.nodes:
-        reason = reason_against(node) if node.op == "call_function" else None
-        if reason is not None:
-            left.append(f"{node.target}: {reason}")
+    try:
+        translation = translate(gm)
+    except ExportError as error:
+        reasons = {str(node.target): reason_against(node) for node in gm.graph.nodes}
+        left += [f"{target}: {reason}" for target, reason in reasons.items() if reason] or [str(error)]
+        return make_boxed_func(gm)
     outputs = next(node for node in gm.graph.nodes if node.op == "output").args[0]
     metas = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in outputs]
-    return make_boxed_func(gm if left else _Program(translate(gm), metas))
+    return make_boxed_func(_Program(translation, metas))
 
 
 class _Program:

@@ -17,11 +17,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
-from opinfo_worker import STATUSES, worst
-from pool import run_all
+from opinfo_worker import STATUSES, worst  # noqa: E402
+from pool import run_all  # noqa: E402
 
-from smelt.base.config import Config
-from smelt.base.progress import open_progress
+from smelt.base.config import Config  # noqa: E402
+from smelt.base.progress import open_progress  # noqa: E402
 
 SAVE_EVERY = 20
 BAR = 0.85
@@ -43,7 +43,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", default="float32,int64,bool")
     parser.add_argument("--modes", nargs="+", default=["plain"])
     parser.add_argument("--limit", type=int, default=5, help="samples per entry and dtype; 0 for all")
-    parser.add_argument("--status", default="", help="with --resume: run again what had one of these, e.g. error,partly")
+    parser.add_argument(
+        "--status", default="", help="with --resume: run again what had one of these, e.g. error,partly"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds that one entry and dtype may take")
     parser.add_argument("--json", type=Path, default=Path("build/conformance_torch.json"))

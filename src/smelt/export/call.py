@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 
@@ -91,7 +92,7 @@ class Call:
         dtype = dtype or self.dtype
         shape = dims if isinstance(dims, ir.Value) else self.vector(dims)
         if isinstance(number, (bool, int, float)):
-            value = ir.Tensor(torch.tensor([number]).numpy().astype(dtype.numpy()), dtype=dtype)
+            value = ir.Tensor(np.array([number]).astype(dtype.numpy()), dtype=dtype)
             return self.op("ConstantOfShape", shape, value=value)
         return self.op("Expand", self.scalar(number, dtype), shape)
 

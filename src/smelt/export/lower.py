@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from typing import Any, Final
 
+import numpy as np
 import onnx_ir as ir
 import sympy
 import torch
@@ -177,6 +178,9 @@ class Lowering:
 
     def call(self, node: torch.fx.Node, args: Any, kwargs: Any, meta: Any) -> Any:
         """The first converter of the chain that manages."""
+        outs = metas_of(meta)
+        if outs and all(isinstance(out, Meta) and 0 in out.dims for out in outs):
+            return self._settled([self._empty(out) for out in outs], meta, node)
         reasons: list[str] = []
         for origin, attempt in self._chain(node, args, kwargs, meta):
             mark = self._mark()
@@ -192,6 +196,11 @@ class Lowering:
             self.report.count(target_name(node.target), origin)
             return result
         raise Refused("; ".join(dict.fromkeys(reasons)))
+
+    def _empty(self, meta: Meta) -> ir.Value:
+        """A tensor without elements, which needs no computation (and for which many kernels are not written)."""
+        value = ir.Tensor(np.zeros(1, meta.dtype.numpy()), dtype=meta.dtype)
+        return self.builder.op("ConstantOfShape", self.sizes.vector(meta.dims), value=value)
 
     def _chain(self, node: torch.fx.Node, args: Any, kwargs: Any, meta: Any) -> Any:
         target = node.target

@@ -1,5 +1,7 @@
-"""The ATen table, one module per op family. Importing this package fills the table."""
+"""The ATen table, one module per op family. Importing this package imports every module in it, which fills the table."""
 
-from smelt.export.aten import activations, creation, elementwise, losses, products, reductions, views
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = ["activations", "creation", "elementwise", "losses", "products", "reductions", "views"]
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -43,6 +43,7 @@ def convolution_backward(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Any, groups: int,
     output_mask: Sequence[bool],
 ) -> list[Value | None]:  # fmt: skip
+    del bias_sizes, output_padding  # the mask and the sizes of the operands say as much
     rank = call.rank(input) - 2
     kernel = [call.dim(weight, 2 + axis) for axis in range(rank)]
     window = _Window(_wide(stride, rank), _wide(padding, rank), _wide(dilation, rank), kernel, groups)

@@ -54,7 +54,7 @@ def _large_log_gamma(x: Real) -> Real:
 
 
 @converter("aten::lgamma")
-def lgamma(call: Call, self: Value) -> Value:
+def lgamma(call: Call) -> Value:
     x = real(call)
     up = (1.0 - x).where(x < 0.5, x)
     positive = _log_gamma(up.at_most(SHIFT)).where(up < SHIFT, _large_log_gamma(up.at_least(SHIFT)))
@@ -86,7 +86,7 @@ def _digamma(x: Real) -> Real:
 
 
 @converter("aten::digamma", "aten::special_psi")
-def digamma(call: Call, self: Value) -> Value:
+def digamma(call: Call) -> Value:
     x = real(call)
     up = (1.0 - x).where(x < 0.0, x)
     positive = _digamma(up)
@@ -94,10 +94,10 @@ def digamma(call: Call, self: Value) -> Value:
     reflected = positive - math.pi * rest.of("Cos") / rest.of("Sin")
     whole = call.op("And", x < 0.0, x.of("Floor").same(x))
     result = _number(call, math.nan).where(whole, reflected.where(x < 0.0, positive))
-    return _signed_pole(call, x, result).value
+    return _signed_pole(x, result).value
 
 
-def _signed_pole(call: Call, x: Real, result: Real) -> Real:
+def _signed_pole(x: Real, result: Real) -> Real:
     """At a zero, the infinity of the opposite sign."""
     return (-1.0 / x).where(x.same(0.0), result)
 
@@ -144,11 +144,12 @@ def zeta(call: Call) -> Value:
 
 
 @converter("aten::polygamma")
-def polygamma(call: Call, n: int, self: Value) -> Value:
+def polygamma(call: Call) -> Value:
+    n = call.arguments["n"]
     if not isinstance(n, int):
         raise Refused("the order of polygamma is not known when the model is translated")
     if n == 0:
-        return digamma(call, self)
+        return digamma(call)
     x = real(call)
     factor = (-1.0) ** (n + 1) * math.factorial(n)
     return (_zeta(_number(call, float(n + 1)), x) * factor).value

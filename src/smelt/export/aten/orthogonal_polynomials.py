@@ -22,7 +22,7 @@ Step = Callable[[Real, Real, Real, Real], Real]
 """(x, k, p[k], p[k-1]) -> p[k+1]"""
 
 
-def _chebyshev(x: Real, k: Real, p: Real, before: Real) -> Real:
+def _chebyshev(x: Real, _k: Real, p: Real, before: Real) -> Real:
     return x * 2.0 * p - before
 
 

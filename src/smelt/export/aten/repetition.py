@@ -32,7 +32,7 @@ def repeated(call: Call, count: Value, state: Sequence[Value], body: Callable[..
         still = builder.op("Identity", going)
     graph = ir.Graph([number, going, *before], [still, *after], nodes=scope.nodes, name=builder.unique("rounds"))
     result = builder.op("Loop", count, None, *state, outputs=len(state), body=graph)
-    values: list[Value] = list(result) if isinstance(result, tuple) else [result]
+    values: list[Value] = [result] if len(state) == 1 else [*result]
     for value, first in zip(values, state, strict=True):
-        value.dtype, value.shape = first.dtype, first.shape
+        value.type, value.shape = first.type, first.shape
     return values

@@ -24,6 +24,8 @@ from smelt.export.records import Refused
 from smelt.export.registry import converter
 
 Value = ir.Value
+_SPECIAL: Any = torch.special  # torch states no types for it
+_CHEBYSHEV: Any = chebyshev
 Exact = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -98,8 +100,8 @@ def _coefficients(exact: Exact, low: float, high: float, degree: int) -> tuple[f
         return exact(torch.from_numpy(low + (t + 1) * (high - low) / 2)).numpy()
 
     with unset_fake_temporarily():
-        series = chebyshev.chebinterpolate(sampled, degree)
-    return tuple(float(c) for c in chebyshev.cheb2poly(series)[::-1])
+        series = _CHEBYSHEV.chebinterpolate(sampled, degree)
+    return tuple(float(c) for c in _CHEBYSHEV.cheb2poly(series)[::-1])
 
 
 def fitted(x: Real, exact: Exact, low: float, high: float, degree: int) -> Real:
@@ -123,10 +125,10 @@ def _tail(exact: Exact, near: float) -> Exact:
 
 # Modified Bessel functions of the first kind: exp(-|x|) I(x) in two pieces.
 
-_I0E_NEAR: Exact = torch.special.i0e
-_I1E_NEAR: Exact = torch.special.i1e
-_I0E_FAR = _tail(lambda x: torch.special.i0e(x) * x.sqrt(), 8.0)
-_I1E_FAR = _tail(lambda x: torch.special.i1e(x) * x.sqrt(), 8.0)
+_I0E_NEAR: Exact = _SPECIAL.i0e
+_I1E_NEAR: Exact = _SPECIAL.i1e
+_I0E_FAR = _tail(lambda x: _SPECIAL.i0e(x) * x.sqrt(), 8.0)
+_I1E_FAR = _tail(lambda x: _SPECIAL.i1e(x) * x.sqrt(), 8.0)
 
 
 def _scaled_i(size: Real, near: Exact, far: Exact) -> Real:
@@ -153,14 +155,14 @@ def bessel_i1(call: Call) -> Value:
 
 # Modified Bessel functions of the second kind: a logarithm near zero, exp(-x) / sqrt(x) far from it.
 
-_K = {
+_K: dict[str, tuple[Exact, Exact]] = {
     "k0": (
-        lambda x: torch.special.modified_bessel_k0(x) + (x / 2).log() * torch.special.modified_bessel_i0(x),
-        _tail(lambda x: torch.special.scaled_modified_bessel_k0(x) * x.sqrt(), 2.0),
+        lambda x: _SPECIAL.modified_bessel_k0(x) + (x / 2).log() * _SPECIAL.modified_bessel_i0(x),
+        _tail(lambda x: _SPECIAL.scaled_modified_bessel_k0(x) * x.sqrt(), 2.0),
     ),
     "k1": (
-        lambda x: (torch.special.modified_bessel_k1(x) - (x / 2).log() * torch.special.modified_bessel_i1(x)) * x,
-        _tail(lambda x: torch.special.scaled_modified_bessel_k1(x) * x.sqrt(), 2.0),
+        lambda x: (_SPECIAL.modified_bessel_k1(x) - (x / 2).log() * _SPECIAL.modified_bessel_i1(x)) * x,
+        _tail(lambda x: _SPECIAL.scaled_modified_bessel_k1(x) * x.sqrt(), 2.0),
     ),
 }
 
@@ -182,17 +184,26 @@ def bessel_k(call: Call) -> Value:
     inner, outer = x.at_least(1e-300).at_most(2.0), x.at_least(2.0)
     logarithm = (inner * 0.5).of("Log")
     if kind == "k0":
-        near = fitted(inner, _K_NEAR[kind], 0.0, 2.0, 20) - logarithm * _scaled_i(inner, _I0E_NEAR, _I0E_FAR) * inner.of("Exp")
+        near = fitted(inner, _K_NEAR[kind], 0.0, 2.0, 20) - logarithm * _unscaled_i(inner, _I0E_NEAR, _I0E_FAR)
     else:
-        odd = _scaled_i(inner, _I1E_NEAR, _I1E_FAR) * inner.of("Exp")
-        near = fitted(inner, _K_NEAR[kind], 0.0, 2.0, 20) / inner + logarithm * odd
+        near = fitted(inner, _K_NEAR[kind], 0.0, 2.0, 20) / inner + logarithm * _unscaled_i(inner, _I1E_NEAR, _I1E_FAR)
     far = fitted(2.0 / outer, _K[kind][1], 0.0, 1.0, 24) / outer.of("Sqrt")
     if "scaled" in call.name:
         near = near * inner.of("Exp")
     else:
         far = far * outer.of("Neg").of("Exp")
-    result = near.where(x < 2.0, far)
-    return Real(call, call.constant(math.nan, DOUBLE)).where(x < 0.0, (Real(call, call.constant(math.inf, DOUBLE))).where(x.same(0.0), result)).value
+    return _with_pole(x, near.where(x < 2.0, far), math.inf)
+
+
+def _unscaled_i(size: Real, near: Exact, far: Exact) -> Real:
+    return _scaled_i(size, near, far) * size.of("Exp")
+
+
+def _with_pole(x: Real, inside: Real, at_zero: float) -> Value:
+    """For x > 0; a pole at zero, undefined below."""
+    call = x.call
+    pole = Real(call, call.constant(at_zero, DOUBLE)).where(x.same(0.0), inside)
+    return Real(call, call.constant(math.nan, DOUBLE)).where(x < 0.0, pole).value
 
 
 # Bessel functions: a polynomial near zero, amplitude and phase far from it.
@@ -203,7 +214,7 @@ def _phase(x: torch.Tensor, order: int) -> torch.Tensor:
 
 
 def _bessel(order: int) -> tuple[Exact, Exact]:
-    special = torch.special
+    special = _SPECIAL
     return (special.bessel_j0, special.bessel_y0) if order == 0 else (special.bessel_j1, special.bessel_y1)
 
 
@@ -266,12 +277,11 @@ def bessel_y(call: Call) -> Value:
     near = fitted(inner, _regular_y(order), 0.0, 8.0, 28)
     near = near * inner + first - (2 / math.pi) / inner if order else near + first
     result = near.where(x < 8.0, _far(x, order, second_kind=True))
-    pole = Real(call, call.constant(-math.inf, DOUBLE))
-    return Real(call, call.constant(math.nan, DOUBLE)).where(x < 0.0, pole.where(x.same(0.0), result)).value
+    return _with_pole(x, result, -math.inf)
 
 
 @converter("aten::special_spherical_bessel_j0")
-def spherical_bessel_j0(call: Call, x: Value) -> Value:
+def spherical_bessel_j0(call: Call) -> Value:
     v = real(call, "x")
     return Real(call, call.constant(1.0, DOUBLE)).where(v.same(0.0), v.of("Sin") / v).value
 
@@ -285,7 +295,7 @@ def _erfcx_of_u() -> Exact:
 
     def exact(u: torch.Tensor) -> torch.Tensor:
         x = 4 / u.clamp_min(1e-7) - 4
-        return torch.special.erfcx(x) * (1 + x)
+        return _SPECIAL.erfcx(x) * (1 + x)
 
     return exact
 
@@ -303,7 +313,7 @@ def complement(x: Real) -> Real:
 
 
 @converter("aten::special_erfcx")
-def erfcx(call: Call, self: Value) -> Value:
+def erfcx(call: Call) -> Value:
     x = real(call)
     size = x.of("Abs")
     upper = scaled_complement(size)
@@ -311,7 +321,7 @@ def erfcx(call: Call, self: Value) -> Value:
 
 
 @converter("aten::special_log_ndtr")
-def log_ndtr(call: Call, self: Value) -> Value:
+def log_ndtr(call: Call) -> Value:
     x = real(call)
     t = x * math.sqrt(0.5)
     size = t.of("Abs")
@@ -330,7 +340,7 @@ def _erfinv_of(pieces: str) -> Exact:
         inner = torch.erfinv(x) / x
         # In the tail x rounds to 1: go through the normal quantile of the small probability instead.
         probability = -torch.expm1(-w) * 0 + (torch.exp(-w) / (1 + x)) / 2
-        outer = -torch.special.ndtri(probability) / math.sqrt(2.0) / x
+        outer = -_SPECIAL.ndtri(probability) / math.sqrt(2.0) / x
         return torch.where(w < 1.0, inner, outer)
 
     return lambda t: exact(t.clamp_min(1e-9))
@@ -346,14 +356,14 @@ def _inverse_error(x: Real, product: Real) -> Real:
 
 
 @converter("aten::erfinv")
-def erfinv(call: Call, self: Value) -> Value:
+def erfinv(call: Call) -> Value:
     x = real(call)
     product = (1.0 - x) * (1.0 + x)
     return _poles(call, _inverse_error(x, product), x, product)
 
 
 @converter("aten::special_ndtri")
-def ndtri(call: Call, self: Value) -> Value:
+def ndtri(call: Call) -> Value:
     p = real(call)
     product = p * (1.0 - p) * 4.0
     x = p * 2.0 - 1.0
