@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from opinfo_samples import Sample
+from torch.utils import _pytree as pytree
 
 
 @dataclass
@@ -26,9 +27,15 @@ def eager(sample: Sample) -> Outcome:
     return Outcome(sample.function(*arguments, **keywords))
 
 
-def in_double(sample: Sample) -> Any:
+def in_double(sample: Sample) -> Sample:
+    """The same call on float64."""
     arguments, keywords = sample.in_double()
-    return sample.function(*arguments, **keywords)
+    return Sample(sample.function, arguments, keywords)
+
+
+def reference_of(mode: str) -> Callable[[Sample], Outcome]:
+    """What a mode is compared with."""
+    return eager_gradients if mode == "gradients" else eager
 
 
 def aot_eager(sample: Sample) -> Outcome:
@@ -46,28 +53,73 @@ def plain(sample: Sample) -> Outcome:
 
 
 def traced(sample: Sample) -> Outcome:
-    """As `plain`, but traced by FX alone: much faster than Dynamo, for work on the exporter."""
-    from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.utils import _pytree as pytree
+    """As `plain`, but traced by AOTAutograd alone: faster than Dynamo, for work on the exporter."""
+    outcome = Outcome()
+    arguments, keywords = sample.fresh()
+    outcome.value = _ahead_of_time(sample.function, outcome.left)(*arguments, **keywords)
+    return outcome
 
-    leaves, tree = pytree.tree_flatten(sample.fresh())
-    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    layout: list[Any] = []
 
-    def function(*tensors: torch.Tensor) -> list[Any]:
-        given = [*leaves]
-        for place, tensor in zip(places, tensors, strict=True):
-            given[place] = tensor
-        arguments, keywords = pytree.tree_unflatten(given, tree)
-        flat, spec = pytree.tree_flatten(sample.function(*arguments, **keywords))
-        layout[:] = [spec]
-        return flat
+def gradients(sample: Sample) -> Outcome:
+    """Forward and backward as `traced`: the gradients of a weighted sum of the results."""
+    outcome = Outcome()
+    outcome.value = _gradients(_ahead_of_time(sample.function, outcome.left), *sample.differentiable())
+    return outcome
 
-    tensors = [leaves[place] for place in places]
-    gm = make_fx(torch.func.functionalize(function, remove="mutations"), tracing_mode="fake")(*tensors)
-    left: list[str] = []
-    results = _plain_compiler(gm, left)(tensors)
-    return Outcome(pytree.tree_unflatten(list(results), layout[0]), left)
+
+def aot_gradients(sample: Sample) -> Outcome:
+    call = torch.compile(sample.function, backend="aot_eager", fullgraph=True, dynamic=False)
+    torch._dynamo.reset()
+    return Outcome(_gradients(call, *sample.differentiable()))
+
+
+def eager_gradients(sample: Sample) -> Outcome:
+    return Outcome(_gradients(sample.function, *sample.differentiable()))
+
+
+def _gradients(call: Callable[..., Any], arguments: Any, keywords: Any) -> list[Any]:
+    inputs = [leaf for leaf in pytree.tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)]
+    inputs = [leaf for leaf in inputs if leaf.requires_grad]
+    with torch.enable_grad():
+        results = pytree.tree_leaves(call(*arguments, **keywords))
+        parts = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad and r.is_floating_point()]
+        if not parts:
+            return []
+        total = sum((r * _weights(r)).sum() for r in parts)
+        return list(torch.autograd.grad(total, inputs, allow_unused=True))
+
+
+def _weights(result: torch.Tensor) -> torch.Tensor:
+    """No two alike, so that a gradient that went to the wrong place is seen."""
+    count = torch.arange(1, result.numel() + 1, dtype=result.dtype)
+    return (count * 0.37).cos().reshape(result.shape)
+
+
+def _ahead_of_time(function: Callable[..., Any], left: list[str]) -> Callable[..., Any]:
+    """`function` with its forward and backward graphs in ONNX Runtime."""
+    from functorch.compile import aot_function
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        leaves, tree = pytree.tree_flatten((arguments, keywords))
+        places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        layout: list[Any] = []
+
+        def inner(*tensors: torch.Tensor) -> list[Any]:
+            given = [*leaves]
+            for place, tensor in zip(places, tensors, strict=True):
+                given[place] = tensor
+            inner_arguments, inner_keywords = pytree.tree_unflatten(given, tree)
+            flat, spec = pytree.tree_flatten(function(*inner_arguments, **inner_keywords))
+            layout[:] = [spec]
+            return flat
+
+        def compiler(gm: Any, _: Any) -> Any:
+            return _plain_compiler(gm, left)
+
+        results = aot_function(inner, fw_compiler=compiler, bw_compiler=compiler)(*[leaves[p] for p in places])
+        return pytree.tree_unflatten(list(results), layout[0])
+
+    return call
 
 
 def torch_onnx(sample: Sample) -> Outcome:
@@ -80,7 +132,7 @@ def torch_onnx(sample: Sample) -> Outcome:
 
 
 MODES: dict[str, Callable[[Sample], Outcome]] = {
-    "plain": plain, "traced": traced, "torch_onnx": torch_onnx, "aot_eager": aot_eager,
+    "plain": plain, "traced": traced, "gradients": gradients, "torch_onnx": torch_onnx, "aot_eager": aot_eager,
 }  # fmt: skip
 
 

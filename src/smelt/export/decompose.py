@@ -54,7 +54,7 @@ def decomposed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
     function = decomposition(target)
     if function is None:
         raise Refused("torch has no decomposition")
-    leaves, spec = pytree.tree_flatten((args, kwargs))
+    leaves, spec = pytree.tree_flatten(_plain((args, kwargs)))
     traced = [leaf for leaf in leaves if is_traced(leaf)]
 
     def run(*tensors: Any) -> Any:
@@ -72,6 +72,14 @@ def decomposed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
     except Exception as error:
         text = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise Refused(f"torch's decomposition failed: {text}") from error
+
+
+def _plain(tree: Any) -> Any:
+    """FX hands over lists that cannot be changed; decompositions change theirs."""
+    if isinstance(tree, (list, tuple)):
+        items = [_plain(item) for item in tree]
+        return items if isinstance(tree, list) else tuple(items)
+    return {name: _plain(item) for name, item in tree.items()} if isinstance(tree, dict) else tree
 
 
 def is_traced(leaf: Any) -> bool:

@@ -96,6 +96,9 @@ class Lowering:
         if node.target is operator.getitem:
             env[node] = env[node.args[0]][node.args[1]]  # pyright: ignore[reportArgumentType]
             return
+        if getattr(node.target, "__module__", "") == "torch.return_types":
+            env[node] = self._bound(node.args[0], env)  # decompositions return named tuples
+            return
         meta = node.meta.get("val")
         if isinstance(meta, (*_SYMBOLS, int, float, bool)) and self._symbolic(node, meta, env):
             return

@@ -70,8 +70,7 @@ def _factor(call: Call, query: Value, scale: float | None) -> Any:
 
 
 def _turned(call: Call, value: Value) -> Value:
-    rank = call.rank(value)
-    return call.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+    return call.op("Transpose", value, perm=[0, 1, 3, 2])
 
 
 def _scores(call: Call, query: Value, key: Value, causal: bool, mask: Value | None, scale: float | None) -> Value:
