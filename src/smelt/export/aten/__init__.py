@@ -1,4 +1,4 @@
-"""The ATen table, one module per op family. Importing this package imports every module in it, which fills the table."""
+"""The ATen table, one module per op family. Importing this package imports all of them, which fills the table."""
 
 from importlib import import_module
 from pkgutil import iter_modules
