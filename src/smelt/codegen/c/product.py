@@ -2,6 +2,7 @@
 
 Input: a nest with a product. Output: the body of its kernel; the sizes that its launch needs. Invariant: a block lies
 on the stack when it is small and in a slot that the task claims otherwise, the row buffers of the epilogue behind it.
+Where an epilogue needs whole rows, the launch may have the product computed apart first, cut by columns.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from smelt.ir.kernel.index import coefficient, substitute
 from .names import C_TYPE, accumulator_name
 from .rows import RowWriter
 
+APART = "t->whole + first * all + p0 * 16"
+
 
 @dataclass(frozen=True)
 class ProductSizes:
     """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task.
 
     `chained` is set when a second product follows in the same task: the floats of a row of all blocks together.
-    `copies` products have the same sizes and left operand.
+    `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
+    epilogue that needs whole rows.
     """
 
     batches: Ix
@@ -32,6 +36,7 @@ class ProductSizes:
     whole_rows: bool
     chained: Ix | None = None
     copies: int = 1
+    may_part: bool = False
 
     def all(self) -> tuple[Ix, ...]:
         made = (self.batches, self.rows, self.columns, self.depth, self.extra_bytes)
@@ -52,6 +57,7 @@ class ProductWriter(RowWriter):
         return ProductSizes(
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
             self.extra_bytes(), bool(nest.inner), copies=len(nest.products),
+            may_part=bool(nest.inner) and nest.rhs is None,
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
@@ -101,15 +107,35 @@ class ProductWriter(RowWriter):
         a = self._buffer(nest.lhs.buffer)
         depth = self._integer(self._depth_size())
         total = " * ".join(f"({e})" for e in extents) or "1"
-        return [
-            "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;",
-            *self._block_lines(total, columns),
-            *(
-                f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {self._buffer(_panels_of(made))}, {depth}, "
-                f"block + {place} * size, ld, count, p0, p1, p1 * 16);"
+        left = f"{a} + first * ({depth}), {depth}"
+
+        def products(to: str, step: str) -> list[str]:
+            return [
+                f"SMELT_PRODUCT({left}, {self._buffer(_panels_of(made))}, {depth}, {to} + {place} * size, {step}, "
+                "count, p0, p1, p1 * 16);"
                 for place, made in enumerate(nest.products)
-            ),
-            *self._decode(rows, extents, False),
+            ]
+
+        head = "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;"
+        decode = self._decode(rows, extents, False)
+        if not nest.inner:
+            return [head, *self._block_lines(total, columns), *products("block", "ld"), *decode]
+        apart = ["if (t->apart == SMELT_PRODUCT_ONLY) {", *("  " + x for x in products(APART, "all")), "  return;", "}"]
+        inline = ["if (!t->apart) {", *("  " + x for x in products("block", "ld")), "}"]
+        return [head, *self._whole_row_lines(total, columns, apart), *inline, *decode]
+
+    def _whole_row_lines(self, rows: str, columns: str, apart: list[str]) -> list[str]:
+        """The block is the task's own, or these rows of a product that was computed apart."""
+        copies, extra = len(self.nest.products), self._integer(self.extra_bytes())
+        return [
+            *self._share_lines(rows, columns, 16),
+            f"const int64_t all = (({columns}) + 15) / 16 * 16, size = t->apart ? ({rows}) * all : t->step * ld;",
+            *apart,
+            f"const int64_t held = t->apart ? 0 : {copies} * size * 4;",
+            f"const int64_t slot = held + ((({extra}) + 63) & ~(int64_t)63);",
+            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
+            "float *block = t->apart ? t->whole + first * all : (float *)local;",
+            *self._row_lines("held"),
         ]
 
     def _batched_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
@@ -142,20 +168,28 @@ class ProductWriter(RowWriter):
     def _block_lines(self, rows: str, columns: str, unit: int = 16) -> list[str]:
         """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole units."""
         copies, wide = len(self.nest.products), "width" if unit == 16 else f"((width * {unit} + 15) / 16)"
-        lines = [
-            f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
-            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + {unit - 1}) / {unit});",
-            f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, {columns});",
-            f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
+        return [
+            *self._share_lines(rows, columns, unit),
             f"const int64_t slot = SMELT_SLOT(t->step, {wide} * {copies}, {self._integer(self.extra_bytes())});",
             f"const int64_t size = t->step * {wide} * 16;",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
-            "int64_t u = first;",
-            "const int64_t stop = first + count;",
+            *self._row_lines(f"{copies} * size * 4"),
         ]
+
+    def _share_lines(self, rows: str, columns: str, unit: int) -> list[str]:
+        return [
+            f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
+            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + {unit - 1}) / {unit});",
+            f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, {columns});",
+            f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
+        ]
+
+    def _row_lines(self, held: str) -> list[str]:
+        """The rows of the epilogue; its row buffers lie behind what the task holds."""
+        lines = ["int64_t u = first;", "const int64_t stop = first + count;"]
         if self.phases.row_buffers:
-            lines.append(f"char *row = local + {copies} * size * 4;")
+            lines.append(f"char *row = local + {held};")
         for buffer in self.phases.row_buffers:
             kind, size = C_TYPE[buffer.dtype], self._integer(buffer.elements)
             lines.append(f"{kind} *{self._buffer(buffer)} = ({kind} *)row;")

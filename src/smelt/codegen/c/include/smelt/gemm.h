@@ -13,7 +13,9 @@
 #include "gemm_pack.h"
 
 /* Largest depth of one block: the panels of a tile stay in L2 at worst while the rows of A pass by. */
+#ifndef SMELT_GEMM_KC
 #define SMELT_GEMM_KC 512
+#endif
 /* Rows that share one pass over B: their block of A stays in L2. */
 #define SMELT_GEMM_MC (144 / SMELT_GEMM_MR * SMELT_GEMM_MR)
 /* Leading dimension of A's copy: off a power of two, so that rows do not share a cache set. */

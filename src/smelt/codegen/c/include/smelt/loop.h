@@ -12,6 +12,8 @@
 
 #define SMELT_INLINE static inline __attribute__((always_inline, unused))
 
+enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
+
 enum {
   SMELT_GRAIN = 12000,     /* simple vector-lane operations that make a task worth starting */
   SMELT_MOST_TASKS = 128,
@@ -30,6 +32,8 @@ typedef struct {
   int64_t units, step; /* units of work in all, and per task */
   int64_t row_bytes;   /* of the row buffers of a task */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
+  int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
+  float *whole;        /* that product */
 } smelt_task;
 
 typedef struct {
@@ -43,6 +47,8 @@ typedef struct smelt_work {
   char *bytes;
   int64_t size, slots, slot_bytes;
   int32_t collecting, parts;
+  float *whole; /* a product that is computed apart from its epilogue */
+  int64_t whole_bytes;
   smelt_part part[SMELT_MOST_PARTS];
   uint64_t busy[SMELT_MOST_SLOTS / 64] __attribute__((aligned(64))); /* a bit per claimed slot */
 } smelt_work;
@@ -143,17 +149,20 @@ static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env
   return env->code;
 }
 
+/* Runs the tasks of a kernel. Others that were collected keep their share of the slots. */
+static inline __attribute__((unused)) int32_t smelt_run_now(smelt_task *task, smelt_body body, int64_t tasks) {
+  if (tasks == 1) body(task, 0);
+  else task->env->parallel(task->env, tasks, body, task);
+  if (!task->work->collecting) task->work->slots = task->work->slot_bytes = 0;
+  return task->env->code;
+}
+
 /* Runs the tasks of a kernel, or keeps them for smelt_run_collected(). */
 static inline __attribute__((unused)) int32_t smelt_run(smelt_task *task, smelt_body body, int64_t tasks) {
   smelt_env *env = task->env;
   smelt_work *work = task->work;
-  if (work->collecting) {
-    work->part[work->parts++] = (smelt_part){task, body, tasks};
-    return env->code;
-  }
-  if (tasks == 1) body(task, 0);
-  else env->parallel(env, tasks, body, task);
-  work->slots = work->slot_bytes = 0;
+  if (!work->collecting) return smelt_run_now(task, body, tasks);
+  work->part[work->parts++] = (smelt_part){task, body, tasks};
   return env->code;
 }
 

@@ -33,12 +33,54 @@ void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth
 /* Blocks of a batched product that its epilogue still finds in L1. */
 enum { SMELT_BLOCK_FLOATS = 8192 };
 
+/* What an epilogue wants: nothing, whole rows at once, or whole rows that may also be computed before it. */
+enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2 };
+/* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
+enum { SMELT_NEAR_PANELS = 256 * 1024 };
+/* Rows from which on blocks of rows are tall enough, and many enough for any number of threads. */
+enum { SMELT_TALL = 2048 };
+
+/* Whether an epilogue that needs whole rows is better run after the whole product: a product that is cut by columns
+ * reads its panels once, and a few rows still keep all threads busy. */
+SMELT_INLINE int smelt_product_apart(int64_t rows, int64_t columns, int64_t depth) {
+  return rows < SMELT_TALL && (double)columns * (double)depth * sizeof(float) > SMELT_NEAR_PANELS;
+}
+
+/* The product, then its epilogue, each cut as suits it. */
+static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *task, smelt_body body, int64_t rows,
+                                                                int64_t columns, int64_t depth, int64_t extra,
+                                                                int64_t copies) {
+  smelt_env *env = task->env;
+  smelt_work *work = task->work;
+  const int64_t panels = (columns + 15) / 16;
+  int bad = 0;
+  const int64_t bytes = smelt_size_mul(smelt_size_mul(rows, panels, &bad), 64 * copies, &bad);
+  if (bad || bytes > work->whole_bytes) {
+    work->whole = bad ? NULL : (float *)env->scratch(env, bytes);
+    if (!work->whole) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
+    work->whole_bytes = bytes;
+  }
+  const smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth * copies, 0);
+  task->whole = work->whole;
+  task->apart = SMELT_PRODUCT_ONLY;
+  task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
+  if (smelt_run_now(task, body, split.row_tasks * split.panel_tasks)) return env->code;
+  task->apart = SMELT_EPILOGUE_ONLY;
+  task->step = smelt_max((rows + 15) / 16, (4096 + columns - 1) / columns);
+  task->units = (rows + task->step - 1) / task->step;
+  task->row_bytes = panels;
+  if (extra > SMELT_STACK_ROW && smelt_reserve(task, task->units, (extra + 63) & ~(int64_t)63)) return env->code;
+  return smelt_run_now(task, body, task->units);
+}
+
 /* `copies` products of the same sizes and left operand are computed by the same tasks. */
 static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
                                                                int64_t rows, int64_t columns, int64_t depth,
                                                                int64_t extra, int whole_rows, int64_t copies) {
   if (batches <= 0 || rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
+  if (whole_rows == SMELT_MAY_PART && smelt_product_apart(rows, columns, depth * copies))
+    return smelt_launch_apart(task, body, rows, columns, depth, extra, copies);
   smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth * copies, whole_rows);
   if (batches >= 4) {
     const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
