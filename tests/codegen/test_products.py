@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from region_check import Graph, check, floats
 
-SIZES = [(2, 5, 7, 9), (1, 1, 3, 33), (5, 40, 64, 128), (3, 0, 4, 5), (2, 4, 0, 5), (13, 30, 65, 17)]
+SIZES = [
+    (2, 5, 7, 9),
+    (1, 1, 3, 33),
+    (5, 40, 64, 128),
+    (3, 0, 4, 5),
+    (2, 4, 0, 5),
+    (13, 30, 65, 17),
+    (2, 2, 33, 70),
+    (1, 3, 16, 37),
+    (3, 4, 70, 66),
+]
 
 
 def product_graphs(batch: int, rows: int, depth: int, columns: int) -> list[Graph]:

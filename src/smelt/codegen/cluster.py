@@ -42,13 +42,17 @@ class Operand:
 
 @dataclass
 class Pack:
-    """A run-time right operand to be laid out in panels of 16 columns, for every index of its batch."""
+    """A run-time right operand to be laid out in panels of 16 columns, for every index of its batch.
+
+    `rows` of the product that reads it where few of them read the operand as it lies; None where panels are needed.
+    """
 
     source: Operand
     batch: list[Var]
     depth: Var
     column: Var
     target: Buffer
+    rows: Ix | None = None
 
 
 @dataclass(eq=False)
@@ -56,7 +60,8 @@ class Cluster:
     """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over.
 
     A product that `follows` another runs in its task: what the leader has `kept` in its block is the left operand.
-    `twins` are further products of the operand that `matmul` has, over the same loops.
+    `lying` is the right operand as it lies, where the product may read it so. `twins` are further products of the
+    operand that `matmul` has, over the same loops.
     """
 
     order: int
@@ -68,6 +73,7 @@ class Cluster:
     twins: list[Tensor] = field(default_factory=list[Tensor])
     lhs: Operand | None = None
     rhs: Operand | None = None
+    lying: Operand | None = None
     depth: Var | None = None
     panels: Buffer | None = None
     pack: Pack | None = None

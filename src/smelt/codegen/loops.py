@@ -31,6 +31,7 @@ class Nest:
     matmul: Tensor | None = None
     lhs: Operand | None = None
     rhs: Operand | None = None
+    lying: Operand | None = None
     depth: Var | None = None
     panels: Buffer | None = None
     scan: Scan | None = None
@@ -66,7 +67,7 @@ class _Work:
         self.reduced = list(cluster.reduced)
         self.stores = [Store(s.buffer, s.offset, s.value) for s in cluster.stores]
         self.reductions = list(cluster.reductions.values())
-        self.lhs, self.rhs = cluster.lhs, cluster.rhs
+        self.lhs, self.rhs, self.lying = cluster.lhs, cluster.rhs, cluster.lying
         self.made = itertools.count()
 
     def fresh(self, extent: Ix) -> Var:
@@ -95,7 +96,7 @@ class _Work:
     def replace(self, table: dict[Atom, Ix]) -> None:
         move: Callable[[Expr], Expr] = lambda e: replace_index(e, table)  # noqa: E731
         self.stores = [Store(s.buffer, substitute(s.offset, table), move(s.value)) for s in self.stores]
-        self.lhs, self.rhs = _moved(self.lhs, table), _moved(self.rhs, table)
+        self.lhs, self.rhs, self.lying = (_moved(o, table) for o in (self.lhs, self.rhs, self.lying))
         self.reductions = [
             Reduction(r.tensor, r.kind, move(r.value), None if r.position is None else move(r.position))
             for r in self.reductions
@@ -186,6 +187,7 @@ class _Work:
             cluster.matmul,
             self.lhs,
             self.rhs,
+            self.lying,
             cluster.depth,
             cluster.panels,
             scan,

@@ -356,7 +356,7 @@ class _Planner:
         self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
         cluster = self._new(list(loops), after)
         cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
-        cluster.follows = leader
+        cluster.follows, cluster.lying = leader, source if pack.rows is not None else None
         self._join(tensor, cluster, {v: of(v) for v in loops})
 
     def _place_window(self, tensor: Tensor, definition: Window) -> None:

@@ -10,15 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from smelt.ir.kernel import Buffer, Ix, Var, flat, ix, of
-from smelt.ir.kernel.index import Atom, Fn, exact_div, substitute
+from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
 from .cluster import Operand, Pack
 from .matching import bare
+
+FEW_ROWS = 4
+
+
+def reads_in_place(source: Operand, depth: Var, column: Var) -> bool:
+    """Whether the rows or the columns of the operand are contiguous: then a few rows need no panels."""
+    steps = [coefficient(source.offset, v) for v in (depth, column)]
+    return any(s is not None and s[0].const == 1 for s in steps)
 
 
 def panels_of(
     source: Operand, loops: Sequence[Var], depth: Var, name: str, fresh: Callable[[Ix], Var]
 ) -> tuple[Pack, Operand]:
+    """What to pack, and where the product finds the panels of its batch index."""
     offset, batch, places = source.offset, list[Var](), list[Ix]()
     for var in loops[:-2]:
         if var not in offset.vars:
@@ -36,7 +45,8 @@ def panels_of(
     shape = (*(v.extent for v in batch), (column.extent + 15) // 16, depth.extent, ix(16))
     target = Buffer(name, "f32", shape)
     place = flat((*places, ix(0), ix(0), ix(0)), shape)
-    return Pack(Operand(source.buffer, offset), batch, depth, column, target), Operand(target, place)
+    rows = loops[-2].extent if reads_in_place(source, depth, column) else None
+    return Pack(Operand(source.buffer, offset), batch, depth, column, target, rows), Operand(target, place)
 
 
 def _group(offset: Ix, var: Var) -> tuple[Ix, Ix] | None:

@@ -85,23 +85,20 @@ class _LinkWriter(ProductWriter):
 
     def lines(self, left: tuple[str, str] | None, block: str, ld: str) -> list[str]:
         """The product into `block`, then the epilogue row by row."""
-        nest = self.nest
         rows = self._rows()
-        assert nest.rhs is not None and nest.depth is not None
         extents = [self._integer(v.extent) for v in rows]
-        columns, depth = self._integer(self.columns), self._integer(nest.depth.extent)
+        columns = self._integer(self.columns)
         unit = self._unit(block, ld)
         a, stride = left or self.left()
-        b = f"{self._buffer(nest.rhs.buffer)} + {self.integers.text(nest.rhs.offset)}"
         row = self.var_names[rows[-1]]
         decode = ["int64_t rest = task / t->units; (void)rest;"]
         for place in range(len(rows) - 2, -1, -1):
             name, extent = self.var_names[rows[place]], extents[place]
             decode.append(f"const int64_t {name} = rest % ({extent}); rest /= ({extent}); (void){name};")
-        call = f"SMELT_PRODUCT({a}, {stride}, {b}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld});"
+        call = self._multiply(a, stride, block, ld, f"0, {ld} / 16, {ld}")
         head = [*self.scopes[0].lines, *decode, f"int64_t {row} = first;", f"const int64_t c0 = 0, c1 = {columns};"]
         loop = ["for (int64_t u = 0; u < count; u++) {", *("  " + x for x in unit), f"  ++{row};", "}"]
-        return ["{", *("  " + x for x in [*head, "(void)c0; (void)c1;", call, *(loop if unit else [])]), "}"]
+        return ["{", *("  " + x for x in [*head, "(void)c0; (void)c1;", *call, *(loop if unit else [])]), "}"]
 
     def _unit(self, block: str, ld: str) -> list[str]:
         self._open()

@@ -186,4 +186,23 @@ class _KernelWriter(WindowWriter):
         where = "part" if self._rows() else "u"
         lines.append(f"int64_t v = {where} * {chunk};")
         lines.append(f"const int64_t last = smelt_min(v + {chunk}, wide);")
-        self._column_loops("last")
+        if not self._copies_plainly():
+            self._column_loops("last")
+            return
+        store = self.nest.stores[0]
+        assert isinstance(store.value.kind, E.Load)
+        to, source = self._buffer(store.buffer), self._buffer(store.value.kind.buffer)
+        there, here = self._integer(store.offset), self._integer(store.value.kind.offset)
+        size = E.SIZE_BYTES[store.value.dtype]
+        lines.append(f"__builtin_memcpy({to} + {there}, {source} + {here}, (size_t)(last - v) * {size});")
+
+    def _copies_plainly(self) -> bool:
+        """Contiguous elements to contiguous places: memcpy knows how to write without reading first."""
+        nest = self.nest
+        if len(nest.stores) != 1 or nest.reductions or nest.inner or not isinstance(nest.stores[0].value.kind, E.Load):
+            return False
+        store, load = nest.stores[0], nest.stores[0].value.kind
+        if store.value.dtype != store.buffer.dtype or load.buffer.uid == store.buffer.uid or load.offset.data:
+            return False
+        steps = [self._affine(o) if self._ix_varying(o) else None for o in (store.offset, load.offset)]
+        return all(s is not None and s.const == 1 for s in steps)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 
 from smelt.codegen.cluster import Pack
-from smelt.ir.kernel import Sym, Var, flat, ix, of, product
+from smelt.codegen.shared_panels import FEW_ROWS
+from smelt.ir.kernel import Ix, Sym, Var, flat, fn, ix, of, product
 from smelt.ir.kernel.index import coefficient, substitute
 
 from .emit import Kernel
@@ -50,7 +51,7 @@ def write_pack(pack: Pack) -> Kernel:
         text=whole,
         buffers=(pack.source.buffer, pack.target),
         symbols=tuple(symbols),
-        units=product(v.extent for v in pack.batch) * shape[-3],
+        units=product(v.extent for v in pack.batch) * shape[-3] * _wanted(pack),
         chunked=None,
         unit_cost=pack.depth.extent * 16,
         row_bytes=ix(0),
@@ -61,3 +62,8 @@ def write_pack(pack: Pack) -> Kernel:
         whole_rows=False,
         written=frozenset((pack.target.uid,)),
     )
+
+
+def _wanted(pack: Pack) -> Ix:
+    """0 where the product has too few rows to read panels."""
+    return ix(1) if pack.rows is None else fn("lt", FEW_ROWS, pack.rows)

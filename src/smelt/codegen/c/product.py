@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.shared_panels import FEW_ROWS
 from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, Window, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
@@ -143,7 +144,6 @@ class ProductWriter(RowWriter):
         nest = self.nest
         assert nest.lhs is not None and nest.rhs is not None and nest.depth is not None
         row = rows[-1]
-        depth = self._integer(nest.depth.extent)
         lines = [
             f"const int64_t width = t->row_bytes, across = ((({columns}) + 15) / 16 + width - 1) / width;",
             "const int64_t per = t->units * across, within = task % per;",
@@ -158,12 +158,26 @@ class ProductWriter(RowWriter):
         start = substitute(nest.lhs.offset, {nest.depth: ix(0)})
         step = coefficient(nest.lhs.offset, row)
         stride = self.integers.text(step[0]) if step is not None else "0"
-        a, b = self._buffer(nest.lhs.buffer), self._buffer(nest.rhs.buffer)
-        lines.append(
-            f"SMELT_PRODUCT({a} + {self.integers.text(start)}, {stride}, {b} + {self.integers.text(nest.rhs.offset)}, "
-            f"{depth}, block, ld, count, p0, p1, p1 * 16);"
-        )
-        return lines
+        left = f"{self._buffer(nest.lhs.buffer)} + {self.integers.text(start)}"
+        return [*lines, *self._multiply(left, stride, "block", "ld", "p0, p1, p1 * 16")]
+
+    def _multiply(self, left: str, stride: str, block: str, ld: str, panels: str) -> list[str]:
+        """The product of a run-time operand: by its panels or, for a few rows, as it lies."""
+        nest = self.nest
+        assert nest.rhs is not None and nest.depth is not None and nest.matmul is not None
+        right = f"{self._buffer(nest.rhs.buffer)} + {self.integers.text(nest.rhs.offset)}"
+        depth = self._integer(nest.depth.extent)
+        packed = f"SMELT_PRODUCT({left}, {stride}, {right}, {depth}, {block}, {ld}, count, {panels});"
+        if nest.lying is None or nest.vector is None:
+            return [packed]
+        column, offset = nest.vector, nest.lying.offset
+        steps = [coefficient(offset, v) for v in (nest.depth, column)]
+        down, across = (self.integers.text(s[0]) if s is not None else "0" for s in steps)
+        start = self.integers.text(substitute(offset, {nest.depth: ix(0), column: ix(0)}))
+        lying = f"{self._buffer(nest.lying.buffer)} + {start} + c0 * ({across}), {down}, {across}"
+        few = f"SMELT_FEW({left}, {stride}, {lying}, {depth}, c1 - c0, {block}, {ld}, count);"
+        rows = self._integer(self._rows()[-1].extent)
+        return [f"if (({rows}) <= {FEW_ROWS})", f"  {few}", "else", f"  {packed}"]
 
     def _block_lines(self, rows: str, columns: str, unit: int = 16) -> list[str]:
         """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole units."""

@@ -6,6 +6,7 @@
 #ifndef SMELT_GEMM_UNIT_H
 #define SMELT_GEMM_UNIT_H
 
+#include <smelt/few_rows.h>
 #include <smelt/gemm.h>
 #include <smelt/loop_gemm.h>
 
@@ -22,6 +23,12 @@ smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, in
 void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
                 int64_t p0, int64_t p1) {
   smelt_gemm_f32_pack_b(from, k_step, n_step, depth, columns, panels, p0, p1);
+}
+
+void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
+               float *c, int64_t ldc, int64_t m) {
+  if (k_step == 1) smelt_few_columns(a, lda, b, n_step, depth, columns, c, ldc, m);
+  else smelt_few_rows(a, lda, b, k_step, depth, columns, c, ldc, m);
 }
 
 #endif

@@ -12,6 +12,7 @@
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
 #define SMELT_PACK SMELT_NAME(smelt_pack)
+#define SMELT_FEW SMELT_NAME(smelt_few)
 #define SMELT_PRODUCT_SPLIT SMELT_NAME(smelt_product_split)
 
 typedef struct {
@@ -26,6 +27,10 @@ smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, in
 /* Panels p0..p1-1 of a matrix whose element (k, n) is at from[k * k_step + n * n_step]. */
 void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
                 int64_t p0, int64_t p1);
+
+/* A few rows times a matrix read where it lies; one of its steps is 1. See few_rows.h. */
+void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
+               float *c, int64_t ldc, int64_t m);
 
 /* Bytes of one task: its block of the product, then the row buffers of its epilogue. */
 #define SMELT_SLOT(rows, panels, extra) ((((rows) * (panels) * 64 + 63) & ~(int64_t)63) + (((extra) + 63) & ~(int64_t)63))

@@ -1,0 +1,142 @@
+/* f32 matrix product C = A * B of a few rows, B read once where it lies.
+ *
+ * Input:     A (m x K, rows lda apart, 1 <= m <= 4); B with element (k, n) at B[k * k_step + n * n_step], one
+ *            of the steps being 1. Output: C (m x N, rows ldc apart). Nothing is read or written beyond.
+ * Invariant: an element's bits depend on its row of A, its column of B and K alone.
+ *
+ * Panels pay when many rows read them. One row (a decoder's next token) waits for memory: packing would read B, write it
+ * and read it again.
+ */
+#ifndef SMELT_FEW_ROWS_H
+#define SMELT_FEW_ROWS_H
+
+#include "gemm_micro.h"
+#include "gemm_pack.h"
+
+typedef smelt_gemm_v smelt_few_v;
+typedef smelt_gemm_vu smelt_few_vu;
+#define SMELT_FEW_L SMELT_GEMM_LANES
+
+/* The sum of a vector's lanes, in four lanes. */
+SMELT_GEMM_INLINE smelt_gemm_q smelt_few_fold(smelt_few_v x) {
+#if SMELT_VL == 64
+  typedef float smelt_few_half __attribute__((vector_size(32)));
+  const smelt_few_half h = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                           __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+#elif SMELT_VL == 32
+  return __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
+#else
+  return x;
+#endif
+}
+
+/* Lane i is the sum of the lanes of the i-th vector. */
+SMELT_GEMM_INLINE smelt_gemm_q smelt_few_sums(smelt_gemm_q a, smelt_gemm_q b, smelt_gemm_q c, smelt_gemm_q d) {
+  const smelt_gemm_q ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const smelt_gemm_q cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+/* gcc leaves loops of constant length alone at -O2, and the accumulators in memory. */
+#define SMELT_FEW_UNROLL _Pragma("GCC unroll 4")
+
+/* `columns` (1 or 4) columns of B, each contiguous, times one row. */
+SMELT_GEMM_INLINE void smelt_few_dots(const float *a, const float *b, int64_t n_step, int64_t K, float *c, int columns) {
+  smelt_few_v s[4] = {{0}, {0}, {0}, {0}};
+  int64_t k = 0;
+  for (; k + SMELT_FEW_L <= K; k += SMELT_FEW_L) {
+    const smelt_few_v x = *(const smelt_few_vu *)(a + k);
+    SMELT_FEW_UNROLL
+    for (int j = 0; j < columns; ++j)
+      s[j] += x * *(const smelt_few_vu *)(b + j * n_step + k);
+  }
+  const smelt_gemm_q sums =
+      smelt_few_sums(smelt_few_fold(s[0]), smelt_few_fold(s[1]), smelt_few_fold(s[2]), smelt_few_fold(s[3]));
+  SMELT_FEW_UNROLL
+  for (int j = 0; j < columns; ++j) {
+    float sum = sums[j];
+    for (int64_t rest = k; rest < K; ++rest)
+      sum += a[rest] * b[j * n_step + rest];
+    c[j] = sum;
+  }
+}
+
+/* Columns of B are contiguous: dot products, four columns at a time for every row while they are in L1. */
+static __attribute__((unused)) void smelt_few_columns(const float *A, int64_t lda, const float *B, int64_t n_step, int64_t K,
+                                                      int64_t N, float *C, int64_t ldc, int64_t m) {
+  int64_t n = 0;
+  for (; n + 4 <= N; n += 4)
+    for (int64_t i = 0; i < m; ++i)
+      smelt_few_dots(A + i * lda, B + n * n_step, n_step, K, C + i * ldc + n, 4);
+  for (; n < N; ++n)
+    for (int64_t i = 0; i < m; ++i)
+      smelt_few_dots(A + i * lda, B + n * n_step, n_step, K, C + i * ldc + n, 1);
+}
+
+/* W vectors of R rows: B's rows are contiguous and pass by once. */
+#define SMELT_FEW_BLOCK(R, W)                                                                                          \
+  SMELT_GEMM_INLINE void smelt_few_##R##x##W(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K,     \
+                                             float *c, int64_t ldc) {                                                  \
+    smelt_few_v s[R][W];                                                                                               \
+    SMELT_FEW_UNROLL                                                                                                   \
+    for (int i = 0; i < R; ++i)                                                                                        \
+      SMELT_FEW_UNROLL                                                                                                 \
+      for (int j = 0; j < W; ++j)                                                                                      \
+        s[i][j] = (smelt_few_v){0};                                                                                    \
+    for (int64_t k = 0; k < K; ++k, b += k_step)                                                                       \
+      SMELT_FEW_UNROLL                                                                                                 \
+      for (int i = 0; i < R; ++i)                                                                                      \
+        SMELT_FEW_UNROLL                                                                                               \
+        for (int j = 0; j < W; ++j)                                                                                    \
+          s[i][j] += a[i * lda + k] * *(const smelt_few_vu *)(b + j * SMELT_FEW_L);                                    \
+    SMELT_FEW_UNROLL                                                                                                   \
+    for (int i = 0; i < R; ++i)                                                                                        \
+      SMELT_FEW_UNROLL                                                                                                 \
+      for (int j = 0; j < W; ++j)                                                                                      \
+        *(smelt_few_vu *)(c + i * ldc + j * SMELT_FEW_L) = s[i][j];                                                    \
+  }
+SMELT_FEW_BLOCK(1, 4)
+SMELT_FEW_BLOCK(2, 4)
+SMELT_FEW_BLOCK(3, 2)
+SMELT_FEW_BLOCK(4, 2)
+SMELT_FEW_BLOCK(1, 1)
+SMELT_FEW_BLOCK(2, 1)
+SMELT_FEW_BLOCK(3, 1)
+SMELT_FEW_BLOCK(4, 1)
+
+SMELT_GEMM_INLINE void smelt_few_wide(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K, float *c,
+                                      int64_t ldc, int64_t m) {
+  if (m == 1) smelt_few_1x4(a, lda, b, k_step, K, c, ldc);
+  else if (m == 2) smelt_few_2x4(a, lda, b, k_step, K, c, ldc);
+  else if (m == 3) smelt_few_3x2(a, lda, b, k_step, K, c, ldc);
+  else smelt_few_4x2(a, lda, b, k_step, K, c, ldc);
+}
+
+SMELT_GEMM_INLINE void smelt_few_narrow(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K, float *c,
+                                        int64_t ldc, int64_t m) {
+  if (m == 1) smelt_few_1x1(a, lda, b, k_step, K, c, ldc);
+  else if (m == 2) smelt_few_2x1(a, lda, b, k_step, K, c, ldc);
+  else if (m == 3) smelt_few_3x1(a, lda, b, k_step, K, c, ldc);
+  else smelt_few_4x1(a, lda, b, k_step, K, c, ldc);
+}
+
+/* Rows of B are contiguous: sums of them. */
+static __attribute__((unused)) void smelt_few_rows(const float *A, int64_t lda, const float *B, int64_t k_step, int64_t K,
+                                                   int64_t N, float *C, int64_t ldc, int64_t m) {
+  const int64_t wide = (m <= 2 ? 4 : 2) * SMELT_FEW_L;
+  int64_t n = 0;
+  for (; n + wide <= N; n += wide)
+    smelt_few_wide(A, lda, B + n, k_step, K, C + n, ldc, m);
+  for (; n + SMELT_FEW_L <= N; n += SMELT_FEW_L)
+    smelt_few_narrow(A, lda, B + n, k_step, K, C + n, ldc, m);
+  for (; n < N; ++n)
+    for (int64_t i = 0; i < m; ++i) {
+      float sum = 0;
+      for (int64_t k = 0; k < K; ++k)
+        sum += A[i * lda + k] * B[k * k_step + n];
+      C[i * ldc + n] = sum;
+    }
+}
+
+#endif
