@@ -49,15 +49,15 @@ class Ran:
         return next((event for event in reversed(self.events) if "at" in event), {"at": "start"})
 
 
-def run_worker(job: dict[str, Any], folder: Path, limits: Limits) -> Ran:
-    """Start the worker on `job` and follow it to its end, whichever that is."""
+def run_worker(job: dict[str, Any], folder: Path, limits: Limits, module: str = "smelt.check.worker") -> Ran:
+    """Start the worker on `job` and follow it to its end, whichever that is. `module` is run as a program."""
     job_file, events_file, log_file = folder / "job.json", folder / "events.jsonl", folder / "worker.log"
     job_file.write_text(json.dumps({**job, "memory_bytes": limits.memory_bytes}), encoding="utf-8")
     events_file.write_bytes(b"")
     path = os.pathsep.join([str(_PACKAGE_DIR), *(entry for entry in sys.path if entry)])
     with log_file.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "smelt.check.worker", str(job_file)],
+            [sys.executable, "-P", "-m", module, str(job_file)],
             cwd=folder,
             env=child_environment({"PYTHONPATH": path, **_ONE_THREAD}),
             stdin=subprocess.DEVNULL,

@@ -35,10 +35,15 @@ def _limit(memory_bytes: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def main(job_file: Path) -> None:
+def begin(job_file: Path) -> tuple[dict[str, Any], Reporter]:
+    """The job, with its limits set, and where to tell about it."""
     job: dict[str, Any] = json.loads(job_file.read_bytes())
     _limit(int(job["memory_bytes"]))
-    report = Reporter(job_file.parent / "events.jsonl")
+    return job, Reporter(job_file.parent / "events.jsonl")
+
+
+def main(job_file: Path) -> None:
+    job, report = begin(job_file)
     if job["mode"] == "verify":
         from smelt.check.verify import verify
 

@@ -24,6 +24,7 @@ VERBS: Final = (
     "print",
     "find",
     "optimize",
+    "reduce",
     "lighten",
     "cache",
     "doctor",
