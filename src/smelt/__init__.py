@@ -23,9 +23,11 @@ _LAZY = {
     "TorchOptions": "smelt.frontends.torch_compile",
     "explain": "smelt.frontends.torch_compile",
     "refresh": "smelt.frontends.torch_compile",
+    "Exported": "smelt.frontends.export_module",
+    "register_converter": "smelt.export",
 }
 
-_MODULES = {"eager": "smelt.frontends.eager"}
+_MODULES = {"eager": "smelt.frontends.eager", "export": "smelt.export"}
 
 __all__ = [
     *_LAZY,  # pyright: ignore[reportUnsupportedDunderAll]

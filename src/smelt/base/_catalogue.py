@@ -182,6 +182,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A program of a single op was asked for with arguments that the op does not take.",
         "Check shapes and dtypes of the arguments; the message is torch's own.",
     ),
+    "SM-EXPORT-003": (
+        "torch.export cannot capture the module",
+        "The program has control flow that depends on data, or uses what torch.export does not trace.",
+        "Follow torch's message; `torch.cond` says data-dependent branches, and torch.compile needs no whole graph.",
+    ),
     "SM-CODEGEN-001": (
         "A region has no kernel",
         "A code generator claimed a node that it cannot express.",

@@ -11,9 +11,15 @@ the declarative one, `call` for what a converter can ask). Torch is imported wit
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
 from smelt.export.call import Call, Meta
 from smelt.export.coverage import Entry, table
 from smelt.export.one_op import one_op
+from smelt.export.program import translate_program
 from smelt.export.records import (
     ExportOptions,
     ExportReport,
@@ -29,5 +35,15 @@ from smelt.export.translate import reason_against, translate
 __all__ = [
     "Call", "Entry", "ExportOptions", "ExportReport", "Guards", "InputSlot", "Meta", "OutputSlot", "Refused",
     "Translation", "converter", "forget_converter", "one_op", "reason_against", "register_converter", "table",
-    "translate",
+    "translate", "translate_program",
 ]  # fmt: skip
+
+
+class _Callable(ModuleType):
+    """`smelt.export(module, args)` is the public way in, beside `smelt.export.translate` and the others."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return import_module("smelt.frontends.export_module").export_module(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

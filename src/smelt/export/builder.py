@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from smelt.export.ort_kernels import substitutes
 from smelt.export.records import DEFAULT_OPSET, Refused
-from smelt.export.shapes import inferred_shape
+from smelt.export.shapes import SAME_FOR_ALL, inferred_shape
 
 Operand = Any
 """An `ir.Value`, None, a number, a list of numbers or a numpy array."""
@@ -211,7 +211,7 @@ class Builder:
         dims = ir.Shape(shape) if shape is not None else inferred_shape(op_type, inputs, attributes)
         values = [
             ir.Value(
-                name=self.unique(f"{self.prefix}.{op_type}"), shape=dims if i == 0 else None,
+                name=self.unique(f"{self.prefix}.{op_type}"), shape=dims if i == 0 or op_type in SAME_FOR_ALL else None,
                 type=ir.TensorType(kind) if kind is not None else None,
             )
             for i, kind in enumerate(types)

@@ -31,10 +31,25 @@ def one_op(
     target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, out_meta: Any = None, *,
     dynamic: bool = True, options: ExportOptions | None = None,
 ) -> Translation:  # fmt: skip
-    """The program of `target(*args, **kwargs)`. `out_meta`: fake results, when they are known already."""
+    """The program of `target(*args, **kwargs)`. `out_meta`: fake results, when they are known already.
+
+    Where torch cannot evaluate the op on dynamic sizes, the program is for the given sizes alone, as its guards say.
+    """
+    if dynamic:
+        try:
+            return _program(target, args, kwargs or {}, out_meta, True, options or ExportOptions())
+        except ExportError as error:
+            if error.code != "SM-EXPORT-002":
+                raise
+    return _program(target, args, kwargs or {}, out_meta, False, options or ExportOptions())
+
+
+def _program(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out_meta: Any, dynamic: bool, options: ExportOptions
+) -> Translation:
     environment = ShapeEnv(duck_shape=False)
     mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
-    leaves, spec = pytree.tree_flatten((args, kwargs or {}))
+    leaves, spec = pytree.tree_flatten((args, kwargs))
     graph = torch.fx.Graph()
     fakes: list[Any] = []
     nodes: list[Any] = []
@@ -54,7 +69,7 @@ def one_op(
     call = graph.call_function(target, given, named)
     call.meta["val"] = out_meta
     graph.output(_results(graph, call, out_meta))
-    translation = translate(torch.fx.GraphModule(torch.nn.Module(), graph), options=options or ExportOptions())
+    translation = translate(torch.fx.GraphModule(torch.nn.Module(), graph), options=options)
     return replace(translation, guards=Guards(tuple(shapes), tuple(guard.expr for guard in environment.guards)))
 
 

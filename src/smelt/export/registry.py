@@ -5,8 +5,8 @@ lists all. Invariant: a target is its torch name, "aten::add.Tensor"; "aten::add
 user's converter comes before the table's.
 
 A converter is an `Expression`, or a function of a `Call` and of arguments named as in the torch schema. It takes those
-that it names; one that it does not name must have its default value, or one that changes no number (`layout`, `device`,
-`pin_memory`, `memory_format`, `generator`, `out`; `dtype`, since the result's type is known):
+that it names; one that it does not name must have its default value, or change no number (`_NEUTRAL`: `device`,
+`layout`, `dtype`, since the result's type is known, ...):
 
     @converter("aten::transpose.int")
     def transpose(call: Call, self: Value, dim0: int, dim1: int) -> Value: ...
@@ -26,9 +26,11 @@ from smelt.export.call import Call
 from smelt.export.expressions import Expression
 from smelt.export.records import Origin, Refused
 
-_NEUTRAL: Final = frozenset(
-    ("layout", "device", "pin_memory", "memory_format", "generator", "non_blocking", "out", "dtype")
-)
+_NEUTRAL: Final = frozenset((
+    "layout", "device", "pin_memory", "memory_format", "generator", "non_blocking", "out", "dtype", "half_to_float",
+    "cudnn_enabled", "cudnn_enable", "benchmark", "deterministic", "allow_tf32", "scale_grad_by_freq", "sparse",
+    "sparse_grad", "implicit", "requires_grad", "copy",
+))  # fmt: skip
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -39,6 +39,10 @@ def inferred_shape(op_type: str, inputs: Sequence[ir.Value | None], attributes: 
     return rule(dims, inputs, attributes) if rule is not None else None
 
 
+SAME_FOR_ALL: Final = frozenset(("Split", "TopK", "MaxPool"))
+"""Ops whose results all have one rank."""
+
+
 def _broadcast(operands: list[Dims | None]) -> ir.Shape | None:
     shapes: list[Dims] = [dims for dims in operands if dims is not None]
     if len(shapes) != len(operands):
@@ -125,8 +129,86 @@ def _matmul(dims: list[Any], _inputs: Any, _attributes: dict[str, Any]) -> ir.Sh
     return None if batch is None else ir.Shape([*batch.dims, dims[0][-2], dims[1][-1]])
 
 
+def _ranked(dims: list[Any], _inputs: Any, _attributes: dict[str, Any]) -> ir.Shape:
+    return ir.Shape([None] * len(dims[0]))
+
+
+def _slice(dims: list[Any], inputs: Any, _attributes: dict[str, Any]) -> ir.Shape:
+    axes = _constant(inputs, 3)
+    rank = len(dims[0])
+    cut = {axis % rank for axis in axes} if axes is not None else set(range(rank))
+    return ir.Shape([None if axis in cut else size for axis, size in enumerate(dims[0])])
+
+
+def _of_shape(dims: list[Any], inputs: Any, _attributes: dict[str, Any]) -> ir.Shape | None:
+    """Of the size that a vector says."""
+    sizes = _constant(inputs, 0)
+    count = dims[0][0] if len(dims[0]) == 1 else None
+    if sizes is not None:
+        return ir.Shape(sizes)
+    return ir.Shape([None] * count) if isinstance(count, int) else None
+
+
+def _expand(dims: list[Any], inputs: Any, _attributes: dict[str, Any]) -> ir.Shape | None:
+    sizes = _constant(inputs, 1)
+    if sizes is not None:
+        return _broadcast([dims[0], sizes])
+    count = dims[1][0] if dims[1] is not None else None
+    return ir.Shape([None] * max(count, len(dims[0]))) if isinstance(count, int) else None
+
+
+def _concat(dims: list[Any], _inputs: Any, attributes: dict[str, Any]) -> ir.Shape | None:
+    if any(size is None for size in dims):
+        return None
+    axis = attributes["axis"] % len(dims[0])
+    sizes = [part[axis] for part in dims]
+    total = sum(sizes) if all(isinstance(size, int) for size in sizes) else None
+    return ir.Shape([total if a == axis else size for a, size in enumerate(dims[0])])
+
+
+def _second(dims: list[Any], _inputs: Any, _attributes: dict[str, Any]) -> ir.Shape | None:
+    return None if dims[1] is None else ir.Shape(dims[1])
+
+
+def _arg(dims: list[Any], _inputs: Any, attributes: dict[str, Any]) -> ir.Shape:
+    axis = attributes.get("axis", 0) % len(dims[0])
+    kept = [1] if attributes.get("keepdims", 1) else []
+    return ir.Shape([*dims[0][:axis], *kept, *dims[0][axis + 1 :]])
+
+
+def _gather_nd(dims: list[Any], _inputs: Any, attributes: dict[str, Any]) -> ir.Shape | None:
+    if dims[1] is None or not isinstance(dims[1][-1], int) or attributes.get("batch_dims"):
+        return None
+    return ir.Shape([*dims[1][:-1], *dims[0][dims[1][-1] :]])
+
+
+def _gemm(dims: list[Any], _inputs: Any, attributes: dict[str, Any]) -> ir.Shape | None:
+    if dims[1] is None:
+        return None
+    return ir.Shape([dims[0][attributes.get("transA", 0)], dims[1][1 - attributes.get("transB", 0)]])
+
+
+def _nonzero(dims: list[Any], *_: Any) -> ir.Shape:
+    return ir.Shape([len(dims[0]), None])
+
+
+def _vector(*_: Any) -> ir.Shape:
+    return ir.Shape([None])
+
+
+def _scalar(*_: Any) -> ir.Shape:
+    return ir.Shape([])
+
+
+_KEEP_RANK: Final = (
+    "Pad", "Tile", "Conv", "ConvTranspose", "MaxPool", "AveragePool", "Split", "TopK", "Resize", "LpPool",
+    "DepthToSpace", "SpaceToDepth", "ReverseSequence", "Compress",
+)  # fmt: skip
+_REDUCE: Final = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSumExp")
 _RULES: Final[dict[str, Callable[..., ir.Shape | None]]] = {
     "Transpose": _transpose, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Shape": _shape, "Reshape": _reshape,
-    "Gather": _gather, "MatMul": _matmul,
-    **{f"Reduce{name}": _reduce for name in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSumExp")},
+    "ArgMax": _arg, "ArgMin": _arg, "Gather": _gather, "MatMul": _matmul, "Slice": _slice,
+    "ConstantOfShape": _of_shape, "Expand": _expand, "Concat": _concat, "GatherElements": _second,
+    "GatherND": _gather_nd, "Gemm": _gemm, "NonZero": _nonzero, "Range": _vector, "Size": _scalar,
+    **dict.fromkeys(_KEEP_RANK, _ranked), **{f"Reduce{name}": _reduce for name in _REDUCE},
 }  # fmt: skip

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -58,7 +59,8 @@ class Translator:
         self.inputs: list[ir.Value] = []
         self.slots: list[InputSlot] = []
 
-    def run(self, gm: torch.fx.GraphModule) -> Translation:
+    def run(self, gm: torch.fx.GraphModule, wanted: Sequence[int] | None = None) -> Translation:
+        """`wanted`: which elements of the FX output to give, by default all."""
         start = time.perf_counter()
         placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
         env: dict[torch.fx.Node, Any] = {}
@@ -66,7 +68,7 @@ class Translator:
         failures = self.lowering.graph(gm, env)
         if failures:
             raise _failed(failures)
-        outputs, slots = self._results(gm, env, placeholders)
+        outputs, slots = self._results(gm, env, placeholders, wanted)
         model, kept = finished_model(self.builder, self.inputs, outputs)
         self.report.seconds = time.perf_counter() - start
         return Translation(model, tuple(self._fed(kept)), slots, self.report)
@@ -146,10 +148,15 @@ class Translator:
     # Outputs
 
     def _results(
-        self, gm: torch.fx.GraphModule, env: dict[torch.fx.Node, Any], placeholders: list[torch.fx.Node]
+        self,
+        gm: torch.fx.GraphModule,
+        env: dict[torch.fx.Node, Any],
+        placeholders: list[torch.fx.Node],
+        wanted: Sequence[int] | None,
     ) -> tuple[list[ir.Value], tuple[OutputSlot, ...]]:
         results = next(node for node in gm.graph.nodes if node.op == "output").args[0]
         items: Any = results if isinstance(results, (list, tuple)) else (results,)
+        items = items if wanted is None else [items[index] for index in wanted]
         positions = {node: index for index, node in enumerate(placeholders)}
         by_value = {id(env[node]): index for node, index in positions.items() if isinstance(env[node], ir.Value)}
         outputs: list[ir.Value] = []

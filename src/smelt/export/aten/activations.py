@@ -112,13 +112,25 @@ def glu(call: Call, self: Value, dim: int = -1) -> Value:
     return call.op("Mul", left, call.op("Sigmoid", right))
 
 
-@converter("aten::softmax.int", "aten::_softmax", "aten::_safe_softmax", "aten::special_softmax")
-def softmax(call: Call, self: Value, dim: int, half_to_float: bool = False) -> Value:  # noqa: ARG001
+@converter("aten::softmax.int", "aten::_softmax", "aten::special_softmax")
+def softmax(call: Call, self: Value, dim: int) -> Value:
     return _normalized(call, "Softmax", call.cast(self), dim)
 
 
+@converter("aten::_safe_softmax")
+def safe_softmax(call: Call, self: Value, dim: int) -> Value:
+    """A softmax that is zero where everything is -inf."""
+    value = call.cast(self)
+    weights = _normalized(call, "Softmax", value, dim)
+    if not call.rank(value):
+        return weights
+    top = call.op("ReduceMax", value, [dim], keepdims=1)
+    nothing = call.op("IsInf", top, detect_positive=0)
+    return call.op("Where", nothing, call.scalar(0), weights)
+
+
 @converter("aten::log_softmax.int", "aten::_log_softmax", "aten::special_log_softmax")
-def log_softmax(call: Call, self: Value, dim: int, half_to_float: bool = False) -> Value:  # noqa: ARG001
+def log_softmax(call: Call, self: Value, dim: int) -> Value:
     return _normalized(call, "LogSoftmax", call.cast(self), dim)
 
 

@@ -172,7 +172,6 @@ def linalg_vector_norm(
     ord: float = 2,
     dim: Any = None,
     keepdim: bool = False,
-    dtype: Any = None,  # noqa: ARG001
 ) -> Value:
     value = call.cast(self)
     if ord == 2:

@@ -32,13 +32,13 @@ def same(call: Call) -> Value:
 
 
 @converter("aten::conj", "aten::_conj", "aten::conj_physical", "aten::_conj_physical", "aten::real")
-def conj(call: Call, self: Value) -> Value:  # noqa: ARG001
+def conj(call: Call, self: Value) -> Value:
     """Of real tensors: complex ones are not offered to the table."""
     return self
 
 
 @converter("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
-def dropout(call: Call, input: Value, p: float, train: bool) -> Value:  # noqa: ARG001
+def dropout(call: Call, input: Value, p: float, train: bool) -> Value:
     if train and p != 0:
         raise Refused("dropout in training mode is random")
     return input
@@ -67,7 +67,7 @@ def copy(call: Call, self: Value, src: Value) -> Value:
 
 
 @converter("aten::view.dtype")
-def view_dtype(call: Call, self: Value, dtype: Any) -> Value:  # noqa: ARG001
+def view_dtype(call: Call, self: Value, dtype: Any) -> Value:
     if to_onnx(dtype) != self.dtype:
         raise Refused("ONNX cannot reinterpret bits")
     return self
@@ -105,7 +105,7 @@ def unsqueeze(call: Call, self: Value, dim: int) -> Value:
 
 
 @converter("aten::expand", "aten::expand_copy")
-def expand(call: Call, self: Value, size: Sequence[Dim], implicit: bool = False) -> Value:  # noqa: ARG001
+def expand(call: Call, self: Value, size: Sequence[Dim]) -> Value:
     known = call.outs[0].dims
     if all(dim is not None for dim in known):
         return call.expand(self, known)

@@ -1,0 +1,230 @@
+"""A PyTorch module -> an ONNX model.
+
+Input: a module (or an ExportedProgram), example arguments, which sizes vary. Output: `Exported`: the model, `save`,
+`run`. Invariant: weights share torch's memory until they are saved; `run` takes and gives what the module does.
+"""
+
+# What torch hands over is not annotated.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smelt.base.errors import ExportError, InputError
+from smelt.ir.save import Saved, save_model
+from smelt.runtime import SessionSettings, session_for
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from smelt.export import ExportReport, Translation
+
+
+def export_module(
+    module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None,
+    opset: int | None = None, input_names: Sequence[str] | None = None, output_names: Sequence[str] | None = None,
+    strict: bool = False, verbose: bool = False,
+) -> Exported:  # fmt: skip
+    """Export a module, a function or a `torch.export.ExportedProgram` to ONNX.
+
+    `dynamic_shapes` is what `torch.export.export` takes; a name may stand for a dimension:
+
+        exported = smelt.export(model, (x,), dynamic_shapes={"x": {0: "batch"}})
+        exported.save("model.onnx")
+        exported.run(x)
+
+    `opset`: of the model (default 20). `strict`: torch.export's own strict mode. `verbose` prints the report.
+    """
+    import torch
+
+    from smelt.export import ExportOptions, translate_program
+    from smelt.export.records import DEFAULT_OPSET
+
+    program, names = _captured(module, tuple(args), dict(kwargs or {}), dynamic_shapes, strict)
+    options = ExportOptions(
+        opset=opset or DEFAULT_OPSET,
+        input_names=tuple(input_names) if input_names is not None else None,
+        output_names=tuple(output_names) if output_names is not None else None,
+        dim_names=names,
+    )
+    with torch.no_grad():
+        exported = Exported(translate_program(program, options=options), program)
+    if verbose:
+        print(exported.report)
+    return exported
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """An exported module. `program` is torch's ExportedProgram."""
+
+    translation: Translation
+    program: Any
+
+    @property
+    def model(self) -> ir.Model:
+        return self.translation.model
+
+    @property
+    def report(self) -> ExportReport:
+        return self.translation.report
+
+    @property
+    def input_names(self) -> list[str]:
+        return [value.name or "" for value in self.model.graph.inputs]
+
+    @property
+    def output_names(self) -> list[str]:
+        return [value.name or "" for value in self.model.graph.outputs]
+
+    def save(self, path: str | Path, *, external_data: bool | str | None = None) -> Saved:
+        """Write the model. `external_data`: weights go to a file beside it (its name, or True), into the model itself
+        (False), or beside it when they are large (None)."""
+        path = Path(path)
+        size = sum(v.const_value.nbytes for v in self.model.graph.initializers.values() if v.const_value is not None)
+        apart = external_data if external_data is not None else size > 64 << 20
+        name = apart if isinstance(apart, str) else None
+        return save_model(self.model, path, data_name=name, min_bytes=1024 if apart else 1 << 62)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run in ONNX Runtime; arguments and results as the module's own."""
+        import torch.utils._pytree as pytree
+
+        fed, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self.program.call_spec.in_spec:
+            raise InputError(
+                "SM-INPUT-001", "the arguments have another structure than those the module was exported with"
+            )
+        made = self._session.run(None, dict(self._feeds(fed))) if self.output_names else []
+        results = [_result(slot, made, fed) for slot in self.translation.outputs]
+        return pytree.tree_unflatten(results, self.program.call_spec.out_spec)
+
+    def _feeds(self, fed: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+        for slot, value in zip(self.translation.inputs, fed, strict=True):
+            if slot.index is not None:
+                yield self.input_names[slot.index], _fed(value)
+
+    @cached_property
+    def _session(self) -> Any:
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+            saved = self.save(Path(folder) / "model.onnx")
+            return session_for(saved.model_path, settings=SessionSettings())
+
+
+def _fed(value: Any) -> Any:
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().contiguous().cpu().numpy()
+    return np.asarray(value)
+
+
+def _result(slot: Any, made: Sequence[Any], fed: Sequence[Any]) -> Any:
+    import torch
+
+    if slot.kind == "input":
+        return fed[slot.index]
+    if slot.kind in ("none", "constant"):
+        return slot.value
+    value = made[slot.index]
+    return torch.from_numpy(value) if slot.kind == "tensor" else value.item()
+
+
+def _captured(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, strict: bool
+) -> tuple[Any, dict[str, str]]:
+    """torch's exported program, and the names of its symbols."""
+    import torch
+    from torch.export import ExportedProgram
+
+    if isinstance(module, ExportedProgram):
+        return module, {}
+    if not isinstance(module, torch.nn.Module):
+        module = _as_module(module)
+    shapes = _spelled(dynamic_shapes)
+    try:
+        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=strict)
+    except Exception as error:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ExportError("SM-EXPORT-003", f"torch.export cannot capture this module: {text}") from error
+    return program, dict(_symbol_names(program, module, args, kwargs, dynamic_shapes))
+
+
+def _as_module(function: Callable[..., Any]) -> Any:
+    import torch
+
+    if not callable(function):
+        raise ExportError("SM-EXPORT-003", f"a {type(function).__name__} is no module, function or exported program")
+
+    class Function(torch.nn.Module):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+    return Function()
+
+
+def _spelled(shapes: Any) -> Any:
+    """Names of dimensions as torch's marker for a size that varies."""
+    from torch.export import Dim
+
+    if isinstance(shapes, str):
+        return Dim.DYNAMIC  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(shapes, Mapping):
+        return {key: _spelled(value) for key, value in shapes.items()}
+    if isinstance(shapes, (list, tuple)):
+        return type(shapes)(_spelled(item) for item in shapes)
+    return shapes
+
+
+def _symbol_names(
+    program: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
+) -> Iterator[tuple[str, str]]:
+    """symbol -> the user's name, read from tensors and their dynamic shapes side by side."""
+    if not shapes:
+        return
+    from torch.export.graph_signature import InputKind
+
+    user = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    metas = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    values = iter(metas.get(name) for name in user)
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    if not isinstance(shapes, Mapping):
+        shapes = dict(zip(bound, shapes, strict=False))
+    taken: set[str] = set()
+    for name, value in bound.items():
+        for symbol, given in _named_sizes(value, shapes.get(name), values):
+            if given not in taken:
+                taken.add(given)
+                yield symbol, given
+
+
+def _named_sizes(value: Any, shapes: Any, metas: Iterator[Any]) -> Iterator[tuple[str, str]]:
+    import torch
+    import torch.utils._pytree as pytree
+
+    if isinstance(value, torch.Tensor):
+        meta = next(metas, None)
+        pairs = shapes.items() if isinstance(shapes, Mapping) else enumerate(shapes or ())
+        for axis, name in pairs:
+            text = name if isinstance(name, str) else getattr(name, "__name__", None)
+            size = meta.shape[axis] if isinstance(meta, torch.Tensor) else 0
+            if text and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                yield str(size.node.expr), text
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _named_sizes(item, shapes.get(key) if isinstance(shapes, Mapping) else None, metas)
+    elif isinstance(value, (list, tuple)):
+        given = list(shapes) if isinstance(shapes, (list, tuple)) else [None] * len(value)
+        for item, shape in zip(value, given, strict=False):
+            yield from _named_sizes(item, shape, metas)
+    else:
+        for _ in pytree.tree_leaves(value):
+            next(metas, None)

@@ -1,0 +1,104 @@
+"""`smelt.export`: a module in, a model that saves and runs out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+
+import smelt
+from smelt.base.errors import ExportError, InputError
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu")
+        self.relu = torch.nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> Any:
+        y = self.relu(self.layer(x) + 1)
+        return {"y": y if scale is None else y * scale, "n": (x.shape[0] * 2, torch.nonzero(y > 1).size(0))}
+
+
+@pytest.fixture(scope="module")
+def block() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return Block().eval()
+
+
+@pytest.fixture(scope="module")
+def exported(block: torch.nn.Module) -> smelt.Exported:
+    x = torch.randn(2, 5, 16)
+    return smelt.export(
+        block, (x,), {"scale": torch.ones(1)}, dynamic_shapes={"x": {0: "batch", 1: "length"}, "scale": None}
+    )
+
+
+def test_the_exported_module_gives_what_the_module_gives_at_every_size(block: Any, exported: smelt.Exported):
+    for shape in ((2, 5, 16), (3, 7, 16), (4, 2, 16)):
+        x, scale = torch.randn(*shape), torch.tensor([2.0])
+        expected = block(x, scale=scale)
+        torch.testing.assert_close(exported.run(x, scale=scale), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_names_of_dimensions_are_the_users(exported: smelt.Exported):
+    assert [str(dim) for dim in exported.model.graph.inputs[0].shape] == ["batch", "length", "16"]
+
+
+def test_everything_is_said_by_the_table(exported: smelt.Exported):
+    assert "by table" in str(exported.report) and "torchlib" not in str(exported.report)
+
+
+@pytest.mark.parametrize("external", [False, True, "weights.bin"])
+def test_a_saved_model_is_valid(exported: smelt.Exported, tmp_path: Path, external: bool | str):
+    exported.save(tmp_path / "model.onnx", external_data=external)
+    onnx.checker.check_model(str(tmp_path / "model.onnx"), full_check=True)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == {False: ["model.onnx"], True: ["model.onnx", "model.onnx.data"]}.get(
+        external, ["model.onnx", "weights.bin"]
+    )
+
+
+def test_weights_are_not_copied():
+    linear = torch.nn.Linear(8, 8)
+    exported = smelt.export(linear, (torch.randn(2, 8),))
+    addresses = {v.const_value.numpy().ctypes.data for v in exported.model.graph.initializers.values()}
+    assert {linear.weight.data_ptr(), linear.bias.data_ptr()} <= addresses
+
+
+def test_inputs_and_outputs_can_be_named():
+    exported = smelt.export(
+        torch.nn.Linear(4, 2), (torch.randn(3, 4),), input_names=["features"], output_names=["scores"]
+    )
+    assert (exported.input_names, exported.output_names) == (["features"], ["scores"])
+
+
+def test_in_place_writes_through_views_are_understood():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y[:, 0] = 7
+        y.add_(1)
+        return y
+
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(smelt.export(function, (x,)).run(x), function(x))
+
+
+def test_arguments_of_another_structure_are_refused(exported: smelt.Exported):
+    with pytest.raises(InputError, match="structure"):
+        exported.run(torch.randn(2, 5, 16))
+
+
+def test_what_torch_cannot_capture_is_said():
+    with pytest.raises(ExportError) as error:
+        smelt.export(lambda x: x + 1 if x.sum() > 0 else x, (torch.randn(3),))
+    assert error.value.code == "SM-EXPORT-003"
+
+
+def test_a_compiled_export_runs(exported: smelt.Exported, tmp_path: Path):
+    exported.save(tmp_path / "model.onnx")
+    assert smelt.compile(str(tmp_path / "model.onnx"), verify=False) is not None
