@@ -5,6 +5,7 @@ from . import attention as _attention
 from . import cast as _cast
 from . import comparison as _comparison
 from . import contrib_activations as _contrib_activations
+from . import contrib_attention as _contrib_attention
 from . import contrib_normalization as _contrib_normalization
 from . import convolution as _convolution
 from . import elementwise as _elementwise
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    _product, _attention, _rotary, _convolution, _pooling,
+    _product, _attention, _contrib_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,

@@ -119,7 +119,9 @@ def gate(call: Call, allowed: Tensor, shut: float = NOTHING) -> Tensor:
     return call.k.map(lambda a: E.select(a, E.const(0.0, "f32"), E.const(shut, "f32")), allowed)
 
 
-def banded(call: Call, rows: Ix, columns: Ix, offset: Tensor | Ix, left: int, right: int) -> Tensor:
+def banded(
+    call: Call, rows: Ix, columns: Ix, offset: Tensor | Ix, left: int, right: int, shut: float = NOTHING
+) -> Tensor:
     """A query at row i looks at the columns from i + offset - left to i + offset + right; -1 is no bound."""
     k = call.k
     row, column = k.iota((rows, 1), 0), k.iota((1, columns), 1)
@@ -131,7 +133,7 @@ def banded(call: Call, rows: Ix, columns: Ix, offset: Tensor | Ix, left: int, ri
         parts += [E.op("ge", gap, E.const(-left, "i64"))] if left >= 0 else []
         return parts[0] if len(parts) == 1 else E.op("and", *parts)
 
-    return gate(call, k.map(inside, row, column, place, dtype="b"))
+    return gate(call, k.map(inside, row, column, place, dtype="b"), shut)
 
 
 def plus(call: Call, *parts: Tensor | None) -> Tensor | None:
