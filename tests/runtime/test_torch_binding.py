@@ -54,3 +54,18 @@ def test_results_outlive_the_runner():
 def test_integers_become_scalars():
     runner = TorchRunner(twice("int64", 0), [Feed("x", 0, "int64", integer_feed())], [Fetch("y", "int64")])
     assert [runner([value])[0].item() for value in (5, 7, 5)] == [5, 7, 5]
+
+
+def test_parameters_and_many_inputs():
+    names = [f"x{at}" for at in range(9)]
+    values = [ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["n"])) for n in names]
+    node = ir.Node("", "Sum", values)
+    node.outputs[0].name, node.outputs[0].type = "y", ir.TensorType(ir.DataType.FLOAT)
+    graph = ir.Graph(values, node.outputs, nodes=[node], opset_imports={"": 20}, name="g")
+    session = session_for(ir.to_proto(ir.Model(graph, ir_version=10)).SerializeToString())
+    feeds = [Feed(name, at, "float32") for at, name in enumerate(names)]
+    given = [torch.nn.Parameter(torch.randn(5)) for _ in names]
+    found = TorchRunner(session, feeds, [Fetch("y", "float32")], [(5,)])(given)[0]
+    torch.testing.assert_close(found, sum(given).detach())
+    empty = [torch.empty(0) for _ in names]
+    assert TorchRunner(session, feeds, [Fetch("y", "float32")])(empty)[0].shape == (0,)

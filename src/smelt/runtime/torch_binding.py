@@ -18,6 +18,7 @@ from smelt.runtime.session import Session
 
 _SOME_ADDRESS: Final = 64  # an empty tensor has no address, and ONNX Runtime refuses none
 _MOST_INTEGERS: Final = 1024
+_FEW: Final = 4  # so many tensors are wrapped faster one by one than together
 
 # torch dtypes that ONNX Runtime wraps by address; others, such as bfloat16, go by DLPack.
 _TYPES: Final[dict[str, Any]] = {
@@ -36,7 +37,8 @@ _TYPES: Final[dict[str, Any]] = {
 }
 
 Prepare = Callable[[Any], Any]
-Sizes = Callable[[Sequence[Any]], Sequence[Sequence[int]]]
+Shapes = Sequence[Sequence[int]]
+Sizes = Callable[[Sequence[Any]], Shapes]
 
 
 @dataclass(frozen=True)
@@ -59,84 +61,117 @@ class Fetch:
 
 
 class TorchRunner:
-    """Calls one session with torch tensors. `sizes` gives the shapes of all outputs where they are known in advance."""
+    """Calls one session with torch tensors.
+
+    `sizes` are the shapes of all outputs where they are known before the call, or a function that tells them from the
+    arguments. The call is one flat function, written for this session: under `torch.compile` every Python frame costs.
+    """
 
     def __init__(
-        self, session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch], sizes: Sizes | None = None
+        self, session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch], sizes: Sizes | Shapes | None = None
     ) -> None:
-        import onnxruntime
-        import torch
-        from torch.utils.dlpack import from_dlpack
-
-        plain = [feed for feed in feeds if feed.dtype in _TYPES]
-        foreign = [feed for feed in feeds if feed.dtype not in _TYPES]
         self.session = session
-        self.feeds = (*plain, *foreign)
+        self.feeds = (*(f for f in feeds if f.dtype in _TYPES), *(f for f in feeds if f.dtype not in _TYPES))
         self.fetches = tuple(fetches)
-        self._run: Final = cast("Any", session)._sess.run_with_ortvaluevector
-        ort = cast("Any", onnxruntime)
-        native = ort.capi._pybind_state
-        self._options: Final = ort.RunOptions()
-        device = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
-        self._in_names = [feed.name for feed in self.feeds]
-        self._in_places = [feed.place for feed in plain]
-        self._in_types = [_TYPES[feed.dtype] for feed in plain]
-        self._in_devices = [device] * len(plain)
-        self._prepared = [(at, feed.prepare) for at, feed in enumerate(plain) if feed.prepare is not None]
-        self._foreign = [(feed.place, feed.prepare) for feed in foreign]
-        self._out_names = [fetch.name for fetch in fetches]
-        self._out_devices = [device] * len(fetches)
-        self._out_types = [_TYPES.get(fetch.dtype) for fetch in fetches]
-        self._out_dtypes = [getattr(torch, fetch.dtype) for fetch in fetches]
-        self._finish = [(at, fetch.finish) for at, fetch in enumerate(fetches) if fetch.finish is not None]
-        self._sizes = sizes if None not in self._out_types else None
-        self._vector = native.OrtValueVector
-        self._empty = _allocator()
-        self._to_dlpack: Callable[[Any], Any] = cast("Any", torch._C)._to_dlpack  # pyright: ignore[reportPrivateUsage]
-        self._from_dlpack: Callable[[Any], Any] = from_dlpack
-        self._bool = torch.bool
+        if any(fetch.dtype not in _TYPES for fetch in fetches):
+            sizes = None
+        self.call: Callable[[Sequence[Any]], list[Any]] = _Writer(self, sizes).function()
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """All outputs of the session, in its order."""
-        tensors = [args[place] for place in self._in_places]
-        for at, prepare in self._prepared:
-            tensors[at] = prepare(tensors[at])
-        tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors]
-        given = self._vector()
-        given.push_back_batch(
-            tensors,
-            [t.data_ptr() or _SOME_ADDRESS for t in tensors],
-            self._in_types,
-            [t.shape for t in tensors],
-            self._in_devices,
-        )
-        for place, prepare in self._foreign:
-            tensor = args[place] if prepare is None else prepare(args[place])
-            given.push_back(self._to_dlpack(tensor.contiguous()), False)
-        results = self._taken(given) if self._sizes is None else self._filled(given, self._sizes(args))
-        for at, finish in self._finish:
-            results[at] = finish(results[at])
-        return results
+        return self.call(args)
 
-    def _filled(self, given: Any, shapes: Sequence[Sequence[int]]) -> list[Any]:
-        """Results written by the session into memory of torch's own."""
-        results = [self._empty(shape, dtype) for shape, dtype in zip(shapes, self._out_dtypes, strict=True)]
-        taken = self._vector()
-        taken.push_back_batch(
-            results, [t.data_ptr() or _SOME_ADDRESS for t in results], self._out_types, shapes, self._out_devices
-        )
-        self._run(self._options, self._in_names, given, self._out_names, taken, self._out_devices)
-        return results
 
-    def _taken(self, given: Any) -> list[Any]:
-        """Results in memory of the session's, which they own from then on."""
-        taken = self._vector()
-        self._run(self._options, self._in_names, given, self._out_names, taken, self._out_devices)
-        results = [self._from_dlpack(taken.dlpack_at(at)) for at in range(len(taken))]
-        for at, dtype in enumerate(self._out_dtypes):
-            if dtype is self._bool:
-                results[at] = results[at].view(dtype)
-        return results
+class _Writer:
+    """Writes the function of one runner. No text of a model is in it: values are reached through names of ours."""
+
+    def __init__(self, runner: TorchRunner, sizes: Sizes | Shapes | None) -> None:
+        import onnxruntime
+        import torch
+
+        ort, session = cast("Any", onnxruntime), cast("Any", runner.session)
+        native, private = ort.capi._pybind_state, cast("Any", torch._C)  # pyright: ignore[reportPrivateUsage]
+        device = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
+        self.plain = [feed for feed in runner.feeds if feed.dtype in _TYPES]
+        self.foreign = [feed for feed in runner.feeds if feed.dtype not in _TYPES]
+        self.fetches = runner.fetches
+        self.sizes = sizes
+        self.space: dict[str, Any] = {
+            "vector": native.OrtValueVector,
+            "run": session._sess.run_with_ortvaluevector,
+            "options": ort.RunOptions(),
+            "to_dlpack": private._to_dlpack,
+            "from_dlpack": private._from_dlpack,
+            "empty": _allocator(),
+            "in_names": [feed.name for feed in runner.feeds],
+            "in_types": [_TYPES[feed.dtype] for feed in self.plain],
+            "in_devices": [device] * len(self.plain),
+            "out_names": [fetch.name for fetch in self.fetches],
+            "out_types": [_TYPES.get(fetch.dtype) for fetch in self.fetches],
+            "out_devices": [device] * len(self.fetches),
+        }
+        self.space |= {f"d{at}": getattr(torch, fetch.dtype) for at, fetch in enumerate(self.fetches)}
+
+    def function(self) -> Callable[[Sequence[Any]], list[Any]]:
+        lines = ["def call(args):", *(f"    {line}" for line in (*self._given(), *self._made(), *self._finished()))]
+        exec("\n".join(lines), self.space)  # noqa: S102 - the text is made above, of numbers and our own names
+        return self.space["call"]
+
+    def _given(self) -> list[str]:
+        """The arguments as values of ONNX Runtime's, over their own memory."""
+        lines: list[str] = []
+        for at, feed in enumerate((*self.plain, *self.foreign)):
+            text = f"args[{feed.place}]"
+            if feed.prepare is not None:
+                self.space[f"prepare{at}"] = feed.prepare
+                text = f"prepare{at}({text})"
+            lines += [f"a{at} = {text}", f"if not a{at}.is_contiguous(): a{at} = a{at}.contiguous()"]
+        lines.append("given = vector()")
+        lines += self._wrapped("given", [f"a{at}" for at in range(len(self.plain))], "in")
+        start = len(self.plain)
+        return [*lines, *(f"given.push_back(to_dlpack(a{start + at}), False)" for at in range(len(self.foreign)))]
+
+    def _wrapped(self, target: str, names: Sequence[str], side: str, shapes: str = "") -> list[str]:
+        """Wrap the named tensors: truth values and empty tensors only by address, a few others one by one."""
+        if len(names) <= _FEW and np.bool_ not in self.space[f"{side}_types"]:
+            return [f"{target}.push_back(to_dlpack({name}), False)" for name in names]
+        pointers = ", ".join(f"{name}.data_ptr() or {_SOME_ADDRESS}" for name in names)
+        shapes = shapes or f"[{', '.join(f'{name}.shape' for name in names)}]"
+        listed = ", ".join(names)
+        return [f"{target}.push_back_batch([{listed}], [{pointers}], {side}_types, {shapes}, {side}_devices)"]
+
+    def _made(self) -> list[str]:
+        count = len(self.fetches)
+        call = "run(options, in_names, given, out_names, taken, out_devices)"
+        if self.sizes is None:
+            taken = [f"r{at} = from_dlpack(taken.dlpack_at({at}))" for at in range(count)]
+            # ONNX Runtime hands out truth values as bytes.
+            views = [f"r{at} = r{at}.view(d{at})" for at, f in enumerate(self.fetches) if f.dtype == "bool"]
+            return ["taken = vector()", call, *taken, *views]
+        lines = self._allocated()
+        shapes = f"[{', '.join(f's{at}' for at in range(count))}]"
+        lines += ["taken = vector()", *self._wrapped("taken", [f"r{at}" for at in range(count)], "out", shapes)]
+        return [*lines, call]
+
+    def _allocated(self) -> list[str]:
+        """Memory of torch's own for every result."""
+        lines: list[str] = []
+        if callable(self.sizes):
+            self.space["sizes"], self.space["row_major"] = self.sizes, _row_major
+            lines.append("".join(f"s{at}, " for at in range(len(self.fetches))) + "= sizes(args)")
+            return lines + [f"r{at} = empty(s{at}, row_major(s{at}), d{at})" for at in range(len(self.fetches))]
+        for at, shape in enumerate(self.sizes or ()):
+            self.space[f"s{at}"], self.space[f"t{at}"] = tuple(shape), _row_major(tuple(shape))
+            lines.append(f"r{at} = empty(s{at}, t{at}, d{at})")
+        return lines
+
+    def _finished(self) -> list[str]:
+        lines: list[str] = []
+        for at, fetch in enumerate(self.fetches):
+            if fetch.finish is not None:
+                self.space[f"finish{at}"] = fetch.finish
+                lines.append(f"r{at} = finish{at}(r{at})")
+        return [*lines, f"return [{', '.join(f'r{at}' for at in range(len(self.fetches)))}]"]
 
 
 def integer_feed() -> Prepare:
@@ -164,23 +199,13 @@ def number_feed(dtype: str) -> Prepare:
     return lambda value: torch.scalar_tensor(value, dtype=kind)
 
 
-def _allocator() -> Callable[[Sequence[int], Any], Any]:
-    """Memory for a contiguous result. torch's compiled wrappers have a faster way in than `torch.empty`."""
+def _allocator() -> Callable[[Sequence[int], Sequence[int], Any], Any]:
+    """Memory for a result, from sizes, strides and dtype. torch's compiled wrappers have a faster way in."""
     import torch
-
-    def plainly(shape: Sequence[int], dtype: Any) -> Any:
-        return torch.empty(shape, dtype=dtype)
 
     guards = cast("Any", torch._C)._dynamo.guards  # pyright: ignore[reportPrivateUsage]
     fast = getattr(guards, "_empty_strided_cpu", None)
-    if fast is None:
-        return plainly
-
-    def quickly(shape: Sequence[int], dtype: Any) -> Any:
-        shape = tuple(shape)
-        return fast(shape, _row_major(shape), dtype)
-
-    return quickly
+    return fast or (lambda sizes, strides, dtype: torch.empty_strided(sizes, strides, dtype=dtype))
 
 
 @lru_cache(maxsize=1024)

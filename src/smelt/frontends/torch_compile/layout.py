@@ -112,7 +112,8 @@ def _permutation(order: Sequence[int]) -> Change:
 def _strides(placeholders: Sequence[Node], node: Any) -> Sizes | None:
     """Sizes and strides of a result that is not dense in any order: expanded, or with gaps."""
     value = node.meta["val"]
-    return sizes_of(placeholders, [value.shape, value.stride()])
+    found = sizes_of(placeholders, [value.shape, value.stride()])
+    return found if found is None or callable(found) else lambda _args: found
 
 
 def restrided(tensor: Any, sizes: Sequence[int], strides: Sequence[int]) -> Any:

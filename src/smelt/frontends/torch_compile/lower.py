@@ -125,7 +125,11 @@ def _direct(cut: Split, calls: Sequence[torch.nn.Module]) -> Boxed | None:
     plain = picks == [("part", at) for at in range(len(part.outputs))]
 
     def run(args: list[Any]) -> Sequence[Any]:
-        made = call.run(args if same else [args[place] for place in places])
+        given = args if same else [args[place] for place in places]
+        try:  # as `call.run` does: one frame less
+            made = call.call(given)
+        except Exception as error:
+            made = call.instead(error, given)
         if not plain:
             made = [made[at] if kind == "part" else args[at] if kind == "argument" else at for kind, at in picks]
         args.clear()

@@ -24,7 +24,7 @@ from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layo
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
 from smelt.frontends.torch_compile.sessions import Made, Settings, session_for_model
-from smelt.frontends.torch_compile.symbols import Sizes, sizes_of
+from smelt.frontends.torch_compile.symbols import Shapes, Sizes, sizes_of
 from smelt.frontends.torch_compile.weights import FedWeights
 from smelt.ir.weights import mark_weight
 from smelt.runtime import Feed, Fetch, Session, TorchRunner, integer_feed, number_feed
@@ -60,9 +60,13 @@ class CompiledPart(torch.nn.Module):
         try:
             return self.call(args)
         except Exception as error:
-            if self.strict:
-                raise
-            self._failed(error)
+            return self.instead(error, args)
+
+    def instead(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:
+        """The part's results from torch after a call has failed."""
+        if self.strict:
+            raise error
+        self._failed(error)
         return self.eager(*args)
 
     def _in_torch(self, args: Sequence[Any]) -> Sequence[Any]:
@@ -172,11 +176,11 @@ def _bound(
     fetches = [Fetch(interface.output_names[at], _dtype(node)) for at, node in made.items()]
     sizes = _sizes(placeholders, list(made.values())) if options.preallocate else None
     if not interface.fed:
-        return _assembled(TorchRunner(interface.session, feeds, fetches, sizes), interface, layouts, list(made))
+        return _assembled(TorchRunner(interface.session, feeds, fetches, sizes).call, interface, layouts, list(made))
     places = _places(interface)
     weights = FedWeights(interface.fed, places, [layouts.before[place] for place in places])
     feeds += [Feed(fed.name, len(placeholders) + at, "float32") for at, fed in enumerate(interface.fed)]
-    runner = TorchRunner(interface.session, feeds, fetches, sizes)
+    runner = TorchRunner(interface.session, feeds, fetches, sizes).call
     return _assembled(lambda args: runner([*args, *weights.panels(args)]), interface, layouts, list(made))
 
 
@@ -223,7 +227,7 @@ def _dtype(node: Node) -> str:
     return "float64" if isinstance(value, (float, torch.SymFloat)) else "int64"
 
 
-def _sizes(placeholders: Sequence[Node], nodes: Sequence[Node]) -> Sizes | None:
+def _sizes(placeholders: Sequence[Node], nodes: Sequence[Node]) -> Sizes | Shapes | None:
     values = [node.meta["val"] for node in nodes]
     return sizes_of(placeholders, [v.shape if isinstance(v, torch.Tensor) else () for v in values])
 

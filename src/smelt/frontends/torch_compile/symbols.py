@@ -14,15 +14,15 @@ import torch
 
 from smelt.frontends.torch_compile._torch import PythonPrinter
 
-Sizes = Callable[[Sequence[Any]], Sequence[Sequence[int]]]
+Shapes = Sequence[Sequence[int]]
+Sizes = Callable[[Sequence[Any]], Shapes]
 _NAME: Final = "size"
 
 
-def sizes_of(placeholders: Sequence[torch.fx.Node], shapes: Sequence[Sequence[Any]]) -> Sizes | None:
-    """A function that gives every shape from the arguments, or None when one cannot be told before the call."""
+def sizes_of(placeholders: Sequence[torch.fx.Node], shapes: Sequence[Sequence[Any]]) -> Sizes | Shapes | None:
+    """The shapes, or a function that tells them from the arguments; None when one cannot be told before the call."""
     if all(isinstance(size, int) for shape in shapes for size in shape):
-        known = tuple(tuple(shape) for shape in shapes)
-        return lambda _args: known
+        return tuple(tuple(shape) for shape in shapes)
     where = _places(placeholders)
     texts: list[str] = []
     used: dict[str, str] = {}
@@ -32,11 +32,6 @@ def sizes_of(placeholders: Sequence[torch.fx.Node], shapes: Sequence[Sequence[An
             return None
         texts.append("(" + "".join(f"{part}, " for part in parts) + ")")
     return _function(used, f"({''.join(f'{text}, ' for text in texts)})")
-
-
-def strides_of(placeholders: Sequence[torch.fx.Node], strides: Sequence[Any]) -> Sizes | None:
-    """As `sizes_of`, for the strides of one tensor."""
-    return sizes_of(placeholders, [strides])
 
 
 def _places(placeholders: Sequence[torch.fx.Node]) -> dict[str, str]:
