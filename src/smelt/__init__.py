@@ -17,8 +17,11 @@ defer("sympy", "onnx_ir._symbolic_shapes")
 _LAZY = {
     "compile": "smelt.frontends",
     "CompiledModel": "smelt.frontends",
+    "CompiledModule": "smelt.frontends",
     "Coverage": "smelt.frontends",
+    "LoadedModule": "smelt.frontends",
     "Options": "smelt.frontends",
+    "load": "smelt.frontends",
     "SmeltError": "smelt.base",
     "TorchOptions": "smelt.frontends.torch_compile",
     "explain": "smelt.frontends.torch_compile",

@@ -308,6 +308,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "With `check` set, every call is compared with torch's own result; the message names the output and the error.",
         "Report the graph with the option `dump`; leave the node in torch or the kernels off meanwhile.",
     ),
+    "SM-TORCH-004": (
+        "A module that cannot be saved or trained as asked",
+        "A saved module is one program: it writes no buffers, returns tensors and plain values, and has no gradients.",
+        "Do as the message says.",
+    ),
     "SM-VERIFY-001": (
         "A result breaks the numerics contract",
         "A region or the model differs from the reference by more than the tolerance; the region is rejected.",

@@ -10,17 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smelt.frontends.onnx_file import CompiledModel, Coverage, compile
+    from smelt.frontends.entry import compile, load
+    from smelt.frontends.module import CompiledModule, LoadedModule
+    from smelt.frontends.onnx_file import CompiledModel, Coverage
     from smelt.pipeline import Options
 
 _LAZY = {
     "CompiledModel": "smelt.frontends.onnx_file",
+    "CompiledModule": "smelt.frontends.module",
     "Coverage": "smelt.frontends.onnx_file",
     "Options": "smelt.pipeline",
-    "compile": "smelt.frontends.onnx_file",
+    "LoadedModule": "smelt.frontends.module",
+    "compile": "smelt.frontends.entry",
+    "load": "smelt.frontends.entry",
 }
 
-__all__ = ["CompiledModel", "Coverage", "Options", "compile"]
+__all__ = ["CompiledModel", "CompiledModule", "Coverage", "LoadedModule", "Options", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -67,6 +67,11 @@ def _fits(traced: Any, tensor: Any) -> bool:
     return same_kind and traced.shape == tensor.shape and traced.stride() == tensor.stride()
 
 
+def watch(holder: Any) -> None:
+    """Let `refresh` reach an object that holds weights, by its method of that name, as long as it lives."""
+    _live.add(holder)
+
+
 def refresh(model: torch.nn.Module | None = None) -> None:
     """Make compiled functions read a model's parameters again, or every model's.
 

@@ -1,0 +1,356 @@
+"""`smelt.compile(module)`: a module that runs in ONNX Runtime.
+
+Input: a torch module and options. Output: `CompiledModule`, called as the module is. Invariant: it is the module to the
+outside (parameters, buffers, state, methods, training mode); a call that no kept program serves makes a new one, or
+runs in torch where that is impossible, remembered with the reason; a change of a weight is seen by the next call.
+"""
+
+# What torch hands over is not annotated.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import threading
+import types
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from smelt.base.config import Config
+from smelt.frontends.torch_compile.frozen import watch
+from smelt.frontends.torch_compile.lower import lower
+from smelt.frontends.torch_compile.options import TorchOptions, read_options
+from smelt.frontends.torch_compile.part import Fixed
+from smelt.frontends.torch_compile.record import Listening, Record
+from smelt.frontends.torch_compile.sessions import Settings
+from smelt.pipeline import Options
+
+from .capture import Captured, capture
+from .guard import CaptureError
+
+_KEPT: Final = 8
+_QUICK: Final = 256
+
+
+@dataclass(eq=False)
+class Program:
+    """A captured graph, compiled.
+
+    places: where its weights lie, each a dictionary and a key: another tensor may be put there. state: the weights that
+    it holds, by address and version, when they are constants.
+    """
+
+    captured: Captured
+    call: Callable[[list[Any]], Sequence[Any]]
+    record: Record
+    places: list[tuple[Any, str]] = field(default_factory=list[tuple[Any, str]])
+    state: tuple[tuple[int, int], ...] = ()
+    calls: int = 0
+
+    @property
+    def weights(self) -> list[torch.Tensor]:
+        return [held[name] for held, name in self.places]
+
+
+class CompiledModule(torch.nn.Module):
+    """Made by `smelt.compile(module, ...)`.
+
+    `dynamic`: sizes are free wherever the module leaves them free (True), or fixed to each call's (False). `kept`: how
+    many programs are kept; the least recently used goes. `options`: as those of `torch.compile(backend="smelt")`.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, *, dynamic: bool = True, kept: int = _KEPT,
+        options: TorchOptions | Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.__dict__["wrapped"] = module
+        self.dynamic, self.kept = dynamic, kept
+        self._settings = Settings(read_options(options, Config.from_env()), Config.from_env())
+        self._forget()
+        self._holder = _Holder(self)
+        self.training = module.training
+
+    # calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and not self.training and not self._forward_hooks and not self._forward_pre_hooks:
+            program = self._at_once(args)
+            if program is not None:
+                program.calls += 1
+                return program.call([*program.weights, *args] if program.places else list(args))[0]
+        return super().__call__(*args, **kwargs)
+
+    def _at_once(self, args: Sequence[Any]) -> Program | None:
+        """The program of a call just like an earlier one: plain tensors of the same sizes, one tensor as its result."""
+        if not self._quick:
+            return None
+        try:
+            program = self._quick.get(tuple([(a.shape, a.dtype, a.requires_grad) for a in args]))
+        except AttributeError:  # not all are tensors
+            return None
+        if program is None or (program.state and program.state != _state(program.weights)):
+            return None
+        return program
+
+    def _remember(self, program: Program, args: Sequence[Any], leaves: Sequence[Any]) -> None:
+        plain = len(args) == len(leaves) and all(a.__class__ is torch.Tensor for a in args)
+        captured = program.captured
+        if plain and captured.out_spec.is_leaf() and captured.results == ((False, 0),) and not captured.written:
+            if len(self._quick) >= _QUICK:
+                self._quick.clear()
+            self._quick[tuple([(a.shape, a.dtype, False) for a in args])] = program
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and (self.training or _wants_gradient((args, kwargs))):
+            return self._trainable()(*args, **kwargs)
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        program = self._find(leaves, spec)
+        if program is None:
+            program = self._make(args, kwargs, spec)
+        if isinstance(program, str):
+            return self._trainable()(*args, **kwargs)
+        if not kwargs:
+            self._remember(program, args, leaves)
+        return self._run(program, leaves)
+
+    def _find(self, leaves: Sequence[Any], spec: Any) -> Program | None:
+        for key in reversed(tuple(self._programs)):
+            program = self._programs[key]
+            guard = program.captured.guard
+            if guard.in_spec == spec and not guard.refuses(leaves):
+                if program.state and program.state != _state(program.weights):
+                    self._drop(key, "a weight has changed")
+                    self._changed = True
+                    continue
+                self._programs.move_to_end(key)
+                return program
+        return None
+
+    def _run(self, program: Program, leaves: Sequence[Any]) -> Any:
+        captured = program.captured
+        program.calls += 1
+        results = program.call([*program.weights, *leaves])
+        count = len(captured.written)
+        for name, value in zip(captured.written, results, strict=False):
+            self.wrapped.get_buffer(name).copy_(value)
+        made = [value if constant else results[count + value] for constant, value in captured.results]
+        return pytree.tree_unflatten(made, captured.out_spec)
+
+    def _make(self, args: Sequence[Any], kwargs: Mapping[str, Any], spec: Any) -> Program | str:
+        with self._lock:
+            leaves, _ = pytree.tree_flatten((args, kwargs))
+            found = self._find(leaves, spec)
+            if found is not None:
+                return found
+            reason = self._refused.get(_shape_key(leaves, spec))
+            if reason is not None:
+                return reason
+            try:
+                program = self._compile(capture(self.wrapped, args, kwargs, self.dynamic))
+            except CaptureError as error:
+                if self._settings.options.strict:
+                    raise
+                self._refused[_shape_key(leaves, spec)] = str(error)
+                warnings.warn(
+                    f"smelt: the module is not captured whole, torch.compile takes over: {error}", stacklevel=4
+                )
+                return str(error)
+            self._programs[next(self._numbers)] = program
+            while len(self._programs) > self.kept:
+                self._drop(next(iter(self._programs)), "least recently used")
+            return program
+
+    def _compile(self, captured: Captured) -> Program:
+        places = [self._place(captured, kind, name) for kind, name in captured.owned]
+        weights = [held[name] for held, name in places]
+        names = [n.name for n in captured.graph.graph.nodes if n.op == "placeholder"][: len(weights)]
+        frozen = not self._changed and not captured.written
+        fixed = Fixed(constants=dict(zip(names, weights, strict=True))) if frozen else Fixed(weights=names)
+        with Listening() as record:
+            call = lower(captured.graph, "inference", self._settings, fixed)
+        return Program(captured, call, record, places, _state(weights) if frozen else ())
+
+    def _place(self, captured: Captured, kind: InputKind, name: str) -> tuple[Any, str]:
+        owner, _, last = name.rpartition(".")
+        if kind == InputKind.PARAMETER:
+            return self.wrapped.get_submodule(owner)._parameters, last
+        if kind == InputKind.BUFFER:
+            return self.wrapped.get_submodule(owner)._buffers, last
+        return captured.program.constants, name
+
+    def _trainable(self) -> Any:
+        if self._compiled is None:
+            backend: Any = torch.compile
+            self._compiled = backend(self.wrapped, backend="smelt", options={"freeze": False, **self._given()})
+        return self._compiled
+
+    def _given(self) -> dict[str, Any]:
+        from dataclasses import fields
+
+        chosen, plain = self._settings.options, TorchOptions()
+        values = {f.name: getattr(chosen, f.name) for f in fields(chosen)}
+        return {name: value for name, value in values.items() if value != getattr(plain, name)}
+
+    def _drop(self, key: int, reason: str) -> None:
+        self._programs.pop(key, None)
+        self._quick.clear()
+        self._dropped.append(reason)
+
+    def _forget(self) -> None:
+        """No program is kept."""
+        self._programs: OrderedDict[int, Program] = OrderedDict()
+        self._quick: dict[Any, Program] = {}
+        self._refused: dict[Any, str] = {}
+        self._dropped: list[str] = []
+        self._changed = False
+        self._compiled: Any = None
+        self._lock = threading.RLock()
+        self._numbers: Iterator[int] = iter(range(1 << 62))
+
+    def save(self, directory: str | Path, *args: Any, **kwargs: Any) -> Path:
+        """Write an artifact that `smelt.load` opens in a process of its own, without tracing or compiling.
+
+        It serves the calls that the program used last serves; give arguments to choose another.
+        """
+        from .saved import save_program
+
+        if args or kwargs or not self._programs:
+            captured = capture(self.wrapped, args, kwargs, self.dynamic)
+        else:
+            captured = self.programs[-1].captured
+        options = self._settings.options
+        chosen = Options(verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes))
+        return save_program(captured, directory, chosen, self._settings.config)
+
+    # what it tells
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs that are kept, the one used last at the end."""
+        return tuple(self._programs.values())
+
+    def explain(self) -> str:
+        """Programs, what each serves and what runs where; calls that torch runs, and why."""
+        lines = [f"{len(self._programs)} programs kept (at most {self.kept}), {len(self._dropped)} dropped"]
+        for program in self._programs.values():
+            lines.append(f"  {_served(program)}: {program.calls} calls")
+            for graph in program.record.graphs:
+                inside = sum(part.in_kernels for part in graph.parts)
+                total = sum(part.onnx_nodes for part in graph.parts)
+                lines.append(
+                    f"    {graph.taken} of {graph.nodes} ATen nodes in ONNX Runtime; "
+                    f"{inside} of {total} ONNX nodes in kernels"
+                )
+                lines += [f"    in torch: {node.target}: {node.reason}" for node in graph.left]
+        lines += [f"  by torch.compile: {reason}" for reason in self._refused.values()]
+        return "\n".join(lines)
+
+    # being the module
+
+    @property
+    def wrapped(self) -> torch.nn.Module:
+        return self.__dict__["wrapped"]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            value = getattr(self.__dict__["wrapped"], name)
+        if isinstance(value, types.MethodType) and value.__self__ is self.__dict__["wrapped"]:
+            return types.MethodType(value.__func__, self)  # a method that calls the module calls this one
+        return value
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        self.training = mode
+        self.wrapped.train(mode)
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.wrapped.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.wrapped.load_state_dict(*args, **kwargs)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        return self.wrapped.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
+        return self.wrapped.named_buffers(*args, **kwargs)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        return self.wrapped.named_modules(*args, **kwargs)
+
+    def children(self) -> Any:
+        return self.wrapped.children()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> CompiledModule:
+        """Moves and casts: programs hold tensors of before."""
+        self.wrapped._apply(fn, recurse)
+        self._forget()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {
+            name: value for name, value in self.__dict__.items() if not name.startswith("_c") or name == "_changed"
+        }
+        for name in ("_programs", "_quick", "_refused", "_dropped", "_lock", "_numbers", "_compiled", "_holder"):
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._forget()
+        self._holder = _Holder(self)
+
+    def __repr__(self) -> str:
+        return f"CompiledModule({self.wrapped!r})"
+
+
+class _Holder:
+    """What `smelt.refresh` reaches a module's programs by."""
+
+    def __init__(self, owner: CompiledModule) -> None:
+        self._owner = weakref.ref(owner)
+        watch(self)
+
+    def refresh(self, tensors: set[int] | None) -> None:
+        """Drop all programs if they hold one of the tensors."""
+        owner = self._owner()
+        if owner is not None and (tensors is None or tensors & {id(p) for p in owner.parameters()}):
+            owner._forget()  # pyright: ignore[reportPrivateUsage]
+
+
+def _state(weights: Sequence[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+    """What shows a change: an address or a version. Writes through `.data` or numpy show in neither."""
+    return tuple((w.data_ptr(), w._version) for w in weights)
+
+
+def _wants_gradient(arguments: Any) -> bool:
+    leaves, _ = pytree.tree_flatten(arguments)
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+
+
+def _shape_key(leaves: Sequence[Any], spec: Any) -> Any:
+    def part(leaf: Any) -> Any:
+        return (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else (type(leaf), repr(leaf))
+
+    return str(spec), tuple(part(leaf) for leaf in leaves)
+
+
+def _served(program: Program) -> str:
+    parts: list[str] = []
+    for check in program.captured.guard.checks:
+        if check[0] == "tensor":
+            sizes = ", ".join(s if isinstance(s, str) else str(s) if isinstance(s, int) else "..." for s in check[2])
+            parts.append(f"{str(check[1]).removeprefix('torch.')}[{sizes}]")
+        elif check[0] == "equal":
+            parts.append(repr(check[1]))
+    return "(" + ", ".join(parts) + ")"

@@ -1,0 +1,210 @@
+"""A compiled module is the module, only faster."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import smelt  # noqa: E402
+from smelt.base.errors import ArtifactError, ConfigError, InputError, TorchError  # noqa: E402
+
+PLAIN: Any = {"kernels": False}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
+
+    def forward(self, x: Any, scale: Any = None, as_dict: bool = True) -> Any:
+        y = self.norm(x + self.second(nn.functional.gelu(self.first(x))))
+        return {"y": y, "more": (y * scale if scale is not None else y, 3, None)} if as_dict else y
+
+
+@pytest.fixture
+def net() -> Any:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def same(got: Any, wanted: Any) -> None:
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_structures_keywords_and_sizes(net: Any) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    for shape in ((5, 8), (9, 8), (2, 7, 8), (4, 3, 8), (1, 8)):
+        x = torch.randn(*shape)
+        same(fast(x), net(x))
+        same(fast(x=x, scale=torch.tensor(2.0)), net(x, scale=torch.tensor(2.0)))
+        same(fast(x, as_dict=False), net(x, as_dict=False))
+    assert sum("float32[s" in line for line in fast.explain().splitlines()) >= 2
+
+
+@torch.no_grad()
+def test_one_program_serves_all_sizes_and_the_least_used_goes(net: Any) -> None:
+    fast = smelt.compile(net, kept=2, **PLAIN)
+    for n in range(2, 12):
+        fast(torch.randn(n, 8))
+    assert len(fast.programs) == 1
+    fast(torch.randn(2, 3, 8))
+    fast(torch.randn(4, 8))
+    fast(torch.randn(2, 3, 4, 8))
+    served = [len(p.captured.guard.checks[0][2]) for p in fast.programs]
+    assert served == [2, 4]
+
+
+@torch.no_grad()
+def test_fixed_sizes_on_request(net: Any) -> None:
+    fast = smelt.compile(net, dynamic=False, **PLAIN)
+    for n in (2, 3):
+        same(fast(torch.ones(n, 8)), net(torch.ones(n, 8)))
+    assert len(fast.programs) == 2
+
+
+@torch.no_grad()
+def test_a_change_of_weights_is_seen(net: Any) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    x = torch.randn(4, 8)
+    for _ in range(3):
+        same(fast(x, as_dict=False), net(x, as_dict=False))
+        same(fast(x, as_dict=False), net(x, as_dict=False))
+        net.first.weight.mul_(1.5)
+    net.load_state_dict(Net().state_dict())
+    same(fast(x), net(x))
+    fast.load_state_dict(Net().state_dict())
+    same(fast(x), net(x))
+    net.first.weight = nn.Parameter(torch.ones(16, 8))
+    same(fast(x), net(x))
+
+
+@torch.no_grad()
+def test_refresh_shows_what_torch_does_not_count(net: Any) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    x = torch.randn(4, 8)
+    fast(x)
+    net.first.weight.data.mul_(2)
+    smelt.refresh(fast)
+    same(fast(x), net(x))
+
+
+def test_it_is_the_module_to_the_outside(net: Any) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    assert isinstance(fast, smelt.CompiledModule) and isinstance(fast, nn.Module)
+    assert list(fast.state_dict()) == list(net.state_dict())
+    assert [id(p) for p in fast.parameters()] == [id(p) for p in net.parameters()]
+    assert fast.first is net.first
+    assert fast.train().training and net.training and not fast.eval().training and not net.training
+    assert fast.double().first.weight.dtype == torch.float64
+    with torch.no_grad():
+        x = torch.randn(3, 8, dtype=torch.float64)
+        same(fast(x), net(x))
+    with pytest.raises(AttributeError):
+        _ = fast.nothing
+
+
+@torch.no_grad()
+def test_copies_and_pickles(net: Any) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    x = torch.randn(3, 8)
+    fast(x)
+    for twin in (pickle.loads(pickle.dumps(fast)), copy.deepcopy(fast)):
+        same(twin(x), net(x))
+        assert twin.wrapped is not net
+
+
+def test_training_goes_through_torch_compile() -> None:
+    torch.manual_seed(0)
+    net = Net()
+    fast = smelt.compile(net, **PLAIN)
+    x = torch.randn(4, 8)
+    loss = fast(x, as_dict=False).square().mean()
+    loss.backward()
+    got = net.first.weight.grad.clone()
+    net.zero_grad()
+    net(x, as_dict=False).square().mean().backward()
+    same(got, net.first.weight.grad)
+
+
+def test_buffers_are_written() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return x * self.count
+
+    net, twin = Counting().eval(), Counting().eval()
+    fast = smelt.compile(net, **PLAIN)
+    with torch.no_grad():
+        for _ in range(3):
+            same(fast(torch.ones(3)), twin(torch.ones(3)))
+    assert net.count == 3
+
+
+@pytest.mark.filterwarnings("ignore:smelt")
+def test_what_cannot_be_captured_runs_all_the_same() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1 if x.sum() > 0 else x - 1
+
+    fast = smelt.compile(Branching().eval(), **PLAIN)
+    with torch.no_grad():
+        for sign in (1, -1, 1):
+            assert torch.equal(fast(sign * torch.ones(3)), sign * torch.full((3,), 2.0))
+    assert "by torch.compile" in fast.explain()
+
+
+def test_wrong_options_are_named(net: Any) -> None:
+    with pytest.raises(ConfigError, match="freeze"):
+        smelt.compile(net, freez=True)
+
+
+@torch.no_grad()
+def test_a_saved_module_loads_in_another_process(net: Any, tmp_path: Path) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    x = torch.randn(5, 8)
+    wanted = fast(x)
+    fast.save(tmp_path / "saved")
+    torch.save((x, wanted), tmp_path / "call.pt")
+    code = (
+        "import sys, torch, smelt\n"
+        "x, wanted = torch.load(sys.argv[2])\n"
+        "module = smelt.load(sys.argv[1])\n"
+        "torch.testing.assert_close(module(x), wanted)\n"
+        "assert module(torch.ones(11, 8))['y'].shape == (11, 8)\n"
+        "assert not any(name.startswith(('smelt.export', 'smelt.codegen', 'onnxscript')) for name in sys.modules)\n"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path / "saved"), str(tmp_path / "call.pt")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@torch.no_grad()
+def test_a_loaded_module_says_what_it_does_not_serve(net: Any, tmp_path: Path) -> None:
+    smelt.compile(net, **PLAIN).save(tmp_path / "saved", torch.randn(5, 8))
+    module = smelt.load(tmp_path / "saved")
+    same(module(torch.ones(3, 8)), net(torch.ones(3, 8)))
+    for wrong in (torch.ones(3, 9), torch.ones(3, 8).double(), torch.ones(2, 3, 8)):
+        with pytest.raises(InputError):
+            module(wrong)
+    with pytest.raises(InputError):
+        module(torch.ones(3, 8), as_dict=False)
+    with pytest.raises(TorchError):
+        module.train()
+    (tmp_path / "saved" / "torch.json").write_text("{}")
+    with pytest.raises(ArtifactError):
+        smelt.load(tmp_path / "saved")
