@@ -12,7 +12,6 @@ from typing import Any
 
 from smelt.base.config import Config
 from smelt.base.progress import Progress
-from smelt.frontends import onnx_file
 
 _OF_MODULES = ("dynamic", "kept")
 
@@ -31,6 +30,8 @@ def compile(
     module leaves them free) and `kept` (programs that are kept).
     """
     if not _is_module(model):
+        from smelt.frontends import onnx_file
+
         return onnx_file.compile(model, output, config=config, progress=progress, **options)
     from smelt.frontends.module import CompiledModule
 
