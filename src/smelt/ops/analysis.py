@@ -217,9 +217,25 @@ def meaning(
     declaration = declaration_of(facts, node)
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
     call = Call(*_parts(facts, builder, node, operands))
-    call.pack = lambda position, layout: _packed(facts, builder, node.inputs[position], layout)
+    call.pack = lambda position, layout: _packed(facts, builder, *_untransposed(node.inputs[position], layout, inside))
     made = declaration.lower(call)
     return [_output(builder, t) for t in made]
+
+
+def _untransposed(
+    value: ir.Value | None, layout: str, inside: dict[ir.Value, Tensor] | None
+) -> tuple[ir.Value | None, str]:
+    """A weight behind a transposition of the same region is packed from where it lies: tied embeddings, for example."""
+    turned = {"plain": "turned", "turned": "plain"}.get(layout)
+    node = value.producer() if value is not None and inside is not None and value in inside else None
+    if turned is None or node is None or node.op_type != "Transpose" or _domain(node) != "":
+        return value, layout
+    source = node.inputs[0]
+    if source is None or source.shape is None or len(source.shape) != 2 or not is_packable(source):
+        return value, layout
+    perm = node.attributes.get("perm")
+    swaps = perm is None or list(perm.as_ints()) == [1, 0]
+    return source, turned if swaps else layout
 
 
 def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str) -> Tensor | None:
