@@ -10,6 +10,7 @@ from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL, arranged_shape, panel_shape
 from smelt.ir.kernel.tensor import View
+from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.registry import Call, op
 from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spread_geometry
 
@@ -47,7 +48,7 @@ def conv(call: Call) -> Tensor:
 
 def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, columns: int) -> Tensor:
     k = call.k
-    if groups > 1 and groups == columns == image.shape[-1].const:
+    if groups > 1 and groups == columns == image.shape[-1].const and geometry.taps <= MOST_TAPS:
         return k.window("channelwise", image, panels(call, "channelwise"), geometry, columns)
     packed = call.pack(1, f"window:{groups}")
     if geometry.pointwise and groups == 1 and packed is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from smelt.ir.kernel import Builder, Geometry, Refusal, Tensor, product
 from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.registry import Call, op
 from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, seen
 
@@ -37,7 +38,7 @@ def max_pool(call: Call) -> Tensor:
     if x.dtype not in LEAST:
         raise Refusal(f"maxima of {x.dtype}")
     g = _geometry(call, x)
-    if has_kernels(x, g):
+    if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _pooled(call, "max", x, g)
     return _over_taps(call.k, "max", gathered(call.k, x, g, LEAST[x.dtype]), g.rank)
 
@@ -48,7 +49,7 @@ def average_pool(call: Call) -> Tensor:
     if x.dtype not in E.FLOATS:
         raise Refusal(f"means of {x.dtype}")
     g, counted = _geometry(call, x), call.int("count_include_pad", 0) != 0
-    if has_kernels(x, g):
+    if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _pooled(call, "mean", x, g, counted=counted)
     total = _over_taps(k, "sum", gathered(k, x, g, 0), g.rank)
     count = _over_taps(k, "sum", k.map(lambda e: e, seen(k, g, x.dtype, counted=counted)), g.rank)
@@ -61,7 +62,7 @@ def lp_pool(call: Call) -> Tensor:
     if x.dtype not in E.FLOATS or p < 1:
         raise Refusal(f"the norm of order {p} of {x.dtype}")
     g, powers = _geometry(call, x), _power(k, x, p)
-    if has_kernels(x, g):
+    if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _root(k, _pooled(call, "sum", powers, g), p)
     return _root(k, _over_taps(k, "sum", gathered(k, powers, g, 0), g.rank), p)
 

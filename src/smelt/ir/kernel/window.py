@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .index import Ix, fn, ix
 
 MOST_AXES = 3
+MOST_TAPS = 128  # of a window that is walked channel by channel
 
 
 @dataclass(frozen=True)

@@ -30,64 +30,84 @@ SMELT_INLINE const float *smelt_taps_line(const smelt_window *w, const smelt_tap
   return t->image + ((y * w->in[1] + x) * w->in[2] + t->s[2].start) * w->pixel;
 }
 
-/* V vectors of channels from c on of R windows side by side, whose taps are those of `t`. `live` is the number of lanes of
- * a partial vector, 0 for whole ones. */
-#define SMELT_CHANNELWISE_TILE(NAME, R, V)                                                                             \
-  SMELT_INLINE void NAME(const smelt_window *w, const smelt_taps *t, const float *panels, int64_t c, int64_t live,     \
-                         float *to, int64_t ld) {                                                                      \
-    v_f32 acc[R][V];                                                                                                   \
-    for (int r = 0; r < R; r++)                                                                                        \
-      for (int v = 0; v < V; v++) acc[r][v] = bc_f32(0);                                                               \
-    const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], step = w->dilation[2] * w->pixel;                 \
-    const int64_t side = w->stride[2] * w->pixel;                                                                      \
-    for (int64_t a = t->s[0].lo; a < t->s[0].hi; a++)                                                                  \
-      for (int64_t b = t->s[1].lo; b < t->s[1].hi; b++) {                                                              \
-        const float *x = smelt_taps_line(w, t, a, b) + t->s[2].lo * step + c;                                          \
-        const int64_t tap = (a * w->kernel[1] + b) * w->kernel[2];                                                     \
-        for (int64_t e = t->s[2].lo; e < t->s[2].hi; e++, x += step)                                                   \
-          for (int v = 0; v < V; v++) {                                                                                \
-            const int64_t at = c + v * SMELT_L;                                                                        \
-            const v_f32 f = ld_f32(panels + (at / 16 * taps + tap + e) * 16 + at % 16);                                \
-            for (int r = 0; r < R; r++) {                                                                              \
-              const float *from = x + r * side + v * SMELT_L;                                                          \
-              acc[r][v] += (live ? ld_f32_n(from, live) : ld_f32(from)) * f;                                           \
-            }                                                                                                          \
-          }                                                                                                            \
-      }                                                                                                                \
-    for (int r = 0; r < R; r++)                                                                                        \
-      for (int v = 0; v < V; v++) {                                                                                    \
-        if (live) st_f32_n(to + r * ld + v * SMELT_L, acc[r][v], live);                                                \
-        else st_f32(to + r * ld + v * SMELT_L, acc[r][v]);                                                             \
-      }                                                                                                                \
-  }
+/* The taps of a window as a list: floats from its first tap to each, and the row of the panels that weighs it. */
+enum { SMELT_LISTED_TAPS = 128 };
+typedef struct {
+  const float *base;
+  int64_t count;
+  int64_t from[SMELT_LISTED_TAPS], row[SMELT_LISTED_TAPS];
+} smelt_tap_list;
 
-SMELT_CHANNELWISE_TILE(smelt_channelwise_6x1, 6, 1)
-SMELT_CHANNELWISE_TILE(smelt_channelwise_4x1, 4, 1)
-SMELT_CHANNELWISE_TILE(smelt_channelwise_1x4, 1, 4)
-SMELT_CHANNELWISE_TILE(smelt_channelwise_1x1, 1, 1)
-
-/* All channels of one window. */
-static __attribute__((unused)) void smelt_channelwise_one(const smelt_window *w, const smelt_taps *t, const float *panels,
-                                                          int64_t c0, int64_t c1, float *to, int64_t ld) {
-  int64_t c = c0;
-  for (; c + 4 * SMELT_L <= c1; c += 4 * SMELT_L) smelt_channelwise_1x4(w, t, panels, c, 0, to + (c - c0), ld);
-  for (; c + SMELT_L <= c1; c += SMELT_L) smelt_channelwise_1x1(w, t, panels, c, 0, to + (c - c0), ld);
-  if (c < c1) smelt_channelwise_1x1(w, t, panels, c, c1 - c, to + (c - c0), ld);
+/* A window must have at most SMELT_LISTED_TAPS taps. */
+SMELT_INLINE void smelt_list_taps(const smelt_window *w, const smelt_taps *t, smelt_tap_list *list) {
+  const int64_t step = w->dilation[2] * w->pixel;
+  list->count = 0;
+  list->base = smelt_taps_line(w, t, t->s[0].lo, t->s[1].lo) + t->s[2].lo * step;
+  for (int64_t a = t->s[0].lo; a < t->s[0].hi; a++)
+    for (int64_t b = t->s[1].lo; b < t->s[1].hi; b++) {
+      const int64_t line = smelt_taps_line(w, t, a, b) - list->base;
+      const int64_t row = (a * w->kernel[1] + b) * w->kernel[2];
+      for (int64_t e = t->s[2].lo; e < t->s[2].hi; e++) {
+        list->from[list->count] = line + e * step;
+        list->row[list->count++] = (row + e) * 16;
+      }
+    }
 }
 
-/* All channels of `n` (4 or 6) windows side by side whose taps all lie in the image. */
-static __attribute__((unused)) void smelt_channelwise_some(const smelt_window *w, const smelt_taps *t, const float *panels,
-                                                           int64_t c0, int64_t c1, float *to, int64_t ld, int n) {
-  int64_t c = c0;
-  for (; c + SMELT_L <= c1; c += SMELT_L) {
-    if (n == 6) smelt_channelwise_6x1(w, t, panels, c, 0, to + (c - c0), ld);
-    else smelt_channelwise_4x1(w, t, panels, c, 0, to + (c - c0), ld);
+/* Lists of what a tile holds: X(window, vector). Spelled out, so that every accumulator is a register. */
+#define SMELT_TILE_1X1(X) X(0, 0)
+#define SMELT_TILE_1X4(X) X(0, 0) X(0, 1) X(0, 2) X(0, 3)
+#define SMELT_TILE_4X1(X) X(0, 0) X(1, 0) X(2, 0) X(3, 0)
+#define SMELT_TILE_4X2(X) SMELT_TILE_4X1(X) X(0, 1) X(1, 1) X(2, 1) X(3, 1)
+#define SMELT_VECTORS_1(X) X(0)
+#define SMELT_VECTORS_2(X) X(0) X(1)
+#define SMELT_VECTORS_4(X) X(0) X(1) X(2) X(3)
+
+#define SMELT_LANES_OF(FROM) (live ? ld_f32_n(FROM, live) : ld_f32(FROM))
+#define SMELT_TILE_ZERO(R, V) v_f32 acc##R##V = bc_f32(0);
+#define SMELT_TILE_WEIGHT(V) const v_f32 weight##V = ld_f32(row + (V)*SMELT_L / 16 * panel + (V)*SMELT_L % 16);
+#define SMELT_TILE_STEP(R, V) acc##R##V += SMELT_LANES_OF(at + (R)*side + (V)*SMELT_L) * weight##V;
+#define SMELT_TILE_STORE(R, V)                                                                                         \
+  if (live) st_f32_n(to + (R)*ld + (V)*SMELT_L, acc##R##V, live);                                                      \
+  else st_f32(to + (R)*ld + (V)*SMELT_L, acc##R##V);
+
+/* Vectors of channels of windows `side` floats apart, from their listed taps. `x` is the first tap's channel, `f` the
+ * panel's first row at that channel; panels lie `panel` floats apart. `live` is the number of lanes of a partial vector, 0
+ * for whole ones. */
+#define SMELT_CHANNELWISE_TILE(NAME, TILE, VECTORS)                                                                    \
+  SMELT_INLINE void NAME(const smelt_tap_list *list, const float *x, int64_t side, const float *f, int64_t panel,      \
+                         int64_t live, float *to, int64_t ld) {                                                        \
+    TILE(SMELT_TILE_ZERO)                                                                                              \
+    (void)panel, (void)side, (void)ld;                                                                                 \
+    for (int64_t k = 0; k < list->count; k++) {                                                                        \
+      const float *at = x + list->from[k], *row = f + list->row[k];                                                    \
+      VECTORS(SMELT_TILE_WEIGHT)                                                                                       \
+      TILE(SMELT_TILE_STEP)                                                                                            \
+    }                                                                                                                  \
+    TILE(SMELT_TILE_STORE)                                                                                             \
   }
-  if (c < c1) {
-    if (n == 6) smelt_channelwise_6x1(w, t, panels, c, c1 - c, to + (c - c0), ld);
-    else smelt_channelwise_4x1(w, t, panels, c, c1 - c, to + (c - c0), ld);
+
+SMELT_CHANNELWISE_TILE(smelt_channelwise_4, SMELT_TILE_4X2, SMELT_VECTORS_2)
+SMELT_CHANNELWISE_TILE(smelt_channelwise_4_narrow, SMELT_TILE_4X1, SMELT_VECTORS_1)
+SMELT_CHANNELWISE_TILE(smelt_channelwise_1, SMELT_TILE_1X4, SMELT_VECTORS_4)
+SMELT_CHANNELWISE_TILE(smelt_channelwise_1_narrow, SMELT_TILE_1X1, SMELT_VECTORS_1)
+
+/* All channels of one window, or of four side by side. c0 is at the start of a panel. */
+#define SMELT_CHANNELWISE_ROW(NAME, TILE, NARROW, V)                                                                   \
+  static __attribute__((unused)) void NAME(const smelt_tap_list *list, int64_t taps, int64_t side, const float *panels, \
+                                           int64_t c0, int64_t c1, float *to, int64_t ld) {                            \
+    const int64_t panel = taps * 16;                                                                                   \
+    const float *x = list->base;                                                                                       \
+    int64_t c = c0;                                                                                                    \
+    for (; c + (V)*SMELT_L <= c1; c += (V)*SMELT_L)                                                                    \
+      TILE(list, x + c, side, panels + c / 16 * panel + c % 16, panel, 0, to + (c - c0), ld);                          \
+    for (; c + SMELT_L <= c1; c += SMELT_L)                                                                            \
+      NARROW(list, x + c, side, panels + c / 16 * panel + c % 16, panel, 0, to + (c - c0), ld);                        \
+    if (c < c1) NARROW(list, x + c, side, panels + c / 16 * panel + c % 16, panel, c1 - c, to + (c - c0), ld);         \
   }
-}
+
+SMELT_CHANNELWISE_ROW(smelt_channelwise_one, smelt_channelwise_1, smelt_channelwise_1_narrow, 4)
+SMELT_CHANNELWISE_ROW(smelt_channelwise_four, smelt_channelwise_4, smelt_channelwise_4_narrow, 2)
 
 /* Windows from p on that lie side by side in one line with all their taps along it in the image; at most `left`. */
 SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place *p, int64_t left) {
@@ -100,14 +120,15 @@ SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place
 static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, const float *image, const float *panels,
                                                       int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                       int64_t ld) {
+  const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], side = w->stride[2] * w->pixel;
   smelt_place p = smelt_place_of(w, first);
+  smelt_tap_list list;
   for (int64_t i = 0; i < count;) {
     const smelt_taps t = smelt_taps_of(w, image, &p);
-    const int64_t run = smelt_side_by_side(w, &p, count - i);
-    const int n = run >= 6 ? 6 : run >= 4 ? 4 : 1;
-    float *to = block + i * ld;
-    if (n > 1) smelt_channelwise_some(w, &t, panels, c0, c1, to, ld, n);
-    else smelt_channelwise_one(w, &t, panels, c0, c1, to, ld);
+    const int n = smelt_side_by_side(w, &p, count - i) >= 4 ? 4 : 1;
+    smelt_list_taps(w, &t, &list);
+    if (n == 4) smelt_channelwise_four(&list, taps, side, panels, c0, c1, block + i * ld, ld);
+    else smelt_channelwise_one(&list, taps, side, panels, c0, c1, block + i * ld, ld);
     for (int k = 0; k < n; k++, i++) smelt_place_next(w, &p);
   }
 }
@@ -123,43 +144,44 @@ SMELT_INLINE float smelt_pool_count(const smelt_window *w, const smelt_taps *t, 
   return (float)count;
 }
 
-/* V vectors of channels of one window. */
-#define SMELT_POOL_TILE(NAME, V)                                                                                       \
-  SMELT_INLINE void NAME(const smelt_window *w, const smelt_taps *t, int kind, float count, int64_t c, int64_t live,   \
-                         float *to) {                                                                                  \
-    v_f32 acc[V];                                                                                                      \
-    for (int v = 0; v < V; v++) acc[v] = bc_f32(kind == SMELT_POOL_MAX ? -__builtin_inff() : 0);                       \
-    const int64_t step = w->dilation[2] * w->pixel;                                                                    \
-    for (int64_t a = t->s[0].lo; a < t->s[0].hi; a++)                                                                  \
-      for (int64_t b = t->s[1].lo; b < t->s[1].hi; b++) {                                                              \
-        const float *x = smelt_taps_line(w, t, a, b) + t->s[2].lo * step + c;                                          \
-        for (int64_t e = t->s[2].lo; e < t->s[2].hi; e++, x += step)                                                   \
-          for (int v = 0; v < V; v++) {                                                                                \
-            const v_f32 f = live ? ld_f32_n(x + v * SMELT_L, live) : ld_f32(x + v * SMELT_L);                          \
-            acc[v] = kind == SMELT_POOL_MAX ? max_f32(acc[v], f) : acc[v] + f;                                         \
-          }                                                                                                            \
-      }                                                                                                                \
-    for (int v = 0; v < V; v++) {                                                                                      \
-      if (kind == SMELT_POOL_MEAN) acc[v] = acc[v] / bc_f32(count);                                                    \
-      if (live) st_f32_n(to + v * SMELT_L, acc[v], live);                                                              \
-      else st_f32(to + v * SMELT_L, acc[v]);                                                                           \
+#define SMELT_POOL_START(R, V) v_f32 acc##R##V = bc_f32(kind == SMELT_POOL_MAX ? -__builtin_inff() : 0);
+#define SMELT_POOL_STEP(R, V)                                                                                          \
+  {                                                                                                                    \
+    const v_f32 seen = SMELT_LANES_OF(at + (V)*SMELT_L);                                                               \
+    acc##R##V = kind == SMELT_POOL_MAX ? max_f32(acc##R##V, seen) : acc##R##V + seen;                                  \
+  }
+#define SMELT_POOL_END(R, V)                                                                                           \
+  if (kind == SMELT_POOL_MEAN) acc##R##V = acc##R##V / bc_f32(count);                                                  \
+  SMELT_TILE_STORE(R, V)
+
+/* Vectors of channels of one window. */
+#define SMELT_POOL_TILE(NAME, TILE)                                                                                    \
+  SMELT_INLINE void NAME(const smelt_tap_list *list, int kind, float count, int64_t c, int64_t live, float *to) {      \
+    const int64_t ld = 0;                                                                                              \
+    TILE(SMELT_POOL_START)                                                                                             \
+    for (int64_t k = 0; k < list->count; k++) {                                                                        \
+      const float *at = list->base + list->from[k] + c;                                                                \
+      TILE(SMELT_POOL_STEP)                                                                                            \
     }                                                                                                                  \
+    TILE(SMELT_POOL_END)                                                                                               \
   }
 
-SMELT_POOL_TILE(smelt_pool_4, 4)
-SMELT_POOL_TILE(smelt_pool_1, 1)
+SMELT_POOL_TILE(smelt_pool_4, SMELT_TILE_1X4)
+SMELT_POOL_TILE(smelt_pool_1, SMELT_TILE_1X1)
 
 SMELT_INLINE void smelt_pool_kind(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count,
                                   int64_t c0, int64_t c1, float *block, int64_t ld) {
   smelt_place p = smelt_place_of(w, first);
+  smelt_tap_list list;
   for (int64_t i = 0; i < count; i++, smelt_place_next(w, &p)) {
     const smelt_taps t = smelt_taps_of(w, image, &p);
+    smelt_list_taps(w, &t, &list);
     const float taps = kind == SMELT_POOL_MEAN ? smelt_pool_count(w, &t, &p) : 1;
     float *to = block + i * ld;
     int64_t c = c0;
-    for (; c + 4 * SMELT_L <= c1; c += 4 * SMELT_L) smelt_pool_4(w, &t, kind, taps, c, 0, to + (c - c0));
-    for (; c + SMELT_L <= c1; c += SMELT_L) smelt_pool_1(w, &t, kind, taps, c, 0, to + (c - c0));
-    if (c < c1) smelt_pool_1(w, &t, kind, taps, c, c1 - c, to + (c - c0));
+    for (; c + 4 * SMELT_L <= c1; c += 4 * SMELT_L) smelt_pool_4(&list, kind, taps, c, 0, to + (c - c0));
+    for (; c + SMELT_L <= c1; c += SMELT_L) smelt_pool_1(&list, kind, taps, c, 0, to + (c - c0));
+    if (c < c1) smelt_pool_1(&list, kind, taps, c, c1 - c, to + (c - c0));
   }
 }
 

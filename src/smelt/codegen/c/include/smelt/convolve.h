@@ -1,8 +1,9 @@
-/* Convolution as a product: windows are gathered, a few at a time, into rows that the micro-kernels of gemm.h read.
+/* Convolution as a product with the micro-kernels of gemm.h: tap by tap over lines of the image in place, or over windows
+ * that are gathered into rows, a few at a time.
  *
  * Input:     smelt_window, an image with channels last, weights in panels (group, panel, tap * channel, 16).
  * Output:    smelt_convolve(): a block of windows times a range of columns.
- * Invariant: depth runs over taps, then channels, and is cut into blocks whose size depends on it alone; so an element's
+ * Invariant: an element is a sum over blocks of taps and channels that depend on the geometry alone, each one chain; so its
  *            bits do not depend on how windows and columns are shared among tasks. Gathered rows stay in L2.
  */
 #ifndef SMELT_CONVOLVE_H
@@ -134,20 +135,89 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
   }
 }
 
+/* Channels from which on a tap is worth a pass of its own; below, windows are gathered. */
+#define SMELT_TAP_DEPTH 24
+
+/* Windows side by side on one line that see tap t of the last axis: lo..hi-1 of those from `o` on. */
+SMELT_GEMM_INLINE smelt_span smelt_tap_range(const smelt_window *w, int64_t t, int64_t o, int64_t count) {
+  const int64_t stride = w->stride[2], start = o * stride + t * w->dilation[2] - w->before[2];
+  smelt_span s = {start, 0, count};
+  if (start < 0) s.lo = smelt_gemm_min(smelt_gemm_ceil_div(-start, stride), count);
+  const int64_t reach = start >= w->in[2] ? 0 : smelt_gemm_ceil_div(w->in[2] - start, stride);
+  s.hi = smelt_gemm_min(reach, count);
+  if (s.hi < s.lo) s.hi = s.lo;
+  return s;
+}
+
+/* One tap of `count` windows side by side: adds its products to the rows of the block that see it. */
+static __attribute__((unused)) void smelt_convolve_tap(const smelt_window *w, const float *line, int64_t t, int64_t o,
+                                                       int64_t count, const smelt_gemm_slab *slab, float *c) {
+  const smelt_span s = smelt_tap_range(w, t, o, count);
+  if (s.hi <= s.lo) return;
+  smelt_gemm_slab part = *slab;
+  part.m = s.hi - s.lo, part.c = c + s.lo * slab->ldc;
+  part.a = line + (s.start + s.lo * w->stride[2]) * w->pixel, part.lda = w->stride[2] * w->pixel;
+  smelt_gemm_rows(&part, 0, slab->cols == SMELT_GEMM_NP * SMELT_GEMM_PANEL ? SMELT_GEMM_NP : 1, slab->cols);
+}
+
+/* All windows times a few columns (those of a main tile, or fewer), tap by tap: a tap's panel stays in L1 while the lines
+ * pass by. */
+static __attribute__((unused)) void smelt_convolve_columns(const smelt_window *w, const float *image, int64_t first,
+                                                           int64_t count, int64_t taps, smelt_gemm_slab s, float *block) {
+  const float *b = s.b;
+  for (int64_t n = 0; n < taps; n++) {
+    const int64_t t = n % w->kernel[2], lines = n / w->kernel[2];
+    smelt_place p = smelt_place_of(w, first);
+    s.b = b + n * s.kc * SMELT_GEMM_PANEL;
+    for (int64_t i = 0; i < count;) {
+      const int64_t run = smelt_gemm_min(w->out[2] - p.at[2], count - i);
+      const int64_t y = smelt_tap_place(w, 0, p.at[0], lines / w->kernel[1]);
+      const int64_t x = smelt_tap_place(w, 1, p.at[1], lines % w->kernel[1]);
+      if (x >= 0 && y >= 0) {
+        const float *line = image + ((p.image * w->in[0] + y) * w->in[1] + x) * w->in[2] * w->pixel;
+        smelt_convolve_tap(w, line, t, p.at[2], run, &s, block + i * s.ldc);
+      }
+      i += run, p.at[2] += run - 1;
+      smelt_place_next(w, &p);
+    }
+  }
+}
+
+/* One group of channels, tap by tap and in place: nothing is gathered. Each tap's sum is one chain, added in their order. */
+static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, const float *image, int64_t depth,
+                                                        const float *b, int64_t first, int64_t count, int64_t cols,
+                                                        float *block, int64_t ld) {
+  const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], stride = taps * depth * SMELT_GEMM_PANEL;
+  for (int64_t i = 0; i < count; i++) __builtin_memset(block + i * ld, 0, (size_t)cols * sizeof(float));
+  smelt_gemm_slab s = {NULL, 0, NULL, stride, depth, NULL, ld, 0, 0, 1};
+  for (int64_t col = 0; col < cols; col += s.cols) {
+    s.cols = smelt_gemm_min(SMELT_GEMM_NP * SMELT_GEMM_PANEL, cols - col);
+    if (s.cols < SMELT_GEMM_NP * SMELT_GEMM_PANEL) s.cols = smelt_gemm_min(SMELT_GEMM_PANEL, s.cols);
+    s.b = b + col / SMELT_GEMM_PANEL * stride;
+    smelt_convolve_columns(w, image, first, count, taps, s, block + col);
+  }
+}
+
+/* Lines must be long enough for tall tiles, and pixels side by side: strided ones are better gathered. */
+SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
+  return depth >= SMELT_TAP_DEPTH && !w->spread && !smelt_pointwise(w) && w->stride[2] == 1 && w->out[2] >= 12;
+}
+
 /* Columns c0..c1-1; with several groups, c0 and c1 lie between groups, with one they lie between panels. */
 static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
                                                    int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                    int64_t ld) {
   const int64_t depth = w->pixel / w->groups, each = w->columns / w->groups;
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth;
+  void (*const one)(const smelt_window *, const float *, int64_t, const float *, int64_t, int64_t, int64_t, float *,
+                    int64_t) = smelt_by_taps(w, depth) ? smelt_convolve_taps : smelt_convolve_group;
   if (w->groups == 1) {
-    smelt_convolve_group(w, image, depth, panels + c0 * K, first, count, c1 - c0, block, ld);
+    one(w, image, depth, panels + c0 * K, first, count, c1 - c0, block, ld);
     return;
   }
   const int64_t group_floats = smelt_gemm_packed_floats(K, each);
   for (int64_t c = c0; c < c1; c += each)
-    smelt_convolve_group(w, image + c / each * depth, depth, panels + c / each * group_floats, first, count, each,
-                         block + (c - c0), ld);
+    one(w, image + c / each * depth, depth, panels + c / each * group_floats, first, count, each, block + (c - c0), ld);
 }
 
 #endif
