@@ -50,9 +50,6 @@ def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, colum
     k = call.k
     if groups > 1 and groups == columns == image.shape[-1].const and geometry.taps <= MOST_TAPS:
         return k.window("channelwise", image, panels(call, "channelwise"), geometry, columns)
-    packed = call.pack(1, f"window:{groups}")
-    if geometry.pointwise and groups == 1 and packed is not None:
-        return k.matmul_packed(image, packed, columns)
     return k.window("dense", image, panels(call, f"window:{groups}"), geometry, columns, groups=groups)
 
 

@@ -24,12 +24,13 @@ class WindowSizes:
     columns: Ix
     unit: int
     depth: Ix
+    taps: int
     extra_bytes: Ix
     whole_rows: bool
 
     @property
     def numbers(self) -> tuple[Ix, ...]:
-        return self.rows, self.columns, ix(self.unit), self.depth, self.extra_bytes
+        return self.rows, self.columns, ix(self.unit), self.depth, ix(self.taps), self.extra_bytes
 
 
 class WindowWriter(ProductWriter):
@@ -48,7 +49,10 @@ class WindowWriter(ProductWriter):
         depth = ix(window.geometry.taps)
         if window.kind == "dense":
             depth = depth * (window.a.shape[-1] // window.groups)
-        return WindowSizes(rows, tensor.shape[-1], self._unit(window), depth, self.extra_bytes(), bool(self.nest.inner))
+        return WindowSizes(
+            rows, tensor.shape[-1], self._unit(window), depth, window.geometry.taps, self.extra_bytes(),
+            bool(self.nest.inner),
+        )  # fmt: skip
 
     def _unit(self, window: Window) -> int:
         """Columns that no task shares: a panel, or all of a group's."""

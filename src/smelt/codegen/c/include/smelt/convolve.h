@@ -10,6 +10,7 @@
 #define SMELT_CONVOLVE_H
 
 #include <smelt/gemm.h>
+#include <smelt/vec.h>
 #include <smelt/window.h>
 
 /* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
@@ -28,14 +29,18 @@ typedef struct {
   int64_t k0, k1;
 } smelt_row;
 
+/* n floats from memory, or zeros. In place of memcpy: runs are short. */
+SMELT_GEMM_INLINE void smelt_floats_put(float *to, const float *from, int64_t n) {
+  int64_t i = 0;
+  for (; i + SMELT_L <= n; i += SMELT_L) st_f32(to + i, from ? ld_f32(from + i) : bc_f32(0));
+  if (i < n) st_f32_n(to + i, from ? ld_f32_n(from + i, n - i) : bc_f32(0), n - i);
+}
+
 /* Elements k..k+n-1 of the window from memory, or zeros; what lies outside of the row is left out. */
 SMELT_GEMM_INLINE void smelt_row_put(const smelt_row *r, int64_t k, int64_t n, const float *from) {
   const int64_t first = k > r->k0 ? k : r->k0, last = smelt_gemm_min(k + n, r->k1);
   if (last <= first) return;
-  if (from)
-    __builtin_memcpy(r->to + (first - r->k0), from + (first - k), (size_t)(last - first) * sizeof(float));
-  else
-    __builtin_memset(r->to + (first - r->k0), 0, (size_t)(last - first) * sizeof(float));
+  smelt_floats_put(r->to + (first - r->k0), from ? from + (first - k) : NULL, last - first);
 }
 
 /* The part of a window on one line of the image (taps along the last axis), its first element being the window's k-th. */
@@ -89,15 +94,6 @@ static __attribute__((unused)) void smelt_gather_window(const smelt_window *w, c
     if (w->spread) smelt_gather_spread(w, r, n * line, from, p->at[2], depth);
     else smelt_gather_line(w, r, n * line, from, p->at[2], depth);
   }
-}
-
-/* Whether every window is one pixel and every pixel one window: rows are read where they lie. Pixels a multiple of 4096
- * bytes apart share a cache set, and are gathered all the same. */
-SMELT_GEMM_INLINE int smelt_pointwise(const smelt_window *w) {
-  int plain = w->pixel % 1024 != 0 && !w->spread;
-  for (int axis = 0; axis < 3; axis++)
-    plain &= w->kernel[axis] == 1 && w->stride[axis] == 1 && w->before[axis] == 0 && w->in[axis] == w->out[axis];
-  return plain;
 }
 
 /* Elements k..k+s->kc-1 of s->m windows from `first` on, as rows that the slab reads. */
@@ -198,9 +194,9 @@ static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, c
   }
 }
 
-/* Lines must be long enough for tall tiles, and pixels side by side: strided ones are better gathered. */
+/* Lines must be long enough for tall tiles. */
 SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
-  return depth >= SMELT_TAP_DEPTH && !w->spread && !smelt_pointwise(w) && w->stride[2] == 1 && w->out[2] >= 12;
+  return depth >= SMELT_TAP_DEPTH && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
 /* Columns c0..c1-1; with several groups, c0 and c1 lie between groups, with one they lie between panels. */

@@ -34,26 +34,36 @@ void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t fir
                 float *block, int64_t ld);
 
 enum {
-  SMELT_WINDOW_BLOCK = 20480, /* floats of a block: it stays in L2, and on the stack */
-  SMELT_WINDOW_TASKS = 32,    /* that a launch aims at */
-  SMELT_WINDOW_GRAIN = 50000, /* multiply-adds below which a task costs more to hand out than it brings */
-  SMELT_WINDOW_WIDE = 128,    /* columns below which the gathered windows are not worth gathering twice */
-  SMELT_WINDOW_ROWS = 56      /* windows that are gathered at a time */
+  SMELT_WINDOW_BLOCK = 20480,   /* floats of a block: it stays in L2, and on the stack */
+  SMELT_WINDOW_TASKS = 32,      /* that a launch aims at */
+  SMELT_WINDOW_GRAIN = 50000,   /* multiply-adds below which a task costs more to hand out than it brings */
+  SMELT_WINDOW_WIDE = 128,      /* columns below which the gathered windows are not worth gathering twice */
+  SMELT_WINDOW_ROWS = 56,       /* windows that are gathered at a time */
+  SMELT_WINDOW_PANELS = 200000  /* floats of panels that stay in L2 between tasks */
 };
 
-/* Units of columns of one task. Columns are shared only where windows are too few for all threads. */
-SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t unit, int whole_rows) {
+/* Columns of one task, in units. All of them where their panels stay in L2: results are then written line by line. Else a
+ * block is tall enough that panels are read as few times as the image, which costs one float where they cost `taps`. */
+SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t unit, int64_t depth, int64_t taps,
+                                        int whole_rows) {
   const int64_t units = (columns + unit - 1) / unit, blocks = (rows + SMELT_WINDOW_ROWS - 1) / SMELT_WINDOW_ROWS;
-  if (whole_rows || blocks >= 8) return units;
-  const int64_t parts = smelt_min((8 + blocks - 1) / blocks, smelt_max(columns / SMELT_WINDOW_WIDE, 1));
-  return (units + parts - 1) / parts;
+  if (whole_rows || (blocks >= 8 && (double)depth * (double)columns <= SMELT_WINDOW_PANELS)) return units;
+  int64_t parts = smelt_min((8 + blocks - 1) / blocks, smelt_max(columns / SMELT_WINDOW_WIDE, 1));
+  if (blocks >= 8) {
+    int64_t tall = SMELT_WINDOW_ROWS;
+    while (tall * tall < taps * SMELT_WINDOW_BLOCK && tall < rows) tall += SMELT_WINDOW_ROWS;
+    parts = smelt_max(columns * tall / SMELT_WINDOW_BLOCK, 1);
+  }
+  const int64_t each = (units + parts - 1) / parts;
+  return unit == 16 && each % 2 && each < units ? each + 1 : each;
 }
 
 /* Rows of one task: a multiple of what is gathered at a time where there are enough. */
-SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, double cost) {
+SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, int64_t parts, double cost) {
   const int64_t most = smelt_max(SMELT_WINDOW_BLOCK / width, 1);
   const int64_t least = cost >= SMELT_WINDOW_GRAIN ? 1 : (int64_t)(SMELT_WINDOW_GRAIN / cost) + 1;
-  int64_t step = smelt_max((rows + SMELT_WINDOW_TASKS - 1) / SMELT_WINDOW_TASKS, least);
+  const int64_t wanted = smelt_max(SMELT_WINDOW_TASKS / parts, 1);
+  int64_t step = smelt_max((rows + wanted - 1) / wanted, least);
   if (step < SMELT_WINDOW_ROWS && rows * cost < 64.0 * SMELT_WINDOW_GRAIN) step = smelt_max(step, 14);
   else if (step < SMELT_WINDOW_ROWS) step = smelt_max(step, 28);
   if (step > SMELT_WINDOW_ROWS) step = (step + SMELT_WINDOW_ROWS - 1) / SMELT_WINDOW_ROWS * SMELT_WINDOW_ROWS;
@@ -62,21 +72,30 @@ SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, double cost)
   return (rows + tasks - 1) / tasks;
 }
 
-/* `rows` windows of `columns` results, which take `depth` multiply-adds each; columns are cut in units. */
+/* `rows` windows of `columns` results, which take `depth` multiply-adds each, over `taps` pixels; columns are cut in units. */
 static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *task, smelt_body body, int64_t rows,
-                                                                 int64_t columns, int64_t unit, int64_t depth,
+                                                                 int64_t columns, int64_t unit, int64_t depth, int64_t taps,
                                                                  int64_t extra, int whole_rows) {
   if (rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  task->row_bytes = smelt_window_units(rows, columns, unit, whole_rows);
+  task->row_bytes = smelt_window_units(rows, columns, unit, depth, taps, whole_rows);
   const int64_t width = task->row_bytes * unit, all = (columns + unit - 1) / unit;
-  task->step = smelt_window_rows(rows, width, (double)width * (double)smelt_max(depth, 1));
+  const int64_t parts = (all + task->row_bytes - 1) / task->row_bytes;
+  task->step = smelt_window_rows(rows, width, parts, (double)width * (double)smelt_max(depth, 1));
   task->units = (rows + task->step - 1) / task->step;
-  const int64_t tasks = task->units * ((all + task->row_bytes - 1) / task->row_bytes);
+  const int64_t tasks = task->units * parts;
   const int64_t slot = SMELT_SLOT(task->step, (width + 15) / 16, extra);
   task->rows = NULL;
   if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
   return smelt_run(task, body, tasks);
+}
+
+/* Whether every window is one pixel and every pixel one window: rows are read where they lie. */
+SMELT_INLINE int smelt_pointwise(const smelt_window *w) {
+  int plain = !w->spread;
+  for (int axis = 0; axis < 3; axis++)
+    plain &= w->kernel[axis] == 1 && w->stride[axis] == 1 && w->before[axis] == 0 && w->in[axis] == w->out[axis];
+  return plain;
 }
 
 /* The window with a given number: its image, and its place along the three axes. */
