@@ -41,6 +41,15 @@ def compare(got: Any, want: Any, reference: Callable[[], Any], *, values: bool) 
         _compare_by_contract(index, a, b, None if exact is None else exact[index])
 
 
+def places_that_hold(source: torch.Tensor, places: torch.Tensor, values: torch.Tensor, dim: int) -> bool:
+    """Whether `values` are what lies at `places` along `dim`."""
+    if not source.dim():
+        return bool((places == 0).all())
+    kept = places.dim() == source.dim()
+    index, wanted = (places, values) if kept else (places.unsqueeze(dim), values.unsqueeze(dim))
+    return _close(source.gather(dim, index), wanted)
+
+
 def _same_scalar(a: Any, b: Any) -> bool:
     return a == b or (isinstance(b, float) and (abs(a - b) <= TOLERANCE * abs(b) or (a != a and b != b)))
 

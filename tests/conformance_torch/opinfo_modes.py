@@ -189,10 +189,34 @@ class _Program:
     def __call__(self, *arguments: Any) -> Sequence[Any]:
         fed = {i.name for i in self.translation.model.graph.inputs}
         slots = self.translation.inputs
-        feeds = {s.name: _array(a) for s, a in zip(slots, arguments, strict=True) if s.name in fed}
-        results = self.session.run(None, feeds) if self.session is not None else []
+        feeds = {s.name: a for s, a in zip(slots, arguments, strict=True) if s.name in fed}
+        results = self._run(feeds) if self.session is not None else []
         pairs = zip(self.translation.outputs, self.metas, strict=True)
         return [_result(slot, meta, results, arguments) for slot, meta in pairs]
+
+    def _run(self, feeds: dict[str, Any]) -> list[Any]:
+        """By numpy, or through DLPack where numpy has no such type."""
+        types = [value.type for value in (*self.session.get_inputs(), *self.session.get_outputs())]
+        if "tensor(bfloat16)" not in types:
+            return self.session.run(None, {name: _array(value) for name, value in feeds.items()})
+        given = {name: _ort_value(value) for name, value in feeds.items()}
+        return [_from_ort_value(value) for value in self.session.run_with_ort_values(None, given)]
+
+
+def _ort_value(value: Any) -> Any:
+    import onnx
+    import onnxruntime
+
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(_array(value))
+    bits = value.detach().contiguous().view(torch.int16).numpy()
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx.TensorProto.BFLOAT16)
+
+
+def _from_ort_value(value: Any) -> Any:
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()
+    return torch.utils.dlpack.from_dlpack(value._ortvalue.to_dlpack())
 
 
 def _array(value: Any) -> np.ndarray:
@@ -211,5 +235,6 @@ def _result(slot: Any, meta: Any, results: Sequence[Any], arguments: Sequence[An
     found = results[slot.index]
     if slot.kind != "tensor":
         return {"int": int, "float": float, "bool": bool}[slot.kind](found)
-    tensor = torch.from_numpy(np.array(found))  # a copy: results of ONNX Runtime may be read-only
-    return torch.view_as_complex(tensor) if meta.is_complex() else tensor
+    # A copy: results of ONNX Runtime may be read-only.
+    tensor = found.clone() if isinstance(found, torch.Tensor) else torch.from_numpy(np.array(found, order="C"))
+    return torch.complex(tensor[..., 0], tensor[..., 1]) if meta.is_complex() else tensor

@@ -23,6 +23,10 @@ SEED = 20240
 UNINITIALIZED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 
 
+# (values, places) where any of several equal elements may be named: the position of `dim` among the arguments.
+ANY_PLACE = {"kthvalue": 2, "median": 1, "mode": 1, "nanmedian": 1, "topk": 2}
+
+
 @dataclass(frozen=True)
 class Sample:
     """One call: `function(*arguments, **keywords)`."""

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import opinfo_run as runner  # noqa: E402
-from opinfo_compare import Mismatch, compare  # noqa: E402
+from opinfo_compare import Mismatch, compare, places_that_hold  # noqa: E402
 from opinfo_samples import Sample, is_random  # noqa: E402
 
 # One or two of every family of the exporter's table.
@@ -70,6 +70,13 @@ def test_a_result_may_be_as_far_from_the_exact_one_as_eager_torch_is():
     compare(torch.tensor([0.999]), want, lambda: exact, values=True)
     with pytest.raises(Mismatch, match="off by"):
         compare(torch.tensor([0.99]), want, lambda: exact, values=True)
+
+
+def test_any_of_several_equal_elements_may_be_named_but_no_other():
+    source, values = torch.tensor([3, 1, 1, 2]), torch.tensor(1)
+    assert places_that_hold(source, torch.tensor(1), values, 0)
+    assert places_that_hold(source, torch.tensor(2), values, 0)
+    assert not places_that_hold(source, torch.tensor(3), values, 0)
 
 
 def test_random_ops_are_recognized():
