@@ -210,9 +210,11 @@ class Lowering:
         outs = metas_of(meta)
         complex_ = any(isinstance(out, Meta) and out.complex for out in outs) or _has_complex(node)
         found = find(target_name(target))
-        if found is not None and (found.complex or not complex_):
-            yield found.origin, lambda: self._by_table(found, target, args, kwargs, outs)
-        if self.options.torchlib and isinstance(target, OpOverload):
+        ours = found if found is not None and (found.complex or not complex_) else None
+        if ours is not None:
+            yield ours.origin, lambda: self._by_table(ours, target, args, kwargs, outs)
+        # What the table refuses, torchlib may get wrong: it is asked only about ops that the table does not know.
+        if ours is None and self.options.torchlib and isinstance(target, OpOverload):
             yield "torchlib", lambda: _torchlib.lower(target, args, kwargs, _has_complex(node), self.sizes)
         if self.options.decompose:
             yield "decomposition", lambda: self._by_decomposition(node, args, kwargs)

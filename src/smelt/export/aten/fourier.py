@@ -86,7 +86,7 @@ def complex_to_complex(call: Call, self: Value, dim: Sequence[int], normalizatio
 
 
 @converter("aten::_fft_c2r", complex=True)
-def complex_to_real(call: Call, self: Value, dim: Sequence[int], normalization: int, last_dim_size: int) -> Value:
+def complex_to_real(call: Call, self: Value, dim: Sequence[int], normalization: int, last_dim_size: Any) -> Value:
     if not isinstance(last_dim_size, int):
         raise Refused("the length of a Fourier transform is not known when the model is translated")
     rank = call.rank(self) - 1

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from smelt.export.call import Call
-from smelt.export.dtypes import BOOL, INT64, is_float
+from smelt.export.dtypes import BOOL, FLOAT, INT64, is_float
 from smelt.export.records import Refused
 from smelt.export.registry import converter
 from smelt.export.sizes import Dim
@@ -130,27 +130,20 @@ def scatter(
 ) -> Value:
     updates = src if src is not None else call.filled(call.shape_of(index), value, self.dtype)
     kind = {None: "none", "add": "add", "multiply": "mul"}[reduce]
-    return _scattered(call, self, dim, index, updates, kind)
+    return scattered(call, self, dim, index, updates, kind)
 
 
 @converter("aten::scatter_add")
 def scatter_add(call: Call, self: Value, dim: int, index: Value, src: Value) -> Value:
-    return _scattered(call, self, dim, index, src, "add")
+    return scattered(call, self, dim, index, src, "add")
 
 
-@converter("aten::scatter_reduce.two")
-def scatter_reduce(
-    call: Call, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
-) -> Value:
-    kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if not include_self or reduce not in kinds:
-        raise Refused(f"scatter_reduce with {reduce}, include_self={include_self}")
-    return _scattered(call, self, dim, index, src, kinds[reduce])
-
-
-def _scattered(call: Call, self: Value, dim: int, index: Value, src: Value, kind: str) -> Value:
-    if not call.rank(self) or not call.rank(index):
-        raise Refused("scatter of 0-d tensors")
+def scattered(call: Call, self: Value, dim: int, index: Value, src: Value, kind: str) -> Value:
+    if not call.rank(self):
+        parts = [call.reshape(each, [1]) for each in (self, index, src)]
+        return call.reshape(scattered(call, parts[0], 0, parts[1], parts[2], kind), [])
+    if not call.rank(index):
+        index, src = call.reshape(index, [1]), call.reshape(src, [1])
     updates = _cut(call, call.cast(src, self.dtype), index)
     return call.op("ScatterElements", self, call.cast(index, INT64), updates, axis=call.axis(self, dim), reduction=kind)
 
@@ -319,14 +312,17 @@ def argsort(call: Call, self: Value, dim: int = -1, descending: bool = False, st
     return sort(call, self, dim, descending, stable)[1]
 
 
-@converter("aten::bucketize.Tensor", "aten::searchsorted.Tensor")
+@converter("aten::bucketize.Tensor", "aten::bucketize.Scalar", "aten::searchsorted.Tensor", "aten::searchsorted.Scalar")
 def bucketize(call: Call) -> Value:
-    """The number of boundaries below (or, from the right, not above) each value."""
+    """The number of boundaries below (or, from the right, not above) each value; a NaN is above all."""
     a = call.arguments
-    values, bounds = a["self"], a.get("boundaries") or a.get("sorted_sequence")
-    if bounds is None or call.rank(bounds) != 1 or a.get("sorter") is not None:
-        raise Refused("search in several sequences")
+    values, bounds = a["self"], a.get("boundaries") or a["sorted_sequence"]
+    if a.get("sorter") is not None:
+        bounds = call.op("GatherElements", bounds, call.cast(a["sorter"], INT64), axis=-1)
+    if not isinstance(values, ir.Value):
+        values = call.scalar(values, FLOAT if isinstance(values, float) else INT64)
+    edges = bounds if call.rank(bounds) == 1 else call.op("Unsqueeze", bounds, [-2])
     right = a.get("right", False) or a.get("side") == "right"
-    left, edges = call.promoted(call.op("Unsqueeze", values, [call.rank(values)]), bounds)
-    below = call.op("GreaterOrEqual" if right else "Greater", left, edges)
+    left, edges = call.promoted(call.op("Unsqueeze", values, [-1]), edges)
+    below = call.op("Not", call.op("Less" if right else "LessOrEqual", left, edges))
     return call.op("ReduceSum", call.cast(below, INT64), [-1], keepdims=0)

@@ -48,7 +48,7 @@ def _picked(call: Call, value: Value, place: int, axis: int, keepdim: bool) -> V
 
 
 @converter("aten::kthvalue")
-def kthvalue(call: Call, self: Value, k: int, dim: int = -1, keepdim: bool = False) -> list[Value]:
+def kthvalue(call: Call, self: Value, k: Any, dim: int = -1, keepdim: bool = False) -> list[Value]:
     if not call.rank(self):
         return [self, call.constant(0, INT64)]
     if not isinstance(k, int):

@@ -45,6 +45,8 @@ def transposed(call: Call, weight: Value) -> Value:
 
 @converter("aten::addmm")
 def addmm(call: Call, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    if call.dim(mat1, -1) == 0:  # a sum of nothing
+        return _added_product(call, self, call.filled(call.dims, 0), beta, alpha)
     if is_float(call.dtype) and isinstance(beta, (int, float)) and isinstance(alpha, (int, float)):
         left, turned_left = _untransposed(call, mat1)
         right, turned_right = _untransposed(call, mat2)

@@ -1,7 +1,8 @@
 """Random numbers.
 
-Input: calls of random ops. Output: values drawn by ONNX Runtime's generator. Invariant: the distribution is torch's, the
-numbers are not: ONNX Runtime seeds its own generator (`onnxruntime.set_seed`), and `torch.manual_seed` does not reach it.
+Input: calls of random ops. Output: values drawn by ONNX Runtime's generator. Invariant: the distribution is torch's,
+the numbers are not: ONNX Runtime seeds its own generator (`onnxruntime.set_seed`); `torch.manual_seed` does not reach
+it.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def native_dropout(call: Call, input: Value, p: float, train: bool | None) -> li
 
 
 @converter("aten::multinomial")
-def multinomial(call: Call, self: Value, num_samples: int, replacement: bool = False) -> Value:
+def multinomial(call: Call, self: Value, num_samples: Any, replacement: bool = False) -> Value:
     if not isinstance(num_samples, int):
         raise Refused("the number of samples is not known")
     sizes = call.all_dims(self)

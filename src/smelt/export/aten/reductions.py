@@ -5,6 +5,7 @@ Input: calls. Output: values. Invariant: reductions accumulate in the result's t
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import onnx_ir as ir
@@ -126,6 +127,9 @@ def _variance(call: Call, self: Value, dim: Any, correction: Any, keepdim: bool)
     axes = call.axes(self, dim)
     if not axes or not is_float(self.dtype):
         raise Refused("the variance of a single number or of integers")
+    if any(call.dim(self, axis) == 0 for axis in axes):
+        unknown = call.filled(call.dims, math.nan)
+        return unknown, unknown
     mean = call.op("ReduceMean", self, axes, keepdims=1)
     distance = call.op("Sub", self, mean)
     total = call.op("ReduceSum", call.op("Mul", distance, distance), axes, keepdims=int(keepdim))
