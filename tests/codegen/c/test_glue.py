@@ -20,6 +20,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from tests import host_compiler
+from tests.host_compiler import HOST
 
 import smelt
 from smelt.runtime import Session, SessionSettings, session_for, write_call
@@ -56,17 +58,19 @@ def kernel_objects(folder: Path, compiler: list[str], levels: dict[str, tuple[st
     objects = []
     for level, (march, vector_bytes) in levels.items():
         out = folder / f"toy_{level}.o"
-        defines = (f"-march={march}", f"-DSMELT_LEVEL={level}", f"-DSMELT_VL={vector_bytes}")
+        spelled = host_compiler.march(march, "zig" if "ziglang" in compiler else compiler[0])
+        defines = (spelled, f"-DSMELT_LEVEL={level}", f"-DSMELT_VL={vector_bytes}")
         must(*compiler, *FLAGS, *STRICT, *defines, f"-I{INCLUDE}", "-c", HERE / "glue_toy.c", "-o", out)
         objects.append(out)
     return objects
 
 
-def build_library(folder: Path, compiler: str = "gcc", *flags: str, name: str = "toy") -> Path:
+def build_library(folder: Path, compiler: str = HOST, *flags: str, name: str = "toy") -> Path:
     library = folder / f"{name}_{compiler}.so"
     glue = folder / f"glue_{name}.o"
-    must(compiler, *FLAGS, *STRICT, *flags, f"-I{INCLUDE}", "-c", HERE / "glue_toy_ort.c", "-o", glue)
-    must(compiler, "-shared", "-nostdlib", "-o", library, glue, *kernel_objects(folder, [compiler], X86_LEVELS))
+    cc = host_compiler.command(compiler)
+    must(*cc, *FLAGS, *STRICT, *flags, f"-I{INCLUDE}", "-c", HERE / "glue_toy_ort.c", "-o", glue)
+    must(*cc, "-shared", "-nostdlib", "-o", library, glue, *kernel_objects(folder, cc, X86_LEVELS))
     return library
 
 
@@ -98,19 +102,15 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=["gcc", "clang", "gcc-old-shapes"])
+@pytest.fixture(scope="module", params=[*host_compiler.NAMES, f"{HOST}-old-shapes"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler, _, old = request.param.partition("-")
-    if not shutil.which(compiler):
-        pytest.skip(f"no {compiler}")
     flags = ["-DTOY_OLD_SHAPES"] if old else []
     return build_library(tmp_path_factory.mktemp(request.param), compiler, *flags)
 
 
 @pytest.fixture(scope="module")
 def one_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("gcc"):
-        pytest.skip("no gcc")
     return build_library(tmp_path_factory.mktemp("one"))
 
 
@@ -241,7 +241,7 @@ def test_eight_threads_share_one_session(library: Path) -> None:
 
 
 def test_threads_that_register_at_once_share_one_domain(tmp_path: Path) -> None:
-    fresh = ctypes.CDLL(str(build_library(tmp_path, "gcc", name="fresh")))
+    fresh = ctypes.CDLL(str(build_library(tmp_path, HOST, name="fresh")))
     fake = FakeRuntime()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(lambda _: fake.register(fresh), range(8)))
@@ -251,7 +251,7 @@ def test_threads_that_register_at_once_share_one_domain(tmp_path: Path) -> None:
 
 
 def test_each_copy_of_the_runtime_gets_its_own_operators(tmp_path: Path) -> None:
-    fresh = ctypes.CDLL(str(build_library(tmp_path, "gcc", name="fresh")))
+    fresh = ctypes.CDLL(str(build_library(tmp_path, HOST, name="fresh")))
     fakes = [FakeRuntime() for _ in range(5)]
     assert [fake.register(fresh) for fake in fakes] == [None] * 4 + [mock.ANY]
     assert len(fakes[4].lent["status"]) == 1
@@ -261,7 +261,7 @@ def test_each_copy_of_the_runtime_gets_its_own_operators(tmp_path: Path) -> None
 
 
 def test_a_runtime_that_is_too_old_is_told_so(tmp_path: Path) -> None:
-    fresh = ctypes.CDLL(str(build_library(tmp_path, "gcc", name="fresh")))
+    fresh = ctypes.CDLL(str(build_library(tmp_path, HOST, name="fresh")))
     old = FakeRuntime(newest=16, version=b"1.16.3")
     assert old.register(fresh)
     assert list(old.texts.values()) == ["smelt: needs ONNX Runtime 1.17 or newer, this is 1.16.3"]
@@ -269,7 +269,7 @@ def test_a_runtime_that_is_too_old_is_told_so(tmp_path: Path) -> None:
 
 
 def test_sessions_may_be_made_at_the_same_time(tmp_path: Path) -> None:
-    fresh = build_library(tmp_path, "gcc", name="fresh")
+    fresh = build_library(tmp_path, HOST, name="fresh")
     a = np.ones(4, np.float32)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         lives = list(pool.map(lambda _: session("add", fresh), range(16)))
@@ -278,7 +278,7 @@ def test_sessions_may_be_made_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_two_libraries_with_their_own_domains_share_a_session(tmp_path: Path, one_library: Path) -> None:
-    other = build_library(tmp_path, "gcc", '-DTOY_DOMAIN="smelt.other"', name="other")
+    other = build_library(tmp_path, HOST, '-DTOY_DOMAIN="smelt.other"', name="other")
     nodes = [
         helper.make_node("add", ["a", "b"], ["t"], domain="smelt.toy"),
         helper.make_node("add", ["t", "b"], ["y"], domain="smelt.other"),
@@ -353,7 +353,7 @@ BAD_CALLS: dict[str, tuple[list[np.ndarray | None], str]] = {
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> FakeRuntime:
     made = FakeRuntime(version=b"1.17.0")  # the release in which shapes are lent and must be given back
-    assert made.register(ctypes.CDLL(str(build_library(tmp_path_factory.mktemp("fake"), "gcc", name="fake")))) is None
+    assert made.register(ctypes.CDLL(str(build_library(tmp_path_factory.mktemp("fake"), HOST, name="fake")))) is None
     return made
 
 
@@ -430,12 +430,10 @@ def test_the_library_exports_one_name_and_needs_no_compiler_runtime(one_library:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not shutil.which("gcc"):
-        pytest.skip("no gcc")
     folder = tmp_path_factory.mktemp("host")
     program = folder / "toy"
-    units = (HERE / "glue_toy_host.c", *kernel_objects(folder, ["gcc"], X86_LEVELS))
-    must("gcc", *FLAGS, *STRICT, f"-I{INCLUDE}", "-o", program, *units, "-pthread")
+    units = (HERE / "glue_toy_host.c", *kernel_objects(folder, host_compiler.command(), X86_LEVELS))
+    must(*host_compiler.command(), *FLAGS, *STRICT, f"-I{INCLUDE}", "-o", program, *units, "-pthread")
     return program
 
 
@@ -537,7 +535,7 @@ def test_the_probe_passes_on_other_releases(
 def test_a_c_program_runs_the_model(one_library: Path, model_folder: Path, tmp_path: Path) -> None:
     (shared,) = list((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so*"))[:1]
     program = tmp_path / "program"
-    must("gcc", *FLAGS, *STRICT, f"-I{INCLUDE}", HERE / "ort_program.c", "-o", program, "-ldl")
+    must(*host_compiler.command(), *FLAGS, *STRICT, f"-I{INCLUDE}", HERE / "ort_program.c", "-o", program, "-ldl")
     assert must(program, shared, model_folder / "add.onnx", one_library).startswith("11 22 33 on ")
 
 

@@ -1,10 +1,9 @@
 """Memory of tasks: as many slots as threads that run, never one for two, used again by the next kernel."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests import host_compiler
 
 import smelt
 
@@ -12,12 +11,11 @@ HERE = Path(__file__).parent
 INCLUDE = Path(smelt.__file__).parent / "codegen" / "c" / "include"
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a host compiler with threads")
 def test_kernels_share_the_slots_of_the_threads_that_run(tmp_path: Path):
     program = tmp_path / "probe"
     source = HERE / "slots_probe.c"
     command = [
-        "cc",
+        *host_compiler.command(),
         "-std=gnu11",
         "-O2",
         "-Wall",
