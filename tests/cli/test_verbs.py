@@ -118,6 +118,8 @@ def test_explain_profiles_regions_and_stock(call, model_path: Path):
     assert facts["times"]["shapes"] == "x:64,8"
     assert facts["regions"][0]["time_us"] > 0
     assert facts["regions"][0]["bound_us"] > 0
+    kernels = facts["regions"][0]["kernels"]
+    assert sum(kernel["time_us"] or 0.0 for kernel in kernels) > 0 and kernels[0]["bound_us"] > 0
     assert facts["summary"]["time_share"] == 1.0
     assert facts["times"]["stock"]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.report.conftest import HOSTILE
 
-from smelt.report import Times, as_dict, divide, format_report, table
+from smelt.report import Launch, Times, as_dict, divide, format_report, table
 
 
 class Timed:
@@ -66,6 +66,17 @@ def test_times_appear_in_the_text(make_report):
     assert "80% of it in kernels" in text
     assert "1.50x" in text
     assert "4.00 ms" in text  # both regions of the code
+
+
+def test_kernels_are_listed_by_their_time_with_the_share_of_the_roofline(make_report):
+    launches = {"r0": (Launch(40.0).with_bound(10.0).with_bound(10.0),)}
+    text = format_report(make_report(("a", "b"), times=Times({0: 50.0}, (), launches=launches)))
+    (line,) = [line for line in text.splitlines() if line.split()[:1] == ["k_1"]]
+    assert "40.0 us" in line and "100.0%" in line and "50%" in line and "a, b" in line
+    unknown = {"r0": (Launch(40.0).with_bound(10.0).with_bound(None),)}
+    report = make_report(("a", "b"), times=Times({0: 50.0}, (), launches=unknown))
+    assert report.codes[0].kernels[0].bound_us is None and "k_1" in format_report(report)
+    assert "k_1" not in format_report(make_report(("a", "b"))), "kernels are listed only where they were timed"
 
 
 def test_columns_of_numbers_are_set_to_the_right():

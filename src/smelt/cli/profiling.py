@@ -23,10 +23,11 @@ from smelt.bench.roofline import measure_limits
 from smelt.cli.artifact_report import domain_of, regions_by_node
 from smelt.cli.compiling import Compilation
 from smelt.cli.feeds import feed_attempts, first_that_runs
+from smelt.cli.kernel_times import launch_times
 from smelt.cli.options import shape_text
 from smelt.ir.kernel.index import evaluate
 from smelt.ir.load import load_model
-from smelt.report import Peaks, Times, by_op, divide
+from smelt.report import Launch, Peaks, Times, by_op, divide
 from smelt.runtime import NodeTime, SessionSettings, node_times, open_artifact, session_for
 
 _ROUNDS = 10
@@ -59,13 +60,22 @@ def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> 
     region_of = {f"{entry}_{index}": index for index, entry in names.items()}
     times, feeds = _profile(opened.model, opened.library, region_of, stock, request)
     sizes = _named_sizes(stock, feeds)
-    peaks = _measure_peaks(request.threads, Config.from_env())
+    config = Config.from_env()
+    peaks = _measure_peaks(request.threads, config)
+    if generated is None or made.result.library is None:
+        return replace(times, peaks=peaks)
+    settings = SessionSettings(threads=request.threads)
+    measured = launch_times(opened.model, generated, made.result.library, feeds, settings, config)
     bounds: dict[int, float] = {}
-    for region, code in zip(generated.regions, generated.codes, strict=True) if generated and peaks else ():
+    launches: dict[str, list[Launch]] = {entry: [Launch(us) for us in spent] for entry, spent in measured.items()}
+    for region, entry, code in zip(generated.regions, generated.entry_of, generated.codes, strict=True):
         bound = [_bound_us(kernel, sizes, peaks) for kernel in code.kernels]
         if all(part is not None for part in bound):
             bounds[region.index] = sum(part or 0.0 for part in bound)
-    return replace(times, bounds=bounds, peaks=peaks)
+        for info, part in zip(code.info, bound, strict=True) if entry in launches else ():
+            launches[entry][info.launch] = launches[entry][info.launch].with_bound(part)
+    known = {entry: tuple(spent) for entry, spent in launches.items()}
+    return replace(times, bounds=bounds, peaks=peaks, launches=known)
 
 
 def _profile(

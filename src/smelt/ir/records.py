@@ -75,7 +75,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One loop nest of a region, for reports: what it computes, from which nodes, and how much it moves."""
+    """One loop nest of a region, for reports: what it computes, from which nodes, and how much it moves.
+
+    Kernels of a region with the same `launch` run together; launches run one after the other.
+    """
 
     name: str
     kind: str
@@ -83,6 +86,7 @@ class KernelInfo:
     summary: str
     flops: str = ""
     bytes: str = ""
+    launch: int = 0
 
 
 @dataclass(frozen=True)

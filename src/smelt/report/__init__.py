@@ -17,12 +17,13 @@ from smelt.report.picture import Picture, PictureNode, count_ops, draw, op_name,
 from smelt.report.readable import counted, in_bytes, in_time, readable
 from smelt.report.tables import listed, table
 from smelt.report.text import check_line, format_report, headline, ops_lines, reason_lines, region_lines, stage_lines
-from smelt.report.times import Peaks, Times, by_op, divide
+from smelt.report.times import Launch, Peaks, Times, by_op, divide
 
 __all__ = [
     "Check",
     "CodeRow",
     "KernelRow",
+    "Launch",
     "OpRow",
     "Peaks",
     "Picture",

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from smelt.base.version import __version__
 from smelt.ir.records import KernelInfo, Library, Plan
 from smelt.report.picture import Picture, op_name
 from smelt.report.readable import readable
-from smelt.report.times import Times
+from smelt.report.times import Launch, Times
 
 _EXAMPLES = 5
 
@@ -50,7 +50,10 @@ class OpRow:
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One loop nest. `flops` and `bytes` are formulas over the model's named sizes."""
+    """One loop nest. `flops` and `bytes` are formulas over the model's named sizes.
+
+    Times are of the launch and of all regions with this code; of kernels that run together, the first one has them.
+    """
 
     name: str
     kind: str
@@ -58,6 +61,8 @@ class KernelRow:
     units: str
     flops: str
     bytes: str
+    time_us: float | None = None
+    bound_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,8 @@ def _regions(result: ResultLike, times: Times | None) -> tuple[RegionRow, ...]:
     rows: list[RegionRow] = []
     for region in result.plan.regions:
         verdict, entry = verdicts.get(region.index), names.get(region.index, "")
-        kernels = tuple(_kernel(info) for info in entries[entry].kernels) if entry in entries else ()
+        launches = times.launches.get(entry, ()) if times else ()
+        kernels = _kernels(entries[entry].kernels, launches) if entry in entries else ()
         rows.append(
             RegionRow(
                 region.index,
@@ -257,6 +263,19 @@ def _code(entry: str, members: Sequence[RegionRow]) -> CodeRow:
 def _total(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _kernels(infos: Sequence[KernelInfo], launches: Sequence[Launch]) -> tuple[KernelRow, ...]:
+    rows: list[KernelRow] = []
+    seen: set[int] = set()
+    for info in infos:
+        row = _kernel(info)
+        if info.launch not in seen and info.launch < len(launches):
+            spent = launches[info.launch]
+            row = replace(row, time_us=spent.time_us, bound_us=spent.bound_us)
+        seen.add(info.launch)
+        rows.append(row)
+    return tuple(rows)
 
 
 def _kernel(info: KernelInfo) -> KernelRow:

@@ -75,7 +75,8 @@ def page_data(report: Report) -> dict[str, Any]:
 
 
 def _kernel_row(kernel: Any) -> list[Any]:
-    return [kernel.name, kernel.kind, list(kernel.nodes), kernel.units, kernel.flops, kernel.bytes]
+    facts = [kernel.name, kernel.kind, list(kernel.nodes), kernel.units, kernel.flops, kernel.bytes]
+    return [*facts, kernel.time_us, kernel.bound_us]
 
 
 class _Texts:

@@ -5,7 +5,7 @@ Input: a `Report`. Output: text without escape sequences. Invariant: what is not
 
 from __future__ import annotations
 
-from smelt.report.facts import Check, CodeRow, Report
+from smelt.report.facts import Check, CodeRow, KernelRow, Report
 from smelt.report.readable import counted, in_bytes, in_time
 from smelt.report.tables import listed, table
 
@@ -19,6 +19,7 @@ def format_report(report: Report, *, full: bool = False) -> str:
         [headline(report)],
         ops_lines(report, limit),
         region_lines(report, limit),
+        kernel_lines(report, limit),
         reason_lines(report, limit),
         time_lines(report, limit),
         pass_lines(report),
@@ -61,6 +62,32 @@ def region_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
         for r in codes[:limit]
     ]
     return [*table(header, rows), *_more(len(codes), limit, "code")]
+
+
+def kernel_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
+    """The kernels that take longest, where each was timed. One that runs in several layers is one row."""
+    groups: dict[str, list[KernelRow]] = {}
+    for code in report.codes:
+        for kernel in code.kernels:
+            if kernel.time_us is not None:
+                groups.setdefault(kernel.name, []).append(kernel)
+    if not groups:
+        return []
+    whole = sum(k.time_us or 0.0 for rows in groups.values() for k in rows)
+    ordered = sorted(groups.values(), key=lambda rows: -sum(k.time_us or 0.0 for k in rows))
+    cells = [_kernel_cells(rows, whole) for rows in ordered[:limit]]
+    header = ("kernel", "kind", "launches", "time", "share", "of roofline", "nodes")
+    return [*table(header, cells), *_more(len(ordered), limit, "kernel")]
+
+
+def _kernel_cells(rows: list[KernelRow], whole: float) -> tuple[str, ...]:
+    spent = sum(k.time_us or 0.0 for k in rows)
+    bounds = [k.bound_us for k in rows]
+    known = sum(b for b in bounds if b is not None) if all(b is not None for b in bounds) else 0.0
+    bound = f"{known / spent:.0%}" if known and spent else "-"
+    share = f"{spent / whole:.1%}" if whole else "-"
+    nodes = ", ".join(rows[0].nodes[:3]) + (f" … {len(rows[0].nodes) - 3} more" if len(rows[0].nodes) > 3 else "")
+    return rows[0].name, rows[0].kind, str(len(rows)), in_time(spent), share, bound, nodes
 
 
 def _time_cells(code: CodeRow, whole: float) -> tuple[str, str, str]:

@@ -41,10 +41,23 @@ class Peaks:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """Kernels that run together: microseconds in one run of the model, and the least that they could take."""
+
+    time_us: float
+    bound_us: float | None = 0.0
+
+    def with_bound(self, more_us: float | None) -> Launch:
+        known = self.bound_us is not None and more_us is not None
+        return Launch(self.time_us, (self.bound_us or 0.0) + (more_us or 0.0) if known else None)
+
+
+@dataclass(frozen=True)
 class Times:
     """`regions` by index; `left` are (op, name, us) of nodes that ONNX Runtime ran; `stock` is the stock model, by op.
 
     `whole_us` and `stock_us` are wall times without the profiler. `bounds` are the least times by the roofline.
+    `launches` are those of each code, for all of its regions together.
     """
 
     regions: Mapping[int, float]
@@ -54,6 +67,7 @@ class Times:
     stock_us: float | None = None
     bounds: Mapping[int, float] = field(default_factory=dict[int, float])
     peaks: Peaks | None = None
+    launches: Mapping[str, tuple[Launch, ...]] = field(default_factory=dict[str, tuple[Launch, ...]])
     shapes: str = ""
     threads: int = 0
 

@@ -79,16 +79,18 @@ class _Writer:
         followers = {c.follows: c for c in plan.clusters if c.follows is not None}
         leading = [c for c in plan.clusters if c.follows is None]
         made = [(_kernel(c, followers.get(c)), _sources(c, followers.get(c))) for c in leading]
-        groups = [[made[place][0] for place in group] for group in group_kernels([kernel for kernel, _ in made])]
+        order = group_kernels([kernel for kernel, _ in made])
+        groups = [[made[place][0] for place in group] for group in order]
         kernels = [kernel for group in groups for kernel in group]
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
         self._checks()
         self._allocate(outputs, plan, groups)
-        for group in groups:
+        for place, group in enumerate(groups):
             self._launch(group)
-        text = self._function()
-        info = tuple(_info(kernel, sources) for kernel, sources in made)
+            self.lines.append(f"SMELT_CLOCK(@NAME@, {place})")
+        text = self._function(len(groups))
+        info = tuple(_info(*made[place], launch) for launch, group in enumerate(order) for place in group)
         return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
 
     def _lower(self) -> list[tuple[Tensor, Buffer]]:
@@ -380,9 +382,10 @@ class _Writer:
         wide, chunk = self.integers.text(kernel.chunked[0]), kernel.chunked[1]
         return f"({units}) * ((({wide}) + {chunk} - 1) / {chunk})", f"({cost}) * smelt_min({chunk}, {wide})"
 
-    def _function(self) -> str:
+    def _function(self, groups: int) -> str:
         lines = "\n".join("  " + line for line in self.lines)
-        head = "int32_t SMELT_NAME(@NAME@)(smelt_env *env) {\n  smelt_work work = {.bytes = NULL};\n"
+        head = f"SMELT_CLOCKS(@NAME@, {groups})\nint32_t SMELT_NAME(@NAME@)(smelt_env *env) {{\n"
+        head += "  smelt_work work = {.bytes = NULL};\n  SMELT_CLOCK_START\n"
         return f"{head}{lines}\n  return env->code;\n}}\n"
 
 
@@ -398,8 +401,8 @@ def _sources(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*cluster.sources, *(follower.sources if follower is not None else ()))))
 
 
-def _info(kernel: Kernel, sources: tuple[str, ...]) -> KernelInfo:
+def _info(kernel: Kernel, sources: tuple[str, ...], launch: int) -> KernelInfo:
     kind = "gemm" if kernel.product is not None else "window" if kernel.window is not None else "loops"
     return KernelInfo(
-        kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes)
+        kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes), launch
     )

@@ -128,12 +128,14 @@ function kernelRow(row) {
   for (const index of shown.slice(0, 60)) { const a = link(index, () => { graph.show('r' + index); $('graph').scrollIntoView(); }); a.style.marginRight = '8px'; where.append(a); }
   if (shown.length > 60) where.append(`… ${shown.length - 60} more`);
   const table = make('table'), head = make('tr');
-  for (const title of ['kernel', 'kind', 'nodes', 'units of work', 'flops', 'bytes moved']) head.append(make('th', title));
+  const kernels = data.kernels[row.dataset.entry] ?? [], timed = kernels.some((k) => k[6] != null);
+  for (const title of ['kernel', 'kind', 'nodes', 'units of work', 'flops', 'bytes moved', ...(timed ? ['time', 'of roofline'] : [])]) head.append(make('th', title));
   table.append(head);
-  for (const [name, kind, nodes, units, flops, bytes] of data.kernels[row.dataset.entry] ?? []) {
+  for (const [name, kind, nodes, units, flops, bytes, time, bound] of kernels) {
     const line = make('tr'), first = make('td', undefined, 'names');
     first.append(link(name, () => jump(name)));
     line.append(first, make('td', kind), make('td', nodes.join(', '), 'names'), make('td', units), make('td', flops), make('td', bytes));
+    if (timed) line.append(make('td', time == null ? 'with the one above' : microseconds(time)), make('td', time && bound ? `${(100 * bound / time).toFixed(0)}%` : ''));
     table.append(line);
   }
   cell.append(where, table);

@@ -9,6 +9,7 @@
 #define SMELT_LOOP_H
 
 #include <smelt/kernel.h>
+#include <smelt/profile.h>
 
 #define SMELT_INLINE static inline __attribute__((always_inline, unused))
 

@@ -12,6 +12,11 @@
 #include <smelt/kernel.h>
 #include <smelt/message.h>
 #include <smelt/ort_abi.h>
+#include <smelt/profile.h>
+
+#ifdef SMELT_PROFILE
+__attribute__((visibility("default"))) int64_t smelt_profile_clock(void) { return smelt_ticks(); }
+#endif
 
 #ifndef SMELT_DOMAIN
 #error "define SMELT_DOMAIN and smelt_entries before including <smelt/ort_glue.h>"
