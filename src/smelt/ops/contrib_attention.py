@@ -16,7 +16,7 @@ from smelt.ir.kernel import expr as E
 
 from .attention import Cache, Scoring, attend, banded, gate, merge_heads, plus, split_heads, with_past
 from .normalization import add, asked, onto
-from .product import packed_product
+from .product import times_operand
 from .registry import Call, op
 from .rotary import by_head, rows_of, turned
 
@@ -189,8 +189,7 @@ def packed_attention(call: Call) -> list[Tensor | None]:
     if call.int("do_rotary", 0) or call.int("past_present_share_buffer", 0) or call.maybe(6) is not None:
         raise Refusal("a rotary embedding inside, or a cache that is shared between past and present")
     k, x, heads, bias = call.k, call.x(0), call.int("num_heads"), call.maybe(2)
-    constant = call.pack(1, "plain") is not None
-    whole = packed_product(call, x, 1, transposed=False) if constant else k.product(x, call.x(1))
+    whole = times_operand(call, x)
     if bias is not None:
         whole = add(k, whole, onto(k, bias, whole.shape))
     sizes = [ix(s) for s in call.ints("qkv_hidden_sizes", ())] or [whole.shape[2] // 3] * 3

@@ -1,46 +1,98 @@
-"""Matrix products with constant right operands, which are packed ahead of time."""
+"""Matrix products. Constant right operands are packed ahead of time, others when they come.
+
+Input: operands of MatMul, Gemm and ONNX Runtime's fused forms of them. Output: products with what is scaled or added
+around them. Invariant: float32 matrices only; transpositions are read in place and never stored.
+"""
 
 from __future__ import annotations
 
-from smelt.ir.kernel import Refusal, Tensor
+from typing import Any
+
+import numpy as np
+
+from smelt.ir.kernel import Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
 
 from .registry import Call, op
 
+Array = np.ndarray[Any, Any]
+MICROSOFT = "com.microsoft"
 
-def packed_product(call: Call, a: Tensor, position: int, *, transposed: bool) -> Tensor:
-    b = call.pack(position, "turned" if transposed else "plain")
-    if b is None:
-        raise Refusal("the right operand is not a constant matrix of float32")
-    if a.dtype != "f32" or a.rank < 2:
-        raise Refusal("the left operand is not a matrix of float32")
-    depth, columns = call.x(position).shape[::-1] if transposed else call.x(position).shape
-    call.k.require_equal(a.shape[-1], depth, "the inner sizes of a product must agree")
-    return call.k.matmul_packed(a, b, columns)
+
+def times_operand(call: Call, a: Tensor, *, turned: bool = False, turned_batch: bool = False) -> Tensor:
+    """A times operand 1, which is transposed first when `turned`."""
+    k, b = call.k, call.x(1)
+    if a.dtype != "f32" or b.dtype != "f32" or min(a.rank, b.rank) < 2:
+        raise Refusal("a product of other than matrices of float32")
+    panels = call.pack(1, "turned" if turned else "plain")
+    if panels is None:
+        return k.product(a, _turned(call, b, turned, turned_batch))
+    depth, columns = b.shape[::-1] if turned else b.shape
+    k.require_equal(a.shape[-1], depth, "the inner sizes of a product must agree")
+    return k.matmul_packed(a, panels, columns)
+
+
+def _turned(call: Call, x: Tensor, turn: bool, turn_batch: bool) -> Tensor:
+    """The first axis behind the other batch axes, then the last two exchanged, each when asked for."""
+    perm = [*range(1, x.rank - 1), 0, x.rank - 1] if turn_batch and x.rank > 2 else list(range(x.rank))
+    return call.k.transpose(x, (*perm[:-2], perm[-1], perm[-2]) if turn else perm)
+
+
+def _scaled(call: Call, x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1.0 else call.k.map(lambda e: E.op("mul", e, E.const(factor, "f32")), x)
 
 
 @op("MatMul", since=1, kind="product")
 def matmul(call: Call) -> Tensor:
-    a, b = call.x(0), call.x(1)
-    if call.pack(1, "plain") is not None:
-        return packed_product(call, a, 1, transposed=False)
-    if a.dtype != "f32" or min(a.rank, b.rank) < 2:
-        raise Refusal("a product of other than matrices of float32")
-    return call.k.product(a, b)
+    a, b, k = call.x(0), call.x(1), call.k
+    if min(a.rank, b.rank) >= 2:
+        return times_operand(call, a)
+    if a.dtype != "f32" or b.dtype != "f32" or 0 in (a.rank, b.rank):
+        raise Refusal("a product of other than vectors and matrices of float32")
+    # A vector is a row on the left and a column on the right, and leaves no axis behind.
+    row = k.reshape(a, (ix(1), *a.shape)) if a.rank == 1 else a
+    column = k.reshape(b, (*b.shape, ix(1))) if b.rank == 1 else b
+    made = k.product(row, column)
+    gone = [axis for axis, vector in ((-2, a.rank == 1), (-1, b.rank == 1)) if vector]
+    return k.squeeze(made, gone)
+
+
+def _gemm(call: Call) -> Tensor:
+    a, k = call.x(0), call.k
+    if a.rank != 2 or call.x(1).rank != 2:
+        raise Refusal("Gemm takes matrices")
+    if call.int("transA", 0):
+        a = k.transpose(a, (1, 0))
+    out = _scaled(call, times_operand(call, a, turned=bool(call.int("transB", 0))), call.float("alpha", 1.0))
+    bias = call.maybe(2)
+    if bias is None:
+        return out
+    if bias.rank > 2:
+        raise Refusal("a bias of more than two axes")
+    return k.map(lambda e, c: E.op("add", e, c), out, _scaled(call, bias, call.float("beta", 1.0)))
 
 
 @op("Gemm", since=7, kind="product")
 def gemm(call: Call) -> Tensor:
-    a, k = call.x(0), call.k
-    if call.int("transA", 0):
-        a = k.transpose(a, (1, 0))
-    out = packed_product(call, a, 1, transposed=bool(call.int("transB", 0)))
-    alpha, beta = call.float("alpha", 1.0), call.float("beta", 1.0)
-    if alpha != 1.0:
-        out = k.map(lambda e: E.op("mul", e, E.const(alpha, "f32")), out)
-    bias = call.maybe(2)
-    if bias is None:
-        return out
-    if beta != 1.0:
-        bias = k.map(lambda e: E.op("mul", e, E.const(beta, "f32")), bias)
-    return k.map(lambda e, c: E.op("add", e, c), out, k.expand(bias, out.shape) if bias.rank > 2 else bias)
+    return _gemm(call)
+
+
+def fused_matmul_reference(a: Array, b: Array, alpha: float = 1.0, **turns: int) -> Array:
+    left = _turned_array(a, turns.get("transA", 0), turns.get("transBatchA", 0))
+    return alpha * (left @ _turned_array(b, turns.get("transB", 0), turns.get("transBatchB", 0)))
+
+
+def _turned_array(x: Array, turn: int, turn_batch: int) -> Array:
+    if turn_batch and x.ndim > 2:
+        x = np.moveaxis(x, 0, -2)
+    return np.swapaxes(x, -1, -2) if turn and x.ndim > 1 else x
+
+
+@op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, kind="product", reference=fused_matmul_reference)
+def fused_matmul(call: Call) -> Tensor:
+    a = call.x(0)
+    if a.rank < 2:
+        raise Refusal("a product of other than matrices of float32")
+    a = _turned(call, a, bool(call.int("transA", 0)), bool(call.int("transBatchA", 0)))
+    turned, turned_batch = bool(call.int("transB", 0)), bool(call.int("transBatchB", 0))
+    return _scaled(call, times_operand(call, a, turned=turned, turned_batch=turned_batch), call.float("alpha", 1.0))
