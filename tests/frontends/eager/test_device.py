@@ -209,6 +209,20 @@ def test_one_program_serves_all_sizes() -> None:
     assert len(programs._by_pattern) <= 2  # pyright: ignore[reportPrivateUsage]
 
 
+def test_other_sessions_of_the_process_are_left_alone(o: Any) -> None:
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    _ = o + o
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(model.SerializeToString(), settings)
+    assert session.run(None, {"x": torch.ones(2).numpy()})[0].tolist() == [-1, -1]
+
+
 def test_an_index_must_be_set_up() -> None:
     with pytest.raises(ConfigError, match=r"set_device\(5"):
         torch.zeros(2, device="ort:5")

@@ -6,7 +6,6 @@ and `ort:0` are ONNX Runtime's CPU provider unless set otherwise; any other inde
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -41,8 +40,6 @@ class Placement:
 
 _placements: dict[int, Placement] = {0: Placement(0)}
 _current: list[int] = [0]
-_pool = threading.Lock()
-_pool_made: list[bool] = []
 
 
 def set_device(index: int, provider: str, options: Mapping[str, Any] | None = None) -> None:
@@ -90,15 +87,16 @@ def exchange_device(index: int) -> int:
 
 
 def open_session(model: ir.Model, where: Placement) -> Any:
-    """A session of a small model. All share one pool of threads."""
+    """A session of a small model.
+
+    It runs on the caller's thread unless SMELT_THREADS says otherwise: there are hundreds of such sessions, and a pool
+    that sessions share would be forced on every other session of the process.
+    """
     import onnx_ir
 
     settings = runtime().SessionOptions()
     settings.log_severity_level = 4
-    if _shared_pool():
-        settings.use_per_session_threads = False
-    else:
-        settings.intra_op_num_threads = 1
+    settings.intra_op_num_threads = Config.from_env().threads or 1
     session = runtime().InferenceSession(
         onnx_ir.to_proto(model).SerializeToString(), settings, providers=[(where.provider, dict(where.options))]
     )
@@ -109,15 +107,3 @@ def host_memory() -> Any:
     """ONNX Runtime's name for plain memory."""
     state = runtime_state()
     return state.OrtDevice(state.OrtDevice.cpu(), state.OrtDevice.default_memory(), 0)
-
-
-def _shared_pool() -> bool:
-    """The pool is made once a process, with the first session; ONNX Runtime refuses when it comes too late."""
-    with _pool:
-        if not _pool_made:
-            try:
-                runtime().set_global_thread_pool_sizes(Config.from_env().threads or 0, 1)
-                _pool_made.append(True)
-            except (AttributeError, RuntimeError):
-                _pool_made.append(False)
-    return _pool_made[0]
