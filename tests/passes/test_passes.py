@@ -328,6 +328,21 @@ def test_transposes_that_cancel_are_removed() -> None:
     assert kinds(optimized(build(nodes, spec, [("y", FLOAT, ["n", 2, 3])]), {"x": x(4, 2, 3)})) == ["Relu"]
 
 
+def test_factors_of_operands_become_a_factor_of_the_product() -> None:
+    nodes = [op("Mul", "a c", "a2"), op("Div", "b d", "b2"), op("MatMul", "a2 b2", "p"), op("Relu", "p", "y")]
+    constants = {"c": np.float32(0.5), "d": np.array([4], np.float32)}
+    proto = build(nodes, [("a", FLOAT, [2, 3]), ("b", FLOAT, [3, 4])], [("y", FLOAT, [2, 4])], constants)
+    model = optimized(proto, {"a": x(2, 3), "b": x(3, 4, seed=1)})
+    assert kinds(model) == ["MatMul", "Mul", "Relu"]
+
+
+def test_a_scaled_operand_that_something_else_reads_stays() -> None:
+    nodes = [op("Mul", "a c", "a2"), op("MatMul", "a2 b", "p"), op("Relu", "p", "y"), op("Relu", "a2", "z")]
+    ends = [("y", FLOAT, [2, 4]), ("z", FLOAT, [2, 3])]
+    proto = build(nodes, [("a", FLOAT, [2, 3]), ("b", FLOAT, [3, 4])], ends, {"c": np.float32(0.5)})
+    assert kinds(optimized(proto, {"a": x(2, 3), "b": x(3, 4, seed=1)})) == ["Mul", "MatMul", "Relu", "Relu"]
+
+
 def test_equal_nodes_are_merged_but_random_ones_are_not() -> None:
     nodes = [op("Add", "x c1", "a"), op("Add", "x c2", "b"), op("Mul", "a b", "y")]
     constants = {"c1": np.ones(8, np.float32), "c2": np.ones(8, np.float32)}

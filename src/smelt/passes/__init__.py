@@ -28,6 +28,7 @@ from smelt.passes.recompose_gelu import RecomposeGelu
 from smelt.passes.recompose_layer_norm import RecomposeLayerNorm
 from smelt.passes.recompose_rms_norm import RecomposeRmsNorm
 from smelt.passes.remove_unused import RemoveUnused
+from smelt.passes.scale_products import ScaleProducts
 from smelt.passes.simplify_shapes import SimplifyShapes
 
 PASSES: Final[Mapping[str, Callable[[], Pass]]] = {
@@ -42,6 +43,7 @@ PASSES: Final[Mapping[str, Callable[[], Pass]]] = {
     "fuse-transposes": FuseTransposes,
     "dedupe-initializers": DedupeInitializers,
     "common-subexpressions": CommonSubexpressions,
+    "scale-products": ScaleProducts,
     "recompose-gelu": RecomposeGelu,
     "recompose-layer-norm": RecomposeLayerNorm,
     "recompose-rms-norm": RecomposeRmsNorm,
