@@ -17,7 +17,8 @@ import numpy as np
 
 from smelt.base import Config, ConfigError
 from smelt.bench import zoo
-from smelt.bench.micro import MICRO, find_micro
+from smelt.bench.micro import MICRO, MicroModel, find_micro
+from smelt.bench.products import PRODUCTS
 
 Array = np.ndarray[Any, Any]
 
@@ -49,20 +50,28 @@ USUAL: Final = Size()
 
 
 def micro_case(name: str, config: Config) -> Case:
-    entry = find_micro(name)
+    return _written(find_micro(name), "micro", config)
+
+
+def micro_cases(config: Config) -> list[Case]:
+    return [micro_case(name, config) for name in MICRO]
+
+
+def product_cases(config: Config, only: Collection[str] = ()) -> list[Case]:
+    return [_written(entry, "gemm", config) for name, entry in PRODUCTS.items() if not only or name in only]
+
+
+def _written(entry: MicroModel, kind: str, config: Config) -> Case:
+    """The model in the cache's folder."""
     model, feeds = entry.build()
     content = model.SerializeToString()
-    path = config.cache_dir / "bench" / f"micro-{name}-{hashlib.sha256(content).hexdigest()[:12]}.onnx"
+    path = config.cache_dir / "bench" / f"{kind}-{entry.name}-{hashlib.sha256(content).hexdigest()[:12]}.onnx"
     if not path.is_file():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}")
         unfinished.write_bytes(content)
         unfinished.replace(path)
-    return Case(name, entry.about, path, feeds, module="micro")
-
-
-def micro_cases(config: Config) -> list[Case]:
-    return [micro_case(name, config) for name in MICRO]
+    return Case(entry.name, entry.about, path, feeds, module="micro")
 
 
 def zoo_case(name: str, config: Config, size: Size = USUAL, scale: zoo.Scale = "full") -> Case:
@@ -124,10 +133,12 @@ def suite_cases(
     """A suite's cases, or those of some of its models."""
     if suite == "micro":
         return micro_cases(config)
+    if suite == "gemm":
+        return product_cases(config, only)
     if suite in zoo.SUITES:
         names = [name for name in zoo.SUITES[suite] if not only or name in only]
         return zoo_cases(names, config, sizes, scale)
-    known = ", ".join(("micro", *zoo.SUITES))
+    known = ", ".join(("micro", "gemm", *zoo.SUITES))
     raise ConfigError("SM-CONFIG-005", f"there is no suite {suite!r}", hint=f"Known are {known}.")
 
 

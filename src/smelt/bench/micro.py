@@ -23,7 +23,7 @@ _OPSET: Final = 18
 _IR_VERSION: Final = 8
 
 
-class _Graph:
+class Graph:
     """Nodes in the order of their calls; each call returns the name of its result."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class MicroModel:
 
 
 def _normalize() -> tuple[onnx.ModelProto, dict[str, Array]]:
-    graph, x, width = _Graph(), "x", 3072
+    graph, x, width = Graph(), "x", 3072
     for _ in range(8):
         x = graph("Add", x, graph.gelu(graph.layer_norm(x, width)))
     return graph.model({"x": ("batch", "seq", width)}, x, 3), {"x": _data(1, 128, width)}
@@ -77,7 +77,7 @@ def _normalize() -> tuple[onnx.ModelProto, dict[str, Array]]:
 
 def _chain() -> tuple[onnx.ModelProto, dict[str, Array]]:
     """Twenty nodes, each value below 10 in size."""
-    graph, x = _Graph(), "x"
+    graph, x = Graph(), "x"
     for _ in range(2):
         a = graph("Tanh", graph("Mul", x, graph.constant(0.7)))
         b = graph("Exp", graph("Neg", a))
@@ -89,7 +89,7 @@ def _chain() -> tuple[onnx.ModelProto, dict[str, Array]]:
 
 def _softmax() -> tuple[onnx.ModelProto, dict[str, Array]]:
     """The mask is -30: at -1e4 the exponentials of some peers pass through denormals, at five times the cost."""
-    graph, x = _Graph(), "x"
+    graph, x = Graph(), "x"
     for _ in range(4):
         scaled = graph("Mul", x, graph.constant(0.125))
         x = graph("Softmax", graph("Add", scaled, "mask"), axis=-1)
@@ -100,7 +100,7 @@ def _softmax() -> tuple[onnx.ModelProto, dict[str, Array]]:
 
 def _mlp() -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A transformer's feed-forward block."""
-    graph, width, inner = _Graph(), 768, 3072
+    graph, width, inner = Graph(), 768, 3072
     up = graph("MatMul", graph.layer_norm("x", width), graph.normal(width, inner, scale=0.03))
     down = graph("MatMul", graph.gelu(graph("Add", up, graph.normal(inner))), graph.normal(inner, width, scale=0.02))
     out = graph("Add", "x", graph("Add", down, graph.normal(width)))
@@ -109,7 +109,7 @@ def _mlp() -> tuple[onnx.ModelProto, dict[str, Array]]:
 
 def _exp() -> tuple[onnx.ModelProto, dict[str, Array]]:
     """Exp eight times; a shift between them keeps the values in range."""
-    graph, x = _Graph(), "x"
+    graph, x = Graph(), "x"
     for _ in range(8):
         x = graph("Exp", graph("Sub", x, graph.constant(1.5)))
     return graph.model({"x": ("rows", "columns")}, x, 2), {"x": _data(128, 3072) * 0.2}

@@ -39,6 +39,7 @@ class Run:
 
 _RUNS: Final = (
     Run("micro", "small graphs that show one thing each", "micro"),
+    Run("gemm", "matrix products alone, as shares of the machine's limits", "gemm", peers=("ort", "smelt", "openvino")),
     Run("models", "full-size models, batch 1, 128 tokens or 224x224", "models"),
     Run(
         "sizes", "the same models at batch 8, at 37 and at 512 tokens: one artifact for all", "models",

@@ -31,7 +31,7 @@ NAMES = (
 )
 ModelFile = Annotated[Path | None, typer.Argument(help="An ONNX model.", show_default=False, metavar="MODEL.onnx")]
 Name = Annotated[str, typer.Option("--model", metavar="NAME", help="A known model, built offline with random weights.")]
-Suite = Annotated[str, typer.Option("--suite", metavar="micro|models|igniter|decode", help="A whole suite.")]
+Suite = Annotated[str, typer.Option("--suite", metavar="micro|gemm|models|igniter|decode", help="A whole suite.")]
 Peers = Annotated[str, typer.Option("--peers", metavar="NAMES", help=NAMES)]
 ThreadCounts = Annotated[str, typer.Option("--threads", metavar="COUNTS", help="Numbers of threads, e.g. 1,2.")]
 Batches = Annotated[str, typer.Option("--batch", metavar="SIZES", help="Batches of known models, e.g. 1,8.")]
