@@ -1,14 +1,63 @@
-"""Patterns that LayerNormalization and RMSNormalization share.
+"""What the recomposition of LayerNormalization and of RMSNormalization share.
 
-Input: nodes of a graph. Output: the parts of a match. Invariant: a match means the mean is over the last axis alone and
-scale and bias are vectors of that axis, so nothing else is broadcast.
+Input: nodes of a graph. Output: the parts of a match, and the node that takes its place. Invariant: a match means the
+mean is over the last axis alone and scale and bias are vectors of that axis, so nothing else is broadcast.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
+
 import onnx_ir as ir
 
-from smelt.passes.surgery import array_of, input_at, int_attribute, ints_attribute, is_op, scalar_of
+from smelt.ir.walk import model_graphs
+from smelt.passes.outcome import Outcome
+from smelt.passes.surgery import (
+    ONNX,
+    Names,
+    array_of,
+    drop_node,
+    input_at,
+    insert_node,
+    int_attribute,
+    ints_attribute,
+    is_op,
+    only_user,
+    replace_value,
+    scalar_of,
+)
+
+
+def recompose_all(model: ir.Model, op: str, since: int, recompose: Callable[[ir.Node, Names], bool]) -> Outcome:
+    """Try every node of a model whose opset has the op."""
+    changes: Counter[str] = Counter()
+    if model.opset_imports.get(ONNX, 0) < since:
+        return Outcome(changes)
+    names = Names(model)
+    for graph in model_graphs(model):
+        for node in list(graph):
+            if node.graph is not None and recompose(node, names):
+                changes[f"{op} recomposed"] += 1
+    return Outcome(changes)
+
+
+def scaled_by(value: ir.Value, op: str) -> tuple[ir.Node, ir.Value] | None:
+    """(node, vector), if the value's only user is such a node with a vector of the last axis."""
+    user = only_user(value)
+    vector = vector_operand(user, value) if user is not None and is_op(user, op) else None
+    return (user, vector) if user is not None and vector is not None else None
+
+
+def take_the_place(root: ir.Node, op: str, inputs: Sequence[ir.Value], epsilon: float, names: Names) -> bool:
+    """Put the node that normalizes over the last axis in place of `root`; false where that is not possible."""
+    attributes = (ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon))
+    made = insert_node(root, op, list(inputs), root.outputs[0], names, attributes=attributes)
+    if not replace_value(root.outputs[0], made.outputs[0]):
+        drop_node(made)
+        return False
+    drop_node(root)
+    return True
 
 
 def mean_source(value: ir.Value | None) -> ir.Value | None:

@@ -6,14 +6,18 @@ over the last axis is one node. Invariant: only chains whose result has no other
 
 from __future__ import annotations
 
-from collections import Counter
-
 import onnx_ir as ir
 
-from smelt.ir.walk import model_graphs
-from smelt.passes._normalization import mean_source, normalized_source, square_source, vector_operand
+from smelt.passes._normalization import (
+    mean_source,
+    normalized_source,
+    recompose_all,
+    scaled_by,
+    square_source,
+    take_the_place,
+)
 from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ONNX, Names, drop_node, insert_node, is_op, only_user, replace_value
+from smelt.passes.surgery import Names, is_op
 
 SINCE = 17
 
@@ -22,38 +26,20 @@ class RecomposeLayerNorm:
     """Find the division by the standard deviation and take scale and bias with it."""
 
     def __call__(self, model: ir.Model) -> Outcome:
-        changes: Counter[str] = Counter()
-        if model.opset_imports.get(ONNX, 0) < SINCE:
-            return Outcome(changes)
-        names = Names(model)
-        for graph in model_graphs(model):
-            for node in list(graph):
-                if node.graph is not None and _recompose(node, names):
-                    changes["LayerNormalization recomposed"] += 1
-        return Outcome(changes)
+        return recompose_all(model, "LayerNormalization", SINCE, _recompose)
 
 
 def _recompose(node: ir.Node, names: Names) -> bool:
     found = _match(node)
-    if found is None:
+    scaled = scaled_by(node.outputs[0], "Mul") if found is not None else None
+    if found is None or scaled is None:
         return False
-    source, epsilon = found
-    normal = node.outputs[0]
-    scaling = only_user(normal)
-    scale = vector_operand(scaling, normal) if scaling is not None and is_op(scaling, "Mul") else None
-    if scaling is None or scale is None:
-        return False
-    shifting = only_user(scaling.outputs[0])
-    bias = vector_operand(shifting, scaling.outputs[0]) if shifting is not None and is_op(shifting, "Add") else None
-    root = shifting if shifting is not None and bias is not None else scaling
-    inputs = [source, scale] if bias is None else [source, scale, bias]
-    attributes = (ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon))
-    made = insert_node(root, "LayerNormalization", inputs, root.outputs[0], names, attributes=attributes)
-    if not replace_value(root.outputs[0], made.outputs[0]):
-        drop_node(made)
-        return False
-    drop_node(root)
-    return True
+    (source, epsilon), (scaling, scale) = found, scaled
+    shifted = scaled_by(scaling.outputs[0], "Add")
+    if shifted is None:
+        return take_the_place(scaling, "LayerNormalization", [source, scale], epsilon, names)
+    shifting, bias = shifted
+    return take_the_place(shifting, "LayerNormalization", [source, scale, bias], epsilon, names)
 
 
 def _match(node: ir.Node) -> tuple[ir.Value, float] | None:

@@ -6,14 +6,18 @@ last axis is one node. Invariant: only chains whose result has no other user are
 
 from __future__ import annotations
 
-from collections import Counter
-
 import onnx_ir as ir
 
-from smelt.ir.walk import model_graphs
-from smelt.passes._normalization import mean_source, normalized_source, square_source, vector_operand
+from smelt.passes._normalization import (
+    mean_source,
+    normalized_source,
+    recompose_all,
+    scaled_by,
+    square_source,
+    take_the_place,
+)
 from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ONNX, Names, drop_node, insert_node, is_op, only_user, replace_value
+from smelt.passes.surgery import Names
 
 SINCE = 23
 
@@ -22,31 +26,15 @@ class RecomposeRmsNorm:
     """Find the division by the root of the mean square and take the scale with it."""
 
     def __call__(self, model: ir.Model) -> Outcome:
-        changes: Counter[str] = Counter()
-        if model.opset_imports.get(ONNX, 0) < SINCE:
-            return Outcome(changes)
-        names = Names(model)
-        for graph in model_graphs(model):
-            for node in list(graph):
-                if node.graph is not None and _recompose(node, names):
-                    changes["RMSNormalization recomposed"] += 1
-        return Outcome(changes)
+        return recompose_all(model, "RMSNormalization", SINCE, _recompose)
 
 
 def _recompose(node: ir.Node, names: Names) -> bool:
     found = normalized_source(node)
     if found is None or found[0].dtype != ir.DataType.FLOAT or square_source(mean_source(found[1])) is not found[0]:
         return False
-    source, _, epsilon = found
-    scaling = only_user(node.outputs[0])
-    scale = vector_operand(scaling, node.outputs[0]) if scaling is not None and is_op(scaling, "Mul") else None
-    if scaling is None or scale is None:
+    scaled = scaled_by(node.outputs[0], "Mul")
+    if scaled is None:
         return False
-    attributes = (ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon))
-    like = scaling.outputs[0]
-    made = insert_node(scaling, "RMSNormalization", [source, scale], like, names, attributes=attributes)
-    if not replace_value(like, made.outputs[0]):
-        drop_node(made)
-        return False
-    drop_node(scaling)
-    return True
+    scaling, scale = scaled
+    return take_the_place(scaling, "RMSNormalization", [found[0], scale], found[2], names)
