@@ -7,7 +7,7 @@ TESTS   ?= tests
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full check format bench conformance conformance-torch clean
+.PHONY: help setup demo test test-full check format bench stress conformance conformance-torch zoo clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,11 +44,17 @@ format: $(STAMP) ## rewrite the sources in the project's format
 bench: $(STAMP) ## time models and micro-benchmarks against everything else installed
 	$(PY) -m smelt.bench $(ARGS)
 
+stress: $(STAMP) ## odd sizes, NaN and infinities, eight callers, other numbers of threads, on every model of the zoo
+	$(PY) -m pytest -q -n 2 -m "full or not full" --timeout 1500 $(ARGS) tests/stress
+
 conformance: $(STAMP) ## run the ONNX node suite through smelt
 	$(PY) -W ignore tests/conformance/run.py $(ARGS)
 
 conformance-torch: $(STAMP) ## run PyTorch's operator database through smelt
 	$(PY) -W ignore tests/conformance_torch/opinfo_run.py $(ARGS)
+
+zoo: $(STAMP) ## architectures of transformers, tiny, through torch.compile and smelt.export
+	$(PY) -W ignore tests/zoo/zoo_run.py $(ARGS)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

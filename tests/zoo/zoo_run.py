@@ -1,0 +1,121 @@
+"""`make zoo`: architectures of `transformers` through torch.compile and through smelt.export.
+
+Input: the types that AutoModel knows. Output: a table, a JSON file that a stopped run goes on from, exit code 1 when
+something is wrong. Invariant: every architecture is in the table, those that eager cannot run with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
+from pool import run_all  # noqa: E402
+from zoo_names import NAMES  # noqa: E402
+from zoo_worker import MODES, STATUSES  # noqa: E402
+
+from smelt.base.config import Config  # noqa: E402
+from smelt.base.progress import open_progress  # noqa: E402
+
+BAD = frozenset(("crashed", "hanged", "error", "mismatch", "recompiled"))
+BAR = 100
+Results = dict[str, dict[str, Any]]
+
+
+def main() -> int:
+    given = _arguments()
+    results: Results = json.loads(given.json.read_text()) if given.json.exists() and not given.fresh else {}
+    requests = _requests(given, results)
+    command = (sys.executable, "-W", "ignore", str(HERE / "zoo_worker.py"))
+    with open_progress(Config.from_env()) as progress:
+        step = progress.task("zoo", len(requests))
+        for request, answer in run_all(requests, given.workers, given.timeout, command):
+            results.setdefault(request["name"], {})[request["mode"]] = answer
+            step(f"{request['name']} {request['mode']}: {answer['status']}")
+            _save(results, given.json)
+    print(report(results, verbose=given.verbose))
+    return 0 if good(results) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default="", help="those whose name matches this pattern")
+    parser.add_argument("--all", action="store_true", help="every type that AutoModel knows, not the chosen ones")
+    parser.add_argument("--modes", nargs="+", default=["compile", "export"], choices=MODES)
+    parser.add_argument("--status", default="", help="run again what had one of these, e.g. error,mismatch")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds that one model may take in one mode")
+    parser.add_argument("--json", type=Path, default=Path("build/zoo.json"))
+    parser.add_argument("--fresh", action="store_true", help="forget what the JSON file has")
+    parser.add_argument("--verbose", action="store_true", help="say why, also of what passed in part")
+    return parser.parse_args()
+
+
+def _requests(given: argparse.Namespace, results: Results) -> list[dict[str, Any]]:
+    from zoo_build import kinds
+
+    again = set(given.status.split(",")) if given.status else set[str]()
+    names = [name for name in (kinds() if given.all else NAMES) if re.search(given.models, name)]
+    wanted = [{"name": name, "mode": mode} for name in names for mode in given.modes]
+    old = {(name, mode): answer["status"] for name, modes in results.items() for mode, answer in modes.items()}
+    return [r for r in wanted if (r["name"], r["mode"]) not in old or old[r["name"], r["mode"]] in again]
+
+
+def _save(results: Results, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(results, indent=1, sort_keys=True))
+    partial.replace(path)
+
+
+def good(results: Results) -> bool:
+    """Nothing wrong anywhere, and a hundred architectures right in every mode that was run."""
+    counts = _counts(results)
+    return all(not any(c[bad] for bad in BAD) and c["pass"] + c["partly"] >= BAR for c in counts.values())
+
+
+def _counts(results: Results) -> dict[str, Counter[str]]:
+    modes = sorted({mode for answers in results.values() for mode in answers})
+    return {m: Counter(answers[m]["status"] for answers in results.values() if m in answers) for m in modes}
+
+
+def report(results: Results, verbose: bool = False) -> str:
+    lines = [f"{'architecture':28}" + "".join(f"{mode:>12}" for mode in MODES) + "   seconds  compiles (aot_eager)"]
+    for name, answers in sorted(results.items()):
+        lines.append(_line(name, answers))
+        lines += _reasons(answers, verbose)
+    lines += ["", *(_sum(mode, counts) for mode, counts in _counts(results).items())]
+    return "\n".join(lines)
+
+
+def _line(name: str, answers: dict[str, Any]) -> str:
+    states = "".join(f"{answers.get(mode, {}).get('status', '-'):>12}" for mode in MODES)
+    seconds = sum(answer.get("seconds", 0) for answer in answers.values())
+    through = answers.get("compile") or answers.get("plain") or {}
+    compiles = f"{through['graphs']} ({through['allowed']})" if "graphs" in through else ""
+    return f"{name:28}{states}{seconds:10.0f}  {compiles}"
+
+
+def _reasons(answers: dict[str, Any], verbose: bool) -> list[str]:
+    lines: list[str] = []
+    for mode, answer in answers.items():
+        if answer["status"] in BAD or (verbose and answer["status"] != "pass"):
+            said = answer.get("detail") or "; ".join([*answer.get("fallbacks", []), *answer.get("left", [])])
+            lines.append(f"    {mode}: {said[:300]}")
+    return lines
+
+
+def _sum(mode: str, counts: Counter[str]) -> str:
+    ran = sum(counts.values()) - counts["unbuilt"]
+    parts = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
+    return f"{mode}: {counts['pass'] + counts['partly']} of {ran} right ({parts})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
