@@ -128,6 +128,13 @@ class Builder:
         result = self._emit("", op_type, inputs, outputs, types, shape, attributes)
         return self._narrowed(schema, result, bound, wider) if wider else result
 
+    def raw(
+        self, op_type: str, inputs: list[ir.Value], types: Sequence[ir.DataType | None], **attributes: Any
+    ) -> tuple[ir.Value, ...]:
+        """A node as it is said, with results of the given types (ops with subgraphs)."""
+        made = self._emit("", op_type, [*inputs], len(types), types, None, attributes)
+        return made if len(types) > 1 else (made,)
+
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         """`value` in another type; a constant is converted on the spot."""
         if value.dtype == dtype:

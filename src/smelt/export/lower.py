@@ -10,6 +10,8 @@ symbolic numbers. Invariant: the value of a node has the dtype and shape of its 
 from __future__ import annotations
 
 import operator
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -19,12 +21,13 @@ import torch
 import torch.fx
 import torch.utils._pytree as pytree
 from onnx_ir import tensor_adapters
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.node import map_arg
 
 from smelt.export import _torchlib, decompose
-from smelt.export.builder import Builder
+from smelt.export.builder import Builder, Scope
 from smelt.export.call import Call, Meta
+from smelt.export.control_flow import lower_higher_order
 from smelt.export.dtypes import to_onnx
 from smelt.export.records import ExportOptions, ExportReport, Origin, Refused
 from smelt.export.registry import find
@@ -56,6 +59,8 @@ def metas_of(value: Any) -> tuple[Any, ...]:
 def target_name(target: Any) -> str:
     if isinstance(target, OpOverload):
         return target.name()
+    if isinstance(target, HigherOrderOperator):
+        return str(target.name())
     return getattr(target, "__name__", str(target))
 
 
@@ -90,9 +95,6 @@ class Lowering:
             return
         if node.op != "call_function":
             raise Refused(f"{node.op} nodes are not ATen calls")
-        if str(getattr(node.target, "__module__", "")) == "torch.return_types":
-            env[node] = self._bound(node.args[0], env)
-            return
         if node.target is operator.getitem:
             env[node] = env[node.args[0]][node.args[1]]  # pyright: ignore[reportArgumentType]
             return
@@ -216,9 +218,11 @@ class Lowering:
         # What the table refuses, torchlib may get wrong: it is asked only about ops that the table does not know.
         if ours is None and self.options.torchlib and isinstance(target, OpOverload):
             yield "torchlib", lambda: _torchlib.lower(target, args, kwargs, _has_complex(node), self.sizes)
-        if self.options.decompose:
+        if isinstance(target, HigherOrderOperator):
+            yield "table", lambda: lower_higher_order(self, target_name(target), args, kwargs)
+        elif self.options.decompose:
             yield "decomposition", lambda: self._by_decomposition(node, args, kwargs)
-        if not isinstance(target, OpOverload):
+        if not isinstance(target, (OpOverload, HigherOrderOperator)):
             yield "table", lambda: _nothing(f"{target_name(target)} is no ATen op")
 
     def _by_table(self, found: Any, target: Any, args: Any, kwargs: Any, outs: tuple[Any, ...]) -> Any:
@@ -226,6 +230,8 @@ class Lowering:
         return found(Call(found.target, arguments, outs, self.builder, self.sizes), defaults)
 
     def _by_decomposition(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        if any("val" not in source.meta for source in node.all_input_nodes):
+            raise Refused("a decomposition needs the meta data of all arguments")
         metas = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
         gm = decompose.decomposed(node.target, *metas)
         given = pytree.tree_leaves((args, kwargs), is_leaf=lambda x: x is None)
@@ -233,12 +239,29 @@ class Lowering:
         values = [value for value, leaf in zip(given, leaves, strict=True) if decompose.is_traced(leaf)]
         return self.inlined(gm, values)
 
+    @contextmanager
+    def inside(self) -> Generator[Scope, None, None]:
+        """Build a subgraph: its nodes are in the scope, and what it tells of sizes stays inside."""
+        with self.builder.subgraph() as scope, self.sizes.inside():
+            yield scope
+
+    def _received(self, node: torch.fx.Node, value: Any) -> Any:
+        """What a nested graph knows an argument as: a number is a symbol, and a tensor tells its sizes."""
+        meta = node.meta.get("val")
+        if not isinstance(value, ir.Value):
+            return value
+        if isinstance(meta, _SYMBOLS):
+            expr = dim_of(meta)
+            self.sizes.learn_scalar(value, expr)
+            return expr
+        if isinstance(meta, torch.Tensor):
+            self.sizes.learn_shape(value, meta_of(meta).dims, self.options.dim_names)
+        return value
+
     def inlined(self, gm: torch.fx.GraphModule, values: list[Any]) -> Any:
         """Lower a nested graph in place; its results."""
-        env: Env = {}
         placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
-        for node, value in zip(placeholders, values, strict=True):
-            env[node] = value
+        env: Env = {node: self._received(node, value) for node, value in zip(placeholders, values, strict=True)}
         metadata, prefix = self.builder.metadata, self.builder.prefix
         for node in gm.graph.nodes:
             if node.op in ("placeholder", "output"):

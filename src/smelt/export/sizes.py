@@ -10,7 +10,8 @@ introduced it. All arithmetic is on tensors of shape [1], which is what shape op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -54,6 +55,15 @@ class Sizes:
         self._scalars: dict[Expr, ir.Value] = {}
         self._texts: dict[str, Expr] = {}
         self._derived: dict[Expr, Expr] = {}
+
+    @contextmanager
+    def inside(self) -> Generator[None, None, None]:
+        """What is learnt meanwhile is forgotten: it holds in a subgraph alone."""
+        kept = dict(self._axes), dict(self._scalars), dict(self._derived)
+        try:
+            yield
+        finally:
+            self._axes, self._scalars, self._derived = kept
 
     # Where symbols come from
 

@@ -323,8 +323,12 @@ def _bitwise(logic: str, bits: str) -> Any:
     return convert
 
 
+_DUNDERS = {
+    "and": _bitwise("And", "BitwiseAnd"), "or": _bitwise("Or", "BitwiseOr"), "xor": _bitwise("Xor", "BitwiseXor"),
+}  # fmt: skip
 for _suffix in ("Tensor", "Scalar", "Scalar_Tensor"):
     declare({
+        **{f"aten::__{name}__.{_suffix}": convert for name, convert in _DUNDERS.items() if _suffix != "Scalar_Tensor"},
         f"aten::bitwise_and.{_suffix}": _bitwise("And", "BitwiseAnd"),
         f"aten::bitwise_or.{_suffix}": _bitwise("Or", "BitwiseOr"),
         f"aten::bitwise_xor.{_suffix}": _bitwise("Xor", "BitwiseXor"),
