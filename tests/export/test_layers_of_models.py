@@ -11,7 +11,7 @@ import torch
 from exported_programs import assert_same, run
 from torch import ops
 
-from smelt.export import one_op
+from smelt.export import ExportOptions, one_op
 
 aten = ops.aten
 
@@ -77,6 +77,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "index_copy": (aten.index_copy.default, X, 0, INDEX[0], floats(3, 4)),
     "select_scatter": (aten.select_scatter.default, X, floats(3), 1, -1),
     "slice_scatter": (aten.slice_scatter.default, X, floats(3, 2), 1, 1, 4, 2),
+    "pad by reflection": (aten.pad.default, SEQUENCE[0], [2, 1], "reflect"),
+    "pad by the edge": (aten.pad.default, SEQUENCE[0], [2, 1], "replicate"),
+    "pad around": (aten.pad.default, SEQUENCE[0], [1, 2], "circular"),
     "topk": (aten.topk.default, X, 2, 1),
     "sort": (aten.sort.default, X, 0, True),
     "bucketize": (aten.bucketize.Tensor, X, torch.tensor([-1.0, 0.0, 1.0])),
@@ -99,6 +102,15 @@ def test_one_call_gives_what_eager_gives(name: str):
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "item as a size": (lambda x: torch.zeros(torch.nonzero(x > 0).size(0), 2) + 1, (X,)),
 }  # fmt: skip
+
+
+def test_groups_of_rows_have_matrices_of_their_own():
+    rows, weight = floats(8, 16).bfloat16(), floats(3, 16, 8).bfloat16()
+    ends = torch.tensor([2, 2, 8], dtype=torch.int32)
+    program = one_op(aten._grouped_mm.default, (rows, weight, ends), dynamic=False, options=ExportOptions(opset=20))
+    assert sum(node.op_type == "MatMul" for node in program.model.graph) == 3
+    kinds = {node.op_type for node in program.model.graph}
+    assert {"Slice", "Concat"} <= kinds
 
 
 def test_grouped_heads_share_keys():

@@ -135,7 +135,8 @@ def test_every_target_of_the_table_exists_in_torch():
         if entry.origin == "table":
             namespace, name = entry.target.split("::")
             base, _, overload = name.partition(".")
-            assert hasattr(getattr(getattr(torch.ops, namespace), base), overload or "default"), entry.target
+            if namespace in ("aten", "prims"):
+                assert hasattr(getattr(getattr(torch.ops, namespace), base), overload or "default"), entry.target
 
 
 def test_more_targets_are_converted_than_by_torchlib_alone():

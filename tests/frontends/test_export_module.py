@@ -63,6 +63,20 @@ def test_a_saved_model_is_valid(exported: smelt.Exported, tmp_path: Path, extern
     )
 
 
+def test_a_function_is_exported_with_the_sizes_of_its_arguments():
+    exported = smelt.export(lambda x, y: x @ y, (torch.ones(2, 3), torch.ones(3, 4)), dynamic_shapes=({0: "n"}, None))
+    assert exported.run(torch.ones(7, 3), torch.ones(3, 4)).shape == (7, 4)
+
+
+def test_experts_of_a_mixture_are_exported():
+    pytest.importorskip("transformers.integrations.moe")
+    target = torch.ops.transformers.grouped_mm_fallback
+    rows, weight, ends = torch.randn(8, 4), torch.randn(3, 4, 5), torch.tensor([2, 2, 7], dtype=torch.int32)
+    exported = smelt.export(lambda x, o: target(x, weight, o), (rows, ends))
+    for offsets in (ends, torch.tensor([0, 8, 8], dtype=torch.int32)):
+        torch.testing.assert_close(exported.run(rows, offsets), target(rows, weight, offsets))
+
+
 def test_weights_are_not_copied():
     linear = torch.nn.Linear(8, 8)
     exported = smelt.export(linear, (torch.randn(2, 8),))

@@ -113,8 +113,19 @@ def _again(builder: Builder, node: ir.Node, places: dict[ir.Value, ir.Value]) ->
         tensor = attributes["value"].as_tensor()
         return (builder.constant(tensor.numpy(), tensor.dtype),)
     inputs = [places.get(value, value) if value is not None else None for value in node.inputs]
-    made = builder.op(node.op_type, *inputs, domain=node.domain, outputs=len(node.outputs), **attributes)
+    _modernize(builder, node.op_type, inputs, attributes)
+    made = builder.node(node.op_type, inputs, attributes, domain=node.domain, outputs=len(node.outputs))
     return made if isinstance(made, tuple) else (made,)
+
+
+def _modernize(builder: Builder, op_type: str, inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """torchlib writes opset 18; what later opsets say differently."""
+    if builder.opset >= 20 and op_type == "DFT" and "axis" in attributes:
+        axis = builder.constant(attributes.pop("axis").as_int(), ir.DataType.INT64)
+        inputs += [None] * (2 - len(inputs)) + [axis]
+    if builder.opset >= 20 and op_type == "GridSample" and "mode" in attributes:
+        mode = attributes["mode"].as_string()
+        attributes["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
 
 
 def _placed(result: Any, places: dict[ir.Value, ir.Value]) -> Any:

@@ -6,7 +6,7 @@ once per content; a value made inside a subgraph is never handed out outside it;
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -107,6 +107,13 @@ class Builder:
         Numbers and lists among the operands become constants of the type that the op's schema asks for. Where ONNX
         Runtime has no kernel of the operands' type, the node computes in a wider one between casts.
         """
+        return self.node(op_type, operands, attributes, domain=domain, outputs=outputs, dtype=dtype, shape=shape)
+
+    def node(
+        self, op_type: str, operands: Sequence[Operand], attributes: Mapping[str, Any], *, domain: str = "",
+        outputs: int = 1, dtype: ir.DataType | None = None, shape: Sequence[Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """As `op`, for attributes of any name (`dtype`, `shape`)."""
         kept = [*operands]
         attributes = {name: a.value if isinstance(a, ir.Attr) else a for name, a in attributes.items()}
         while kept and kept[-1] is None:
@@ -117,6 +124,9 @@ class Builder:
                 domain, op_type, [self._plain(x) for x in kept], outputs, [dtype] * outputs, shape, attributes
             )
         schema = _schema(op_type, self.opset)
+        for name in attributes:
+            if name not in schema.attributes:
+                raise Refused(f"{op_type} of opset {self.opset} has no attribute {name}")
         bound = self._bind(schema, kept)
         inputs = [self._as_value(schema, bound, index, operand) for index, operand in enumerate(kept)]
         wider = substitutes(schema, bound) if self.runtime_types else {}

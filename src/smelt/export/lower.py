@@ -39,6 +39,8 @@ _CHECKS: Final = frozenset((
     "aten::_assert_scalar", "aten::_assert_async", "aten::_assert_async.msg", "aten::sym_constrain_range",
     "aten::sym_constrain_range_for_size", "aten::_assert_tensor_metadata", "aten::_print",
 ))  # fmt: skip
+# Products that kernels know, in place of ops that they do not.
+_BETTER_DECOMPOSED: Final = frozenset(("aten::einsum",))
 _PAIR: Final = {torch.complex64: ir.DataType.FLOAT, torch.complex128: ir.DataType.DOUBLE}
 
 
@@ -215,6 +217,8 @@ class Lowering:
         ours = found if found is not None and (found.complex or not complex_) else None
         if ours is not None:
             yield ours.origin, lambda: self._by_table(ours, target, args, kwargs, outs)
+        if target_name(target) in _BETTER_DECOMPOSED and self.options.decompose:
+            yield "decomposition", lambda: self._by_decomposition(node, args, kwargs)
         # What the table refuses, torchlib may get wrong: it is asked only about ops that the table does not know.
         if ours is None and self.options.torchlib and isinstance(target, OpOverload):
             yield "torchlib", lambda: _torchlib.lower(target, args, kwargs, _has_complex(node), self.sizes)

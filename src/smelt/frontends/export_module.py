@@ -168,7 +168,18 @@ def _as_module(function: Callable[..., Any]) -> Any:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs)
 
+    Function.forward.__signature__ = _method_signature(function)  # pyright: ignore[reportFunctionMemberAccess]
     return Function()
+
+
+def _method_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """torch.export pairs arguments and dynamic shapes by name."""
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        rest = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        rest = [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)]
+    return inspect.Signature([own, *rest])
 
 
 def _spelled(shapes: Any) -> Any:

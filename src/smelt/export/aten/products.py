@@ -11,8 +11,9 @@ from typing import Any
 import onnx_ir as ir
 
 from smelt.export.call import Call
-from smelt.export.dtypes import is_float
+from smelt.export.dtypes import INT64, is_float
 from smelt.export.expressions import cast, op
+from smelt.export.records import Refused
 from smelt.export.registry import converter, declare
 
 Value = ir.Value
@@ -83,3 +84,28 @@ def _added_product(call: Call, self: Value, product: Value, beta: Any, alpha: An
 def outer(call: Call) -> Value:
     left, right = list(call.arguments.values())[:2]
     return call.op("Mul", call.op("Unsqueeze", call.cast(left), [1]), call.cast(right))
+
+
+@converter("aten::_grouped_mm", "transformers::grouped_mm_fallback")
+def grouped_mm(call: Call) -> Value:
+    """Rows up to each offset times the matrix of their group; rows behind the last offset are zero."""
+    rows, weight, offsets = list(call.arguments.values())[:3]
+    if offsets is None or call.rank(rows) != 2 or call.rank(weight) != 3 or call.arguments.get("bias") is not None:
+        raise Refused("groups of another layout than rows by matrices")
+    count = call.dim(weight, 0)
+    if not isinstance(count, int):
+        raise Refused("a number of groups known only at run time")
+    bounds = [call.constant([0], INT64), *_ends(call, offsets, count)]
+    matrices = call.op("Split", weight, axis=0, num_outputs=count, outputs=count) if count > 1 else (weight,)
+    parts: list[Value] = []
+    for group, matrix in enumerate(matrices):
+        part = call.op("Slice", rows, bounds[group], bounds[group + 1], [0])
+        parts.append(call.op("MatMul", part, call.op("Squeeze", matrix, [0])))
+    left = call.op("Sub", call.vector([call.dim(rows, 0)]), bounds[-1])
+    tail = call.filled(call.op("Concat", left, call.vector([call.dim(weight, 2)]), axis=0), 0)
+    return call.op("Concat", *parts, tail, axis=0)
+
+
+def _ends(call: Call, offsets: Value, count: int) -> tuple[Value, ...]:
+    ends = call.cast(offsets, INT64)
+    return (ends,) if count == 1 else call.op("Split", ends, axis=0, num_outputs=count, outputs=count)

@@ -19,6 +19,7 @@ from smelt.export.sizes import Dim
 
 Value = ir.Value
 _END: Final = (1 << 63) - 1
+_MODES: Final = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 @converter(
@@ -292,12 +293,29 @@ def _rolled(call: Call, self: Value, shift: Dim, axis: int) -> Value:
 
 @converter("aten::constant_pad_nd")
 def constant_pad_nd(call: Call, self: Value, pad: Sequence[Dim], value: Any = 0) -> Value:
+    return _padded(call, self, pad, "constant", value)
+
+
+def _padded(call: Call, self: Value, pad: Sequence[Dim], mode: str, value: Any) -> Value:
+    """torch counts pairs from the last axis; ONNX takes all beginnings, then all ends."""
     rank = call.rank(self)
     before: list[Dim] = [0] * rank
     after: list[Dim] = [0] * rank
     for pair in range(len(pad) // 2):
         before[rank - 1 - pair], after[rank - 1 - pair] = pad[2 * pair], pad[2 * pair + 1]
-    return call.op("Pad", self, call.vector([*before, *after]), call.scalar(value, self.dtype), mode="constant")
+    if mode == "reflect" and any(_more(size, call.dim(self, axis)) for axis, size in enumerate(before)):
+        raise Refused("a reflection wider than the axis")
+    filler = call.scalar(value, self.dtype) if mode == "constant" else None
+    return call.op("Pad", self, call.vector([*before, *after]), filler, mode=mode)
+
+
+def _more(size: Dim, of: Dim) -> bool:
+    return isinstance(size, int) and isinstance(of, int) and size >= of > 0
+
+
+@converter("aten::pad")
+def pad(call: Call, self: Value, pad: Sequence[Dim], mode: str = "constant", value: float | None = None) -> Value:
+    return _padded(call, self, pad, _MODES[mode], value or 0)
 
 
 @converter("aten::diagonal", "aten::diagonal_copy")
