@@ -9,12 +9,14 @@ from __future__ import annotations
 from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL, arranged_shape, panel_shape
-from smelt.ir.kernel.tensor import View
+from smelt.ir.kernel.tensor import Stored, View
 from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.registry import Call, op
 from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spread_geometry
 
 Index = tuple[Ix, ...]
+MOST_PLANES = 4
+MOST_PLANAR = 384  # elements of a window, which are gathered at once
 
 
 def _groups(call: Call, x: Tensor, per_group: Ix) -> int:
@@ -42,8 +44,20 @@ def conv(call: Call) -> Tensor:
         raise Refusal("the weights' channels are known only at run time, or do not divide into groups")
     if not has_kernels(x, geometry):
         return _with_bias(call, _conv_in_loops(call.k, x, weights, geometry, groups), last=False)
-    out = _convolved(call, call.k.channels_last(x), geometry, groups, columns)
+    out = _planar(call, x, geometry, groups, columns)
+    if out is None:
+        out = _convolved(call, call.k.channels_last(x), geometry, groups, columns)
     return call.k.channels_first(_with_bias(call, out, last=True))
+
+
+def _planar(call: Call, x: Tensor, g: Geometry, groups: int, columns: int) -> Tensor | None:
+    """An image of a few planes that comes from outside is read as it lies: to turn it costs as much as to use it."""
+    channels = x.shape[1].const
+    if not isinstance(x.definition, Stored) or groups != 1 or channels is None or channels * g.taps > MOST_PLANAR:
+        return None
+    if channels > MOST_PLANES or g.pointwise:
+        return None
+    return call.k.window("dense", x, panels(call, "planes"), g, columns, planar=True)
 
 
 def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, columns: int) -> Tensor:
@@ -107,8 +121,8 @@ def _arranged(k: Builder, weights: Tensor, layout: str) -> Tensor:
     kind, _, number = layout.partition(":")
     groups, taps = int(number or 1), product(weights.shape[2:])
     rows, columns = weights.shape[:2]
-    if kind == "channelwise":
-        return k.transpose(k.reshape(weights, (rows, taps)), (1, 0))
+    if kind in ("channelwise", "planes"):
+        return k.transpose(k.reshape(weights, (rows, columns * taps)), (1, 0))
     each = rows // groups
     stack = k.reshape(weights, (groups, each, columns, taps))
     if kind == "window":

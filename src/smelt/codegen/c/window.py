@@ -48,7 +48,7 @@ class WindowWriter(ProductWriter):
         rows = product(v.extent for v in self._rows())
         depth = ix(window.geometry.taps)
         if window.kind == "dense":
-            depth = depth * (window.a.shape[-1] // window.groups)
+            depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
             rows, tensor.shape[-1], self._unit(window), depth, window.geometry.taps, self.extra_bytes(),
             bool(self.nest.inner),
@@ -76,10 +76,13 @@ class WindowWriter(ProductWriter):
     def _geometry(self, window: Window) -> str:
         axes = [", ".join(self._integer(i) for i in values) for values in window.geometry.filled()]
         tail = (
-            self._integer(window.a.shape[-1]), str(window.groups), self._integer(self._columns_of()),
-            str(int(window.geometry.spread)), str(int(window.counted)),
+            self._integer(self._channels(window)), str(window.groups), self._integer(self._columns_of()),
+            str(int(window.geometry.spread)), str(int(window.counted)), str(int(window.planar)),
         )  # fmt: skip
         return "{" + ", ".join([*(f"{{{a}}}" for a in axes), *tail]) + "}"
+
+    def _channels(self, window: Window) -> Ix:
+        return window.a.shape[1 if window.planar else -1]
 
     def _columns_of(self) -> Ix:
         assert self.nest.matmul is not None

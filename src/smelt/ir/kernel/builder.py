@@ -320,10 +320,10 @@ class Builder:
 
     def window(
         self, kind: str, a: Tensor, b: Tensor | None, geometry: Geometry, columns: IxLike, *,
-        groups: int = 1, counted: bool = False,
+        groups: int = 1, counted: bool = False, planar: bool = False,
     ) -> Tensor:  # fmt: skip
         """A convolution or pool of an image with its channels last."""
-        made = Window(kind, a, b, geometry, groups, counted)
+        made = Window(kind, a, b, geometry, groups, counted, planar)
         return self.make((a.shape[0], *geometry.out, ix(columns)), a.dtype, made)
 
     # symbolic contents

@@ -9,6 +9,7 @@ matrices (..., depth, columns). Invariant: shapes and contents follow one rule; 
 | turned | (N, K) | (K, N) |
 | window:G | (G * M, C, *taps) | (G, taps * C, M): a convolution in G groups |
 | channelwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
+| planes | (M, C, *taps) | (C * taps, M): a convolution of an image that lies plane by plane |
 | spread:G | (G * C, M, *taps) | (G, taps * C, M): a transposed convolution in G groups |
 | stamp | (C, M, *taps) | (C, taps * M): a transposed convolution whose windows do not overlap |
 """
@@ -46,6 +47,8 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
             out = (groups, taps * (known[0] // groups), known[1])
         case "channelwise" if known[1] == 1:
             out = (taps, known[0])
+        case "planes":
+            out = (known[1] * taps, known[0])
         case "stamp":
             out = (known[0], taps * known[1])
         case _:
@@ -63,6 +66,8 @@ def arranged(weights: Array, layout: str) -> Array:
     taps = math.prod(weights.shape[2:])
     if kind == "channelwise":
         return weights.reshape(rows, taps).T
+    if kind == "planes":
+        return weights.reshape(rows, columns * taps).T
     if kind == "stamp":
         return weights.reshape(rows, columns, taps).transpose(0, 2, 1).reshape(rows, taps * columns)
     stack = weights.reshape(groups, rows // groups, columns, taps)

@@ -24,6 +24,7 @@ def slide(
     """`places` are sizes, out, kernel, stride, dilation, before and after of three axes."""
     sizes, out, kernel = places[:3]
     batch, columns = shape[0], shape[-1]
+    image = np.moveaxis(image, 1, -1) if window.planar else image
     pixels = image.reshape(batch, *sizes, image.shape[-1])
     low = window.kind == "max"
     total = np.full((batch, *out, columns), -np.inf if low else 0, image.dtype)
@@ -66,6 +67,8 @@ def _weighed(window: Window, found: Array, panels: Array, tap: int, taps: int, c
     if window.kind == "channelwise":
         return found * matrices[tap, :columns]
     each = columns // window.groups
-    stack = matrices.reshape(window.groups, taps, -1, matrices.shape[-1])[:, tap, :, :each]
+    order = (window.groups, -1, taps) if window.planar else (window.groups, taps, -1)
+    stack = matrices.reshape(*order, matrices.shape[-1])
+    stack = (stack[:, :, tap] if window.planar else stack[:, tap])[..., :each]
     grouped = found.reshape(*found.shape[:-1], window.groups, -1)
     return np.einsum("...gc,gcm->...gm", grouped, stack).reshape(*found.shape[:-1], columns)

@@ -112,7 +112,8 @@ class Window:
     """What slides over an image a[N, *sizes, C], channels last, and gives [N, *out, columns].
 
     dense: products of windows with panels [group, panel, tap * channel, 16]; channelwise: the same with one filter for
-    each channel, panels [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a mean over padding too."""
+    each channel, panels [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a mean over padding too. A
+    `planar` image lies as the model states it, a[N, C, *sizes], and its panels have channels before taps."""
 
     kind: str
     a: Tensor
@@ -120,6 +121,7 @@ class Window:
     geometry: Geometry
     groups: int = 1
     counted: bool = False
+    planar: bool = False
 
 
 Definition = Product | Stored | Map | View | Reduce | Scan | Assemble | MatMul | Window

@@ -1,7 +1,8 @@
 /* Convolution as a product with the micro-kernels of gemm.h: tap by tap over lines of the image in place, or over windows
  * that are gathered into rows, a few at a time.
  *
- * Input:     smelt_window, an image with channels last, weights in panels (group, panel, tap * channel, 16).
+ * Input:     smelt_window, an image with channels last, weights in panels (group, panel, tap * channel, 16); or an image of
+ *            a few planes, panels (panel, channel * tap, 16), and a depth of at most SMELT_CONVOLVE_KC.
  * Output:    smelt_convolve(): a block of windows times a range of columns.
  * Invariant: an element is a sum over blocks of taps and channels that depend on the geometry alone, each one chain; so its
  *            bits do not depend on how windows and columns are shared among tasks. Gathered rows stay in L2.
@@ -43,11 +44,11 @@ SMELT_GEMM_INLINE void smelt_row_put(const smelt_row *r, int64_t k, int64_t n, c
   smelt_floats_put(r->to + (first - r->k0), from ? from + (first - k) : NULL, last - first);
 }
 
-/* The part of a window on one line of the image (taps along the last axis), its first element being the window's k-th. */
+/* The part of a window on one line of the image, its first element being the window's k-th; `s` are the taps that lie on
+ * the line. */
 SMELT_GEMM_INLINE void smelt_gather_line(const smelt_window *w, const smelt_row *r, int64_t k, const float *line,
-                                         int64_t o, int64_t depth) {
+                                         smelt_span s, int64_t depth) {
   const int64_t taps = w->kernel[2], step = w->dilation[2] * w->pixel;
-  const smelt_span s = smelt_span_of(w, 2, o, 0, w->in[2]);
   if (s.lo > 0) smelt_row_put(r, k, s.lo * depth, NULL);
   const float *from = line + s.start * w->pixel;
   if (step == depth)
@@ -81,19 +82,60 @@ SMELT_GEMM_INLINE void smelt_gather_spread(const smelt_window *w, const smelt_ro
 /* Elements r->k0..r->k1-1 of one window. `image` points at the group's first channel of the first image. */
 static __attribute__((unused)) void smelt_gather_window(const smelt_window *w, const float *image, const smelt_place *p,
                                                         int64_t depth, const smelt_row *r) {
-  const int64_t line = w->kernel[2] * depth, lines = w->kernel[0] * w->kernel[1];
-  const int64_t first = r->k0 / line, last = smelt_gemm_min((r->k1 + line - 1) / line, lines);
-  for (int64_t n = first; n < last; n++) {
-    const int64_t a = smelt_tap_place(w, 0, p->at[0], n / w->kernel[1]);
-    const int64_t b = smelt_tap_place(w, 1, p->at[1], n % w->kernel[1]);
-    if (a < 0 || b < 0) {
-      smelt_row_put(r, n * line, line, NULL);
-      continue;
+  const int64_t line = w->kernel[2] * depth;
+  const smelt_span s = smelt_span_of(w, 2, p->at[2], 0, w->in[2]);
+  int64_t k = 0;
+  for (int64_t ta = 0; ta < w->kernel[0]; ta++) {
+    const int64_t a = smelt_tap_place(w, 0, p->at[0], ta);
+    for (int64_t tb = 0; tb < w->kernel[1]; tb++, k += line) {
+      if (k + line <= r->k0 || k >= r->k1) continue;
+      const int64_t b = a < 0 ? -1 : smelt_tap_place(w, 1, p->at[1], tb);
+      const float *from = image + ((p->image * w->in[0] + a) * w->in[1] + b) * w->in[2] * w->pixel;
+      if (b < 0) smelt_row_put(r, k, line, NULL);
+      else if (w->spread) smelt_gather_spread(w, r, k, from, p->at[2], depth);
+      else smelt_gather_line(w, r, k, from, s, depth);
     }
-    const float *from = image + ((p->image * w->in[0] + a) * w->in[1] + b) * w->in[2] * w->pixel;
-    if (w->spread) smelt_gather_spread(w, r, n * line, from, p->at[2], depth);
-    else smelt_gather_line(w, r, n * line, from, p->at[2], depth);
   }
+}
+
+/* The same for a window that lies wholly inside, with its taps side by side and fewer than lanes. */
+SMELT_GEMM_INLINE void smelt_gather_inside(const smelt_window *w, const float *from, float *to) {
+  const int64_t taps = w->kernel[2], line = w->dilation[1] * w->in[2], sheet = w->dilation[0] * w->in[1] * w->in[2];
+  const int64_t plane = w->in[0] * w->in[1] * w->in[2], lines = w->kernel[1];
+  for (int64_t c = 0; c < w->pixel; c++)
+    for (int64_t ta = 0; ta < w->kernel[0]; ta++) {
+      const float *at = from + c * plane + ta * sheet;
+      for (int64_t tb = 0; tb < lines; tb++, to += taps, at += line) st_f32_n(to, ld_f32_n(at, taps), taps);
+    }
+}
+
+/* One window of an image whose planes lie one after the other: depth runs over channels, then taps. */
+static __attribute__((unused)) void smelt_gather_planes(const smelt_window *w, const float *image, const smelt_place *p,
+                                                        float *to) {
+  const smelt_span s = smelt_span_of(w, 2, p->at[2], 0, w->in[2]);
+  const int64_t taps = w->kernel[2], plane = w->in[0] * w->in[1] * w->in[2], step = w->dilation[2];
+  const float *from = image + p->image * w->pixel * plane;
+  const smelt_span sa = smelt_span_of(w, 0, p->at[0], 0, w->in[0]), sb = smelt_span_of(w, 1, p->at[1], 0, w->in[1]);
+  if (sa.hi - sa.lo == w->kernel[0] && sb.hi - sb.lo == w->kernel[1] && s.hi - s.lo == taps && step == 1 && taps < SMELT_L) {
+    smelt_gather_inside(w, from + (sa.start * w->in[1] + sb.start) * w->in[2] + s.start, to);
+    return;
+  }
+  for (int64_t c = 0; c < w->pixel; c++, from += plane)
+    for (int64_t ta = 0; ta < w->kernel[0]; ta++) {
+      const int64_t a = smelt_tap_place(w, 0, p->at[0], ta);
+      for (int64_t tb = 0; tb < w->kernel[1]; tb++, to += taps) {
+        const int64_t b = a < 0 ? -1 : smelt_tap_place(w, 1, p->at[1], tb);
+        const float *line = from + (a * w->in[1] + b) * w->in[2] + s.start;
+        if (b < 0) {
+          smelt_floats_put(to, NULL, taps);
+          continue;
+        }
+        for (int64_t t = 0; t < s.lo; t++) to[t] = 0;
+        if (step == 1) smelt_floats_put(to + s.lo, line + s.lo, s.hi - s.lo);
+        else for (int64_t t = s.lo; t < s.hi; t++) to[t] = line[t * step];
+        for (int64_t t = s.hi; t < taps; t++) to[t] = 0;
+      }
+    }
 }
 
 /* Elements k..k+s->kc-1 of s->m windows from `first` on, as rows that the slab reads. */
@@ -106,7 +148,8 @@ SMELT_GEMM_INLINE void smelt_gather(const smelt_window *w, const float *image, i
   smelt_place p = smelt_place_of(w, first);
   for (int64_t row = 0; row < s->m; ++row, smelt_place_next(w, &p)) {
     const smelt_row r = {rows + row * SMELT_CONVOLVE_LD, k, k + s->kc};
-    smelt_gather_window(w, image, &p, depth, &r);
+    if (w->planar) smelt_gather_planes(w, image, &p, r.to);
+    else smelt_gather_window(w, image, &p, depth, &r);
   }
 }
 
@@ -196,7 +239,7 @@ static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, c
 
 /* Lines must be long enough for tall tiles. */
 SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
-  return depth >= SMELT_TAP_DEPTH && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
+  return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
 /* Columns c0..c1-1; with several groups, c0 and c1 lie between groups, with one they lie between panels. */

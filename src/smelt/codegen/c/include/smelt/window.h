@@ -18,6 +18,7 @@ typedef struct {
   int64_t columns; /* of the result */
   int spread;      /* a transposed convolution: pixel i reaches o = i * stride + t * dilation - before */
   int counted;     /* a mean counts padding */
+  int planar;      /* the image lies plane by plane: (N, channels, *sizes) */
 } smelt_window;
 
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
@@ -92,7 +93,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
 
 /* Whether every window is one pixel and every pixel one window: rows are read where they lie. */
 SMELT_INLINE int smelt_pointwise(const smelt_window *w) {
-  int plain = !w->spread;
+  int plain = !w->spread && !w->planar;
   for (int axis = 0; axis < 3; axis++)
     plain &= w->kernel[axis] == 1 && w->stride[axis] == 1 && w->before[axis] == 0 && w->in[axis] == w->out[axis];
   return plain;
