@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smelt.codegen.cluster import Store
 from smelt.codegen.shared_panels import FEW_ROWS
-from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, Window, ix, product
+from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, Window, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
 from .names import C_TYPE, accumulator_name
 from .rows import RowWriter
 
+TASK_OF_ROWS = "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;"
 APART = "t->whole + first * all + p0 * 16"
 
 
@@ -26,7 +28,7 @@ class ProductSizes:
 
     `chained` is set when a second product follows in the same task: the floats of a row of all blocks together.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
-    epilogue that needs whole rows.
+    epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block.
     """
 
     batches: Ix
@@ -38,6 +40,14 @@ class ProductSizes:
     chained: Ix | None = None
     copies: int = 1
     may_part: bool = False
+    direct: bool = False
+
+    @property
+    def wants(self) -> str:
+        """What the launch is to provide for the epilogue."""
+        if self.direct:
+            return "SMELT_NO_BLOCK"
+        return "SMELT_MAY_PART" if self.may_part else "SMELT_WHOLE_ROWS" if self.whole_rows else "SMELT_ANY_COLUMNS"
 
     def all(self) -> tuple[Ix, ...]:
         made = (self.batches, self.rows, self.columns, self.depth, self.extra_bytes)
@@ -58,7 +68,7 @@ class ProductWriter(RowWriter):
         return ProductSizes(
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
             self.extra_bytes(), bool(nest.inner), copies=len(nest.products),
-            may_part=bool(nest.inner) and nest.rhs is None,
+            may_part=bool(nest.inner) and nest.rhs is None, direct=self._plain_store() is not None,
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
@@ -75,10 +85,25 @@ class ProductWriter(RowWriter):
             total = total + (buffer.elements * E.SIZE_BYTES[buffer.dtype] + 64)
         return total
 
+    def _plain_store(self) -> Store | None:
+        """The only store, when it puts the product of constant panels row by row where it goes."""
+        nest = self.nest
+        if nest.rhs is not None or nest.reductions or len(nest.products) != 1 or len(nest.stores) != 1:
+            return None
+        store = nest.stores[0]
+        kind = store.value.kind
+        whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
+        if not isinstance(kind, E.Ref) or kind.tensor is not nest.matmul or store.offset != whole:
+            return None
+        return store if isinstance(kind.tensor.definition, MatMul) else None
+
     def _product_body(self) -> list[str]:
         rows = self._rows()
         extents = [self._integer(v.extent) for v in rows]
         columns = self._integer(self.nest.matmul.shape[-1]) if self.nest.matmul is not None else "0"
+        store = self._plain_store()
+        if store is not None:
+            return self._direct_body(store, extents, columns)
         self._open()
         self.scopes[-1].lines += [
             f"const float *{accumulator_name(place)} = block + {place} * size + (u - first) * ld;"
@@ -96,6 +121,19 @@ class ProductWriter(RowWriter):
         step = self._advance(rows, extents, False) if shared else [f"++{self.var_names[rows[-1]]};"]
         loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
         return [*self.scopes[0].lines, *head, *loop, "if (t->rows) smelt_release(t, local);"]
+
+    def _direct_body(self, store: Store, extents: list[str], columns: str) -> list[str]:
+        nest = self.nest
+        assert nest.lhs is not None and nest.matmul is not None
+        depth, total = self._integer(self._depth_size()), " * ".join(f"({e})" for e in extents) or "1"
+        a, b, to = (self._buffer(x) for x in (nest.lhs.buffer, _panels_of(nest.matmul), store.buffer))
+        return [
+            TASK_OF_ROWS,
+            *self._share_lines(total, columns, 16),
+            "(void)c1; (void)ld;",
+            f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {b}, {depth}, {to} + first * ({columns}) + c0, "
+            f"{columns}, count, p0, p1, {columns});",
+        ]
 
     def _product_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
         batched = self.nest.rhs is not None
@@ -117,8 +155,7 @@ class ProductWriter(RowWriter):
                 for place, made in enumerate(nest.products)
             ]
 
-        head = "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;"
-        decode = self._decode(rows, extents, False)
+        head, decode = TASK_OF_ROWS, self._decode(rows, extents, False)
         if not nest.inner:
             return [head, *self._block_lines(total, columns), *products("block", "ld"), *decode]
         apart = ["if (t->apart == SMELT_PRODUCT_ONLY) {", *("  " + x for x in products(APART, "all")), "  return;", "}"]

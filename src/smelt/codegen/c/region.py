@@ -371,8 +371,7 @@ class _Writer:
             return f"smelt_launch_chain({head}, {', '.join(self.integers.text(s) for s in sizes)})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
-        wants = "SMELT_MAY_PART" if made.may_part else "SMELT_WHOLE_ROWS" if made.whole_rows else "SMELT_ANY_COLUMNS"
-        return f"smelt_launch_gemm({head}, {numbers}, {wants}, {made.copies})"
+        return f"smelt_launch_gemm({head}, {numbers}, {made.wants}, {made.copies})"
 
     def _units(self, kernel: Kernel) -> tuple[str, str]:
         """How many units of work there are, and the cost of one."""

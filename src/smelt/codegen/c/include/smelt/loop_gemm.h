@@ -38,8 +38,9 @@ void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int6
 /* Blocks of a batched product that its epilogue still finds in L1. */
 enum { SMELT_BLOCK_FLOATS = 8192 };
 
-/* What an epilogue wants: nothing, whole rows at once, or whole rows that may also be computed before it. */
-enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2 };
+/* What an epilogue wants: any columns, whole rows at once, or whole rows that may also be computed before it; or there is
+ * none, and the product goes where it is stored. */
+enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2, SMELT_NO_BLOCK = 3 };
 /* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
 enum { SMELT_NEAR_PANELS = 256 * 1024 };
 /* Rows from which on blocks of rows are tall enough, and many enough for any number of threads. */
@@ -81,12 +82,13 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
 /* `copies` products of the same sizes and left operand are computed by the same tasks. */
 static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
                                                                int64_t rows, int64_t columns, int64_t depth,
-                                                               int64_t extra, int whole_rows, int64_t copies) {
+                                                               int64_t extra, int wants, int64_t copies) {
   if (batches <= 0 || rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  if (whole_rows == SMELT_MAY_PART && smelt_product_apart(rows, columns, depth * copies))
+  if (wants == SMELT_MAY_PART && smelt_product_apart(rows, columns, depth * copies))
     return smelt_launch_apart(task, body, rows, columns, depth, extra, copies);
-  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth * copies, whole_rows);
+  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth * copies,
+                                          wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART);
   if (batches >= 4) {
     const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
     split.panels = (columns + 15) / 16;
@@ -98,7 +100,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
   const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
   const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
   task->rows = NULL;
-  if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
+  if (wants != SMELT_NO_BLOCK && slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
   task->units = split.row_tasks;
   task->step = split.rows;
   task->row_bytes = split.panels;
