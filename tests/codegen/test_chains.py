@@ -46,6 +46,13 @@ def test_attention_is_two_packings_and_one_kernel():
     assert kernel_kinds(chained("p = Softmax(raw)\n y = MatMul(p, v)")) == ["loops", "loops", "gemm"]
 
 
+def test_a_batch_of_one_chains_as_well():
+    text = "(float[1,3,s,8] q, float[1,3,s,8] k, float[1,3,s,8] v) => (float[1,3,s,8] y) { y = Attention<%s>(q, k, v) }"
+    assert kernel_kinds(text % "is_causal = 1", 23) == ["loops", "loops", "gemm"]
+    single = "(float[1,1,s,8] q, float[1,1,t,8] k, float[1,1,t,8] v) => (float[1,1,s,8] y) { y = Attention(q, k, v) }"
+    assert kernel_kinds(single, 23) == ["loops", "loops", "gemm"]
+
+
 def test_heads_are_split_and_merged_without_a_copy():
     text = "(float[b,s,24] q, float[b,t,24] k, float[b,t,24] v) => (float[b,s,24] y) { y = Attention<%s>(q, k, v) }"
     assert kernel_kinds(text % "q_num_heads = 3, kv_num_heads = 3", 23) == ["loops", "loops", "gemm"]

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from region_check import Graph, check, floats
+
+import smelt
 
 SIZES = [
     (2, 5, 7, 9),
@@ -38,6 +41,16 @@ def product_graphs(batch: int, rows: int, depth: int, columns: int) -> list[Grap
 @pytest.mark.parametrize("sizes", SIZES)
 def test_products_of_run_time_operands(sizes):
     check(*product_graphs(*sizes), rtol=1e-5, atol=1e-5)
+
+
+def test_what_follows_a_product_of_a_batch_of_one_runs_in_its_epilogue():
+    text = (
+        "(float[1,s,2] x) => (float[1,s,3] y) <float[2,3] w = {1, 2, 3, 4, 5, 6}> { a = MatMul(x, w)  y = Softmax(a) }"
+    )
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 21]> g {text}')
+    with smelt.compile(model.SerializeToString(), force=True, levels="v2", verify=False) as compiled:
+        assert [k.kind for code in compiled.result.generated.codes for k in code.info] == ["gemm"]
+    check(Graph(text, [floats(1, 5, 2)]), rtol=1e-5, atol=1e-5)
 
 
 def test_reductions_over_all_rows_of_a_product():

@@ -305,7 +305,7 @@ class _Planner:
         used = frozenset(v for value in bound.values() for v in value.vars)
         if product(v.extent for v in loops) != product(v.extent for v in cluster.vars if v in used):
             return False
-        spare = [v for v in cluster.vars if v not in used]
+        spare = [v for v in cluster.vars if v not in used and v.extent.const != 1]
         if isinstance(tensor.definition, Reduce):
             return not spare and self._reduction_fits(tensor.definition, cluster, [bound[v] for v in loops])
         return all(v in cluster.reduced for v in spare) and self._keeps_order(cluster, loops, bound, spare)
@@ -336,10 +336,10 @@ class _Planner:
     def _place_matmul(self, tensor: Tensor, definition: MatMul) -> None:
         lhs = Operand(self._stored(definition.a), ix(0))
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
-        self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
+        self.domains[tensor] = loops, E.ref(tensor, tuple(_places(loops).values()))
         cluster = self._new(list(loops))
         cluster.matmul, cluster.lhs = tensor, lhs
-        self._join(tensor, cluster, {v: of(v) for v in loops})
+        self._join(tensor, cluster, _places(loops))
 
     def _place_product(self, tensor: Tensor, definition: Product) -> None:
         """The right operand is packed first; both are read where they lie, transposed or not."""
@@ -353,11 +353,11 @@ class _Planner:
         self.buffers[Tensor(pack.target.shape, "f32", Stored(pack.target))] = pack.target
         before, after = (leader.order, leader.order + 2) if leader is not None else (None, None)
         self._new([], before).pack = pack
-        self.domains[tensor] = loops, E.ref(tensor, tuple(of(v) for v in loops))
+        self.domains[tensor] = loops, E.ref(tensor, tuple(_places(loops).values()))
         cluster = self._new(list(loops), after)
         cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
         cluster.follows, cluster.lying = leader, source if pack.rows is not None else None
-        self._join(tensor, cluster, {v: of(v) for v in loops})
+        self._join(tensor, cluster, _places(loops))
 
     def _place_window(self, tensor: Tensor, definition: Window) -> None:
         image = Operand(self._stored(definition.a), ix(0))
@@ -541,6 +541,11 @@ class _Planner:
         for tensor, buffer in list(self.buffers.items()):
             if buffer is old:
                 del self.buffers[tensor]
+
+
+def _places(loops: Sequence[Var]) -> dict[Var, Ix]:
+    """Each variable's own value; an axis of one element is always at 0, which is how its readers see it."""
+    return {v: ix(0) if v.extent.const == 1 else of(v) for v in loops}
 
 
 def _refs(element: Expr) -> list[E.Ref]:

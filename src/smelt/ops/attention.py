@@ -124,13 +124,16 @@ def banded(
 ) -> Tensor:
     """A query at row i looks at the columns from i + offset - left to i + offset + right; -1 is no bound."""
     k = call.k
-    row, column = k.iota((rows, 1), 0), k.iota((1, columns), 1)
-    place = k.index_map((1, 1), "i64", lambda _: E.index(offset)) if isinstance(offset, Ix) else offset
+    row, column = k.iota((rows, 1), 0, "i32"), k.iota((1, columns), 1, "i32")
+    if isinstance(offset, Ix):
+        place = k.index_map((1, 1), "i32", lambda _: E.index(offset, "i32"))
+    else:
+        place = k.cast(offset, "i32")
 
     def inside(i: Expr, j: Expr, o: Expr) -> Expr:
-        gap = E.op("sub", j, E.op("add", i, o))
-        parts = [E.op("le", gap, E.const(right, "i64"))] if right >= 0 else []
-        parts += [E.op("ge", gap, E.const(-left, "i64"))] if left >= 0 else []
+        here = E.op("add", i, o)
+        parts = [E.op("le", j, E.op("add", here, E.const(right, "i32")))] if right >= 0 else []
+        parts += [E.op("ge", j, E.op("sub", here, E.const(left, "i32")))] if left >= 0 else []
         return parts[0] if len(parts) == 1 else E.op("and", *parts)
 
     return gate(call, k.map(inside, row, column, place, dtype="b"), shut)

@@ -298,6 +298,11 @@ class ValueWriter:
         return f"ld_f32({acc} + v{self.shift} - c0)"
 
     def _index_text(self, value: Ix, dtype: str) -> str:
+        affine = coefficient(value, self.nest.vector) if self.nest.vector is not None else None
+        data = any(self._varying(e) for e in E.index_expressions(value))
+        if dtype == "i32" and affine is not None and affine[0].const == 1 and not data:
+            # The low halves of a sum are the sum of the low halves.
+            return f"add_i32(bc_i32((int32_t)({self._integer(value)})), cvt_i64_i32(iota_i64()))"
         made = self._index_lanes(value)
         return made if dtype == "i64" else f"cvt_i64_{dtype}({made})"
 
