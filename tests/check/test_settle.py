@@ -19,15 +19,15 @@ from smelt.runtime import Executable
 NODES = 200
 
 
-def chain(bad: int) -> onnx.ModelProto:
-    """A chain of 200 nodes with one Tanh in it; the others are differences, which hand on any error undiminished."""
+def chain(bad: int, count: int = NODES) -> onnx.ModelProto:
+    """A chain of nodes with one Tanh in it; the others are differences, which hand on any error undiminished."""
     special = {0: "Sigmoid", bad: "Tanh"}
     nodes = [
         helper.make_node(special.get(i, "Sub"), ["v0"] * (i not in special) + [f"v{i}"], [f"v{i + 1}"], name=f"n{i}")
-        for i in range(NODES)
+        for i in range(count)
     ]
     x = helper.make_tensor_value_info("v0", TensorProto.FLOAT, ["rows", 64])
-    y = helper.make_tensor_value_info(f"v{NODES}", TensorProto.FLOAT, ["rows", 64])
+    y = helper.make_tensor_value_info(f"v{count}", TensorProto.FLOAT, ["rows", 64])
     graph = helper.make_graph(nodes, "chain", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
@@ -50,6 +50,18 @@ def test_all_but_a_few_nodes_stay_in_kernels(tmp_path: Path, config: Config, mon
     assert verdicts >= {region.index for region in result.plan.regions} | {None}
     report = report_of(result, "chain", Picture())
     assert "rejected" in check_line(report.check) and report.in_kernels == NODES - len(left)
+
+
+@pytest.mark.full
+def test_a_region_that_loses_time_is_cut_too(tmp_path: Path, config: Config, spoil) -> None:
+    spoil(0, "for (volatile int64_t i = 0; i < 3000000; i++) {}")  # the parts have other numbers, and are not slow
+    model = chain(bad=3, count=20)
+    feeds = {"v0": np.random.default_rng(0).standard_normal((64, 64), np.float32)}
+    options = Options(levels=("v2",), force=True, tune=True, feeds=feeds)
+    result = compile_to(model, tmp_path / "out", options, config)
+    assert any("Region 0 was cut into parts" in note and "slower" in note for note in result.notes)
+    assert sum(len(region.nodes) for region in result.plan.regions) > 10
+    assert 0 not in {region.index for region in result.plan.regions} and right(result, model)
 
 
 def right(result: Result, model: onnx.ModelProto) -> bool:
