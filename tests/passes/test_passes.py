@@ -343,6 +343,12 @@ def test_a_scaled_operand_that_something_else_reads_stays() -> None:
     assert kinds(optimized(proto, {"a": x(2, 3), "b": x(3, 4, seed=1)})) == ["Mul", "MatMul", "Relu", "Relu"]
 
 
+def test_transposes_without_a_stated_order_reverse_the_axes_and_cancel() -> None:
+    nodes = [op("Transpose", "x", "a"), op("Transpose", "a", "b"), op("Relu", "b", "y")]
+    spec: list[Spec] = [("x", FLOAT, ["n", 2, 3])]
+    assert kinds(optimized(build(nodes, spec, [("y", FLOAT, ["n", 2, 3])]), {"x": x(4, 2, 3)})) == ["Relu"]
+
+
 def test_equal_nodes_are_merged_but_random_ones_are_not() -> None:
     nodes = [op("Add", "x c1", "a"), op("Add", "x c2", "b"), op("Mul", "a b", "y")]
     constants = {"c1": np.ones(8, np.float32), "c2": np.ones(8, np.float32)}

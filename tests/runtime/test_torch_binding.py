@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from smelt.base import InputError  # noqa: E402
 from smelt.runtime import Feed, Fetch, Session, TorchRunner, integer_feed, session_for  # noqa: E402
 
 TYPES = {
@@ -69,3 +70,13 @@ def test_parameters_and_many_inputs():
     torch.testing.assert_close(found, sum(given).detach())
     empty = [torch.empty(0) for _ in names]
     assert TorchRunner(session, feeds, [Fetch("y", "float32")])(empty)[0].shape == (0,)
+
+
+def test_a_session_of_another_type_is_refused_before_memory_is_shared():
+    with pytest.raises(InputError, match=r"'y' is tensor\(float\) in the model, and float16 in torch"):
+        TorchRunner(twice("float32", 1), [Feed("x", 0, "float32")], [Fetch("y", "float16")])
+
+
+def test_a_tensor_of_another_type_than_foretold_is_converted():
+    runner = TorchRunner(twice("float16", 1), [Feed("x", 0, "float16")], [Fetch("y", "float16")])
+    assert torch.equal(runner([torch.ones(3)])[0], torch.ones(6, dtype=torch.float16))

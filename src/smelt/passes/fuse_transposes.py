@@ -26,7 +26,7 @@ class FuseTransposes:
                 inner = source.producer() if source is not None else None
                 if inner is None or not is_op(inner, "Transpose"):
                     continue
-                first, second = ints_attribute(inner, "perm"), ints_attribute(node, "perm")
+                first, second = _order(inner), _order(node)
                 if first is None or second is None or len(first) != len(second):
                     continue
                 if sorted(first) != list(range(len(first))) or sorted(second) != sorted(first):
@@ -35,3 +35,12 @@ class FuseTransposes:
                 node.replace_input_with(0, inner.inputs[0])
                 changes["Transpose pair fused"] += 1
         return Outcome(changes)
+
+
+def _order(node: ir.Node) -> list[int] | None:
+    """The permutation; without one the axes are reversed, which takes a known rank."""
+    stated = ints_attribute(node, "perm")
+    if stated is not None:
+        return list(stated)
+    known = [v.shape for v in (*node.inputs, *node.outputs) if v is not None and v.shape is not None]
+    return list(range(len(known[0])))[::-1] if known else None

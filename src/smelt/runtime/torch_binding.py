@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from smelt.base.errors import InputError
 from smelt.runtime.session import Session
 
 _SOME_ADDRESS: Final = 64  # an empty tensor has no address, and ONNX Runtime refuses none
@@ -35,6 +36,8 @@ _TYPES: Final[dict[str, Any]] = {
     "uint64": np.uint64,
     "bool": np.bool_,
 }
+
+_ONNX_NAMES: Final = {"float32": "float", "float64": "double"}  # others are called alike
 
 Prepare = Callable[[Any], Any]
 Shapes = Sequence[Sequence[int]]
@@ -70,6 +73,7 @@ class TorchRunner:
     def __init__(
         self, session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch], sizes: Sizes | Shapes | None = None
     ) -> None:
+        _check_types(session, feeds, fetches)
         self.session = session
         self.feeds = (*(f for f in feeds if f.dtype in _TYPES), *(f for f in feeds if f.dtype not in _TYPES))
         self.fetches = tuple(fetches)
@@ -80,6 +84,15 @@ class TorchRunner:
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """All outputs of the session, in its order."""
         return self.call(args)
+
+
+def _check_types(session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch]) -> None:
+    """Memory is handed over without a look at its contents: what the session takes it for must be what it is."""
+    arguments = {argument.name: str(argument.type) for argument in (*session.get_inputs(), *session.get_outputs())}
+    for slot in (*feeds, *fetches):
+        found, wanted = arguments.get(slot.name), f"tensor({_ONNX_NAMES.get(slot.dtype, slot.dtype)})"
+        if found != wanted:
+            raise InputError("SM-INPUT-002", f"{slot.name!r} is {found} in the model, and {slot.dtype} in torch")
 
 
 class _Writer:
@@ -110,6 +123,7 @@ class _Writer:
             "out_types": [_TYPES.get(fetch.dtype) for fetch in self.fetches],
             "out_devices": [device] * len(self.fetches),
         }
+        self.space |= {f"i{at}": getattr(torch, feed.dtype) for at, feed in enumerate((*self.plain, *self.foreign))}
         self.space |= {f"d{at}": getattr(torch, fetch.dtype) for at, fetch in enumerate(self.fetches)}
 
     def function(self) -> Callable[[Sequence[Any]], list[Any]]:
@@ -125,7 +139,12 @@ class _Writer:
             if feed.prepare is not None:
                 self.space[f"prepare{at}"] = feed.prepare
                 text = f"prepare{at}({text})"
-            lines += [f"a{at} = {text}", f"if not a{at}.is_contiguous(): a{at} = a{at}.contiguous()"]
+            lines += [
+                f"a{at} = {text}",
+                # What torch computes is not always of the type that its tracing foretold (statistics of mixed types).
+                f"if a{at}.dtype is not i{at}: a{at} = a{at}.to(i{at})",
+                f"if not a{at}.is_contiguous(): a{at} = a{at}.contiguous()",
+            ]
         lines.append("given = vector()")
         lines += self._wrapped("given", [f"a{at}" for at in range(len(self.plain))], "in")
         start = len(self.plain)

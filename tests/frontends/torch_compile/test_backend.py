@@ -290,3 +290,37 @@ def test_options_may_be_a_dataclass():
     options = TorchOptions(kernels=False, threads=1)
     fast = torch.compile(model, backend=lambda graph, inputs: smelt_backend(graph, inputs, options=options))
     close(fast(x), model(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("calls", [60, pytest.param(500, marks=pytest.mark.full)])
+def test_many_shapes_need_no_more_graphs_than_eager_and_no_more_memory(calls: int):
+    class Counting:
+        graphs = 0
+
+        def __call__(self, graph: torch.fx.GraphModule, inputs: object) -> object:
+            self.graphs += 1
+            return graph
+
+    model = nn.Sequential(nn.Linear(8, 256), nn.GELU(), nn.Linear(256, 8)).eval()
+    sizes = [(1 + 7 * number) % 251 + 1 for number in range(calls // 10)]
+    counting = Counting()
+    plain = torch.compile(model, backend=counting)
+    for size in sizes:
+        plain(torch.randn(size, 8))
+    torch._dynamo.reset()
+    with Listening() as record:
+        fast = torch.compile(model, backend="smelt", options=PLAIN)
+        middle = 0
+        for number in range(calls):
+            fast(torch.randn(sizes[number % len(sizes)], 8))
+            middle = _resident_bytes() if number == calls // 2 else middle
+    assert len(record.graphs) <= counting.graphs
+    assert _resident_bytes() - middle < 8 << 20
+
+
+def _resident_bytes() -> int:
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()

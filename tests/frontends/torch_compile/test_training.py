@@ -102,3 +102,111 @@ def test_dropout_does_not_cut_the_graph():
         forward = record.graphs[0]
         assert forward.kind == "forward" and len(forward.parts) == 1
         assert [node.target for node in forward.left] == ["aten.native_dropout.default"] * 2
+
+
+def test_training_graphs_get_kernels_only_when_asked_for():
+    model = nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))
+    with Listening() as record:
+        torch.compile(model, backend="smelt")(torch.randn(64, 64)).sum().backward()
+    assert [part.kernels for graph in record.graphs for part in graph.parts] == [False, False]
+
+
+def llama() -> tuple[nn.Module, Callable[[], dict[str, torch.Tensor]]]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    return LlamaForCausalLM(config), _tokens
+
+
+def bert() -> tuple[nn.Module, Callable[[], dict[str, torch.Tensor]]]:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    return BertForMaskedLM(config), _tokens
+
+
+def _tokens() -> dict[str, torch.Tensor]:
+    tokens = torch.randint(0, 64, (2, 12))
+    return {"input_ids": tokens, "labels": tokens}
+
+
+def losses(model: nn.Module, call: Callable[..., object], batches: list[dict[str, torch.Tensor]]) -> list[float]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    curve = []
+    for number, batch in enumerate(batches):
+        torch.manual_seed(number)
+        result = call(**batch)
+        loss = result if isinstance(result, torch.Tensor) else result.loss  # type: ignore[attr-defined]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        curve.append(float(loss.detach()))
+    return curve
+
+
+def same_curve(make: Callable[[], tuple[nn.Module, Callable[[], dict[str, torch.Tensor]]]], steps: int) -> None:
+    pytest.importorskip("transformers")
+    model, batch = make()
+    twin = copy.deepcopy(model)
+    batches = [batch() for _ in range(steps)]
+    found = losses(twin, torch.compile(twin, backend="smelt", options=PLAIN), batches)
+    wanted = losses(model, model, batches)
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted), rtol=2e-3, atol=2e-3)
+    assert wanted[-1] < wanted[0]
+
+
+def convolutions() -> tuple[nn.Module, Callable[[], dict[str, torch.Tensor]]]:
+    return Convolutions(), lambda: {"x": torch.randn(4, 3, 12, 12)}
+
+
+@pytest.mark.parametrize("make", [convolutions])
+def test_a_few_steps_of_adamw_give_the_same_losses(make):
+    same_curve(make, 12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("make", [bert, llama, convolutions])
+def test_two_hundred_steps_of_adamw_give_the_same_losses(make):
+    same_curve(make, 200)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_trains_as_eager_does(dtype: torch.dtype):
+    model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 4))
+    twin, x = copy.deepcopy(model), torch.randn(6, 16)
+    found = torch.compile(twin, backend="smelt", options=PLAIN)
+    for each in (model, found):
+        with torch.autocast("cpu", dtype=dtype):
+            loss = each(x).float().square().mean()
+        loss.backward()
+    for wanted, made in zip(model.parameters(), twin.parameters(), strict=True):
+        assert made.grad.dtype == wanted.grad.dtype
+        scale = float(wanted.grad.abs().max())
+        torch.testing.assert_close(made.grad, wanted.grad, rtol=2e-2, atol=2e-2 * scale)
+
+
+def test_gradients_accumulate_and_checkpoints_recompute():
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.head = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), nn.Linear(8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(checkpoint(self.inner, x, use_reentrant=False))
+
+    model = Checkpointed()
+    twin, batches = copy.deepcopy(model), [torch.randn(4, 8) for _ in range(3)]
+    fast = torch.compile(twin, backend="smelt", options=PLAIN)
+    for x in batches:
+        model(x).sum().backward()
+        fast(x).sum().backward()
+    for wanted, found in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-5)

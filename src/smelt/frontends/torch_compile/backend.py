@@ -7,6 +7,7 @@ the numerics contract; parameters are read where they lie at every call, unless 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch.fx import GraphModule
@@ -45,7 +46,12 @@ def smelt_backend(
 
 
 def _compiler(kind: str, settings: Settings) -> Callable[[GraphModule, Sequence[Any]], Any]:
-    """Weights change with every step of training, so nothing is kept for them."""
+    """Weights change with every step of training, so nothing is kept for them, and kernels are made only if asked for.
+
+    A kernel is checked on made-up inputs; for a backward graph those are saved activations that fit no forward pass.
+    """
+    if settings.options.kernels is None:
+        settings = replace(settings, options=replace(settings.options, kernels=False))
 
     def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
         del example_inputs

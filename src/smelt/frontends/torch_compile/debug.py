@@ -35,15 +35,17 @@ def dump_part(folder: Path, module: GraphModule, model: ir.Model) -> Path:
     return stem
 
 
-def dumping(call: Callable[[Sequence[Any]], Sequence[Any]], stem: Path) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """The call, whose first inputs and results are kept beside the model."""
+def dumping(
+    call: Callable[[Sequence[Any]], Sequence[Any]], stem: Path, fed: Callable[[Sequence[Any]], dict[str, Any]]
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The call, whose first inputs (as the model takes them, by name) and results are kept beside the model."""
     done: list[bool] = []
 
     def run(args: Sequence[Any]) -> Sequence[Any]:
         results = call(args)
         if not done:
             done.append(True)
-            torch.save({"inputs": list(args), "outputs": list(results)}, stem.with_suffix(".pt"))
+            torch.save({"inputs": fed(args), "outputs": list(results)}, stem.with_suffix(".pt"))
         return results
 
     return run

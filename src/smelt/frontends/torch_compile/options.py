@@ -24,7 +24,8 @@ Transform = Callable[[Any], Any]
 class TorchOptions:
     """Options of one `torch.compile` call.
 
-    kernels       True: native kernels wherever they can be made; False: plain ONNX Runtime; None: where they pay
+    kernels       True: native kernels wherever they can be made; False: plain ONNX Runtime; None: in inference graphs
+                  that have enough work to do
     verify        check each kernel against the reference before it is used; the answer is kept in the cache
     tune          time each kernel against what it replaces
     freeze        parameters become constants: faster, but a later change is not seen before `smelt.refresh`

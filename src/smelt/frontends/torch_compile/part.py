@@ -99,7 +99,7 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed) -> Compi
     interface = Interface.of(translation, session_for_model(module, translation, settings, report, bool(constants)))
     call = _bound(module, interface, layouts, options)
     if stem is not None:
-        call = dumping(call, stem)
+        call = dumping(call, stem, lambda args: _fed(interface, layouts, args))
     if options.tolerance is not None:
         call = checked(call, eager, options.tolerance)
     report.seconds = time.monotonic() - started
@@ -182,6 +182,16 @@ def _bound(
     feeds += [Feed(fed.name, len(placeholders) + at, "float32") for at, fed in enumerate(interface.fed)]
     runner = TorchRunner(interface.session, feeds, fetches, sizes).call
     return _assembled(lambda args: runner([*args, *weights.panels(args)]), interface, layouts, list(made))
+
+
+def _fed(interface: Interface, layouts: Layouts, args: Sequence[Any]) -> dict[str, Any]:
+    """The arguments by the names of the model's inputs, laid out as it takes them."""
+    found: dict[str, Any] = {}
+    for place, slot in enumerate(interface.inputs):
+        if slot.index is not None:
+            change = layouts.before[place]
+            found[interface.input_names[slot.index]] = args[place] if change is None else change(args[place])
+    return found
 
 
 def _places(interface: Interface) -> list[int]:
