@@ -88,6 +88,27 @@ def test_what_nothing_converts_is_named_with_its_reason():
     assert "no decomposition" in str(reasons["opaque"])
 
 
+def test_nodes_with_symbolic_arguments_are_judged_like_others():
+    gm = traced(lambda x: (x.view(x.size(1), x.size(0)) + x.size(0), x.split(2, 1)[1], x.new_zeros(x.size(0) * 2)), X)
+    assert [
+        reason_against(node) for node in gm.graph.nodes if node.op == "call_function" and reason_against(node)
+    ] == []
+
+
+def test_a_converter_that_fails_is_named_and_leaves_nothing_behind():
+    @register_converter("smelt_tests::opaque")
+    def failing(call: Any, x: Any) -> Any:
+        call.op("Neg", x)
+        raise ZeroDivisionError("oops")
+
+    try:
+        gm = traced(lambda x: opaque(x) + 1, X)
+        with pytest.raises(ExportError, match="user converter failed: ZeroDivisionError: oops"):
+            translate(gm)
+    finally:
+        forget_converter("smelt_tests::opaque")
+
+
 def test_a_user_converter_comes_first():
     @register_converter("smelt_tests::opaque")
     def negated(call: Any, x: Any) -> Any:

@@ -24,6 +24,7 @@ from onnx_ir import tensor_adapters
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.node import map_arg
 
+from smelt.base.errors import ExportError
 from smelt.export import _torchlib, decompose
 from smelt.export.builder import Builder, Scope
 from smelt.export.call import Call, Meta
@@ -39,8 +40,6 @@ _CHECKS: Final = frozenset((
     "aten::_assert_scalar", "aten::_assert_async", "aten::_assert_async.msg", "aten::sym_constrain_range",
     "aten::sym_constrain_range_for_size", "aten::_assert_tensor_metadata", "aten::_print",
 ))  # fmt: skip
-# Products that kernels know, in place of ops that they do not.
-_BETTER_DECOMPOSED: Final = frozenset(("aten::einsum",))
 _PAIR: Final = {torch.complex64: ir.DataType.FLOAT, torch.complex128: ir.DataType.DOUBLE}
 
 
@@ -196,9 +195,12 @@ class Lowering:
                 if origin == "torchlib":
                     _check_types(result, meta)
                 result = self._settled(result, meta, node)
-            except Refused as refused:
+            except Exception as error:  # a converter that fails, a user's too, is one that refuses
                 self._rewind(mark)
-                reasons.append(str(refused))
+                said = isinstance(error, (Refused, ExportError))
+                reasons.append(
+                    str(error) if said else f"the {origin} converter failed: {type(error).__name__}: {error}"
+                )
                 continue
             self.report.count(target_name(node.target), origin)
             return result
@@ -217,8 +219,6 @@ class Lowering:
         ours = found if found is not None and (found.complex or not complex_) else None
         if ours is not None:
             yield ours.origin, lambda: self._by_table(ours, target, args, kwargs, outs)
-        if target_name(target) in _BETTER_DECOMPOSED and self.options.decompose:
-            yield "decomposition", lambda: self._by_decomposition(node, args, kwargs)
         # What the table refuses, torchlib may get wrong: it is asked only about ops that the table does not know.
         if ours is None and self.options.torchlib and isinstance(target, OpOverload):
             yield "torchlib", lambda: _torchlib.lower(target, args, kwargs, _has_complex(node), self.sizes)
@@ -281,7 +281,7 @@ class Lowering:
 
     def _mark(self) -> tuple[Any, ...]:
         scope = self.builder.scopes[-1]
-        return len(scope.nodes), dict(scope.memo)
+        return len(scope.nodes), len(scope.memo), self.sizes.mark()
 
     def _rewind(self, mark: tuple[Any, ...]) -> None:
         """Forget what a converter appended before it refused."""
@@ -290,7 +290,9 @@ class Lowering:
             for index in range(len(node.inputs)):
                 node.replace_input_with(index, None)
         del scope.nodes[mark[0] :]
-        scope.memo = mark[1]
+        while len(scope.memo) > mark[1]:
+            scope.memo.popitem()
+        self.sizes.rewind(mark[2])
 
     def _settled(self, result: Any, meta: Any, node: torch.fx.Node) -> Any:
         """Results in the types that torch says, with their shapes."""

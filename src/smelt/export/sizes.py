@@ -65,6 +65,15 @@ class Sizes:
         finally:
             self._axes, self._scalars, self._derived = kept
 
+    def mark(self) -> tuple[int, ...]:
+        return tuple(len(learnt) for learnt in (self._axes, self._scalars, self._derived))
+
+    def rewind(self, mark: tuple[int, ...]) -> None:
+        """Forget what was learnt since `mark`."""
+        for learnt, size in zip((self._axes, self._scalars, self._derived), mark, strict=True):
+            while len(learnt) > size:
+                learnt.popitem()
+
     # Where symbols come from
 
     def learn_shape(self, value: ir.Value, dims: Sequence[Dim], names: Any = None) -> None:

@@ -77,8 +77,12 @@ class Translator:
         env: dict[torch.fx.Node, Any] = {}
         try:
             for source in node.all_input_nodes:
-                if source.op != "get_attr":
+                if source.op == "get_attr":
+                    self.lowering.node(source, env)
+                else:
                     self._stand_in(source, env)
+            for source in node.all_input_nodes:
+                self._learn(source, env)
             self.lowering.node(node, env)
         except Refused as refused:
             return str(refused)
