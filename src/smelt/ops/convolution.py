@@ -10,12 +10,13 @@ from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL, arranged_shape, panel_shape
 from smelt.ir.kernel.tensor import Stored, View
-from smelt.ir.kernel.window import MOST_TAPS
+from smelt.ir.kernel.window import MOST_TAPS, numbers
 from smelt.ops.registry import Call, op
 from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spread_geometry
 
 Index = tuple[Ix, ...]
 MOST_PLANES = 4
+LEAST_PIXELS, LEAST_CHANNELS = 144, 32  # from which on Winograd's form wins
 MOST_PLANAR = 384  # elements of a window, which are gathered at once
 
 
@@ -64,7 +65,19 @@ def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, colum
     k = call.k
     if groups > 1 and groups == columns == image.shape[-1].const and geometry.taps <= MOST_TAPS:
         return k.window("channelwise", image, panels(call, "channelwise"), geometry, columns)
+    if groups == 1 and _winograd_pays(image, geometry, columns):
+        transformed = call.pack(1, "winograd")
+        if transformed is not None:
+            return k.window("winograd", image, transformed, geometry, columns)
     return k.window("dense", image, panels(call, f"window:{groups}"), geometry, columns, groups=groups)
+
+
+def _winograd_pays(image: Tensor, g: Geometry, columns: int) -> bool:
+    """3 x 3 windows side by side over enough pixels to make up for weights that are 16 / 9 as large."""
+    out, channels = numbers(g.out), image.shape[-1].const
+    if out is None or channels is None or g.kernel != (3, 3) or g.stride != (1, 1) or g.dilation != (1, 1):
+        return False
+    return out[0] % 2 == 0 and out[0] * out[1] >= LEAST_PIXELS and min(channels, columns) >= LEAST_CHANNELS
 
 
 def _with_bias(call: Call, out: Tensor, *, last: bool) -> Tensor:

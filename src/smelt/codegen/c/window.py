@@ -18,7 +18,9 @@ _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL
 
 @dataclass(frozen=True)
 class WindowSizes:
-    """`rows` windows of `columns` results of `depth` multiply-adds; tasks share columns in whole units."""
+    """`rows` windows of `columns` results of `depth` multiply-adds; tasks share columns in whole units.
+
+    `line` is set for Winograd's form, whose tasks take whole lines; `depth` are the channels then."""
 
     rows: Ix
     columns: Ix
@@ -28,8 +30,16 @@ class WindowSizes:
     extra_bytes: Ix
     whole_rows: bool
 
+    line: Ix | None = None
+
+    @property
+    def launch(self) -> str:
+        return "smelt_launch_window" if self.line is None else "smelt_launch_winograd"
+
     @property
     def numbers(self) -> tuple[Ix, ...]:
+        if self.line is not None:
+            return self.rows // self.line, self.line, self.columns, self.depth, self.extra_bytes
         return self.rows, self.columns, ix(self.unit), self.depth, ix(self.taps), self.extra_bytes
 
 
@@ -47,11 +57,14 @@ class WindowWriter(ProductWriter):
             return None
         rows = product(v.extent for v in self._rows())
         depth = ix(window.geometry.taps)
+        line = window.geometry.out[-1] if window.kind == "winograd" else None
+        if line is not None:
+            depth = self._channels(window)
         if window.kind == "dense":
             depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
             rows, tensor.shape[-1], self._unit(window), depth, window.geometry.taps, self.extra_bytes(),
-            bool(self.nest.inner),
+            bool(self.nest.inner), line,
         )  # fmt: skip
 
     def _unit(self, window: Window) -> int:
@@ -95,5 +108,9 @@ class WindowWriter(ProductWriter):
         if window.kind in _POOLS:
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, block, ld);"
         assert nest.panels is not None
+        if window.kind == "winograd":
+            used = f"SMELT_SLOT(t->step, width, {self._integer(self.extra_bytes())})"
+            panels = self._buffer(nest.panels)
+            return f"SMELT_WINOGRAD(&w, {image}, {panels}, first, count, c0, c1, block, ld, (float *)(local + {used}));"
         name = "SMELT_CONVOLVE" if window.kind == "dense" else "SMELT_CHANNELWISE"
         return f"{name}(&w, {image}, {self._buffer(nest.panels)}, first, count, c0, c1, block, ld);"

@@ -1,7 +1,8 @@
 """How the weights of a product become matrices, which are then cut into panels of 16 columns.
 
 Input: the shape or the contents of a constant and the name of a layout. Output: the shape or the contents of a stack of
-matrices (..., depth, columns). Invariant: shapes and contents follow one rule; only the order of elements changes.
+matrices (..., depth, columns). Invariant: shapes and contents follow one rule; only the order of elements changes,
+except in Winograd's form, which is computed in float64 and rounded once.
 
 | layout | constant | matrices |
 |---|---|---|
@@ -10,6 +11,7 @@ matrices (..., depth, columns). Invariant: shapes and contents follow one rule; 
 | window:G | (G * M, C, *taps) | (G, taps * C, M): a convolution in G groups |
 | channelwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
 | planes | (M, C, *taps) | (C * taps, M): a convolution of an image that lies plane by plane |
+| winograd | (M, C, 3, 3) | (16, C, M): the taps of every filter, transformed |
 | spread:G | (G * C, M, *taps) | (G, taps * C, M): a transposed convolution in G groups |
 | stamp | (C, M, *taps) | (C, taps * M): a transposed convolution whose windows do not overlap |
 """
@@ -47,6 +49,8 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
             out = (groups, taps * (known[0] // groups), known[1])
         case "channelwise" if known[1] == 1:
             out = (taps, known[0])
+        case "winograd" if known[2:] == [3, 3]:
+            out = (16, known[1], known[0])
         case "planes":
             out = (known[1] * taps, known[0])
         case "stamp":
@@ -68,6 +72,8 @@ def arranged(weights: Array, layout: str) -> Array:
         return weights.reshape(rows, taps).T
     if kind == "planes":
         return weights.reshape(rows, columns * taps).T
+    if kind == "winograd":
+        return _transformed(weights)
     if kind == "stamp":
         return weights.reshape(rows, columns, taps).transpose(0, 2, 1).reshape(rows, taps * columns)
     stack = weights.reshape(groups, rows // groups, columns, taps)
@@ -76,6 +82,16 @@ def arranged(weights: Array, layout: str) -> Array:
     else:
         out = stack.transpose(0, 3, 1, 2).reshape(groups, taps * (rows // groups), columns)
     return out[0] if groups == 1 else out
+
+
+# F(2 x 2, 3 x 3): a filter g becomes G g G^T.
+_FILTER = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+
+
+def _transformed(weights: Array) -> Array:
+    rows, columns = weights.shape[:2]
+    wide = _FILTER @ weights.astype(np.float64) @ _FILTER.T
+    return wide.reshape(rows, columns, 16).transpose(2, 1, 0).astype(weights.dtype)
 
 
 def panel_shape(matrices: Sequence[Ix]) -> tuple[Ix, ...]:

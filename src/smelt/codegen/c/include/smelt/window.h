@@ -24,11 +24,14 @@ typedef struct {
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
 #define SMELT_CHANNELWISE SMELT_NAME(smelt_channelwise)
 #define SMELT_POOL SMELT_NAME(smelt_pool)
+#define SMELT_WINOGRAD SMELT_NAME(smelt_winograd_block)
 
 enum { SMELT_POOL_MAX, SMELT_POOL_MEAN, SMELT_POOL_SUM };
 
 void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                     int64_t c0, int64_t c1, float *block, int64_t ld);
+void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+                    int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace);
 void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                        int64_t c0, int64_t c1, float *block, int64_t ld);
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
@@ -88,6 +91,37 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
   const int64_t slot = SMELT_SLOT(task->step, (width + 15) / 16, extra);
   task->rows = NULL;
   if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
+  return smelt_run(task, body, tasks);
+}
+
+/* Floats of workspace that SMELT_WINOGRAD takes for `tiles` tiles of `channels` and `columns` (whole panels): transformed
+ * inputs and their products, or a panel of plain weights. */
+SMELT_INLINE int64_t smelt_winograd_floats(int64_t tiles, int64_t channels, int64_t columns) {
+  return smelt_max(16 * tiles * (channels + columns), 144 * channels) + 32;
+}
+
+/* Lines of results that a task of SMELT_WINOGRAD takes, an even number: few where the weights stay in L2, else so many that
+ * they are not read too often. */
+SMELT_INLINE int64_t smelt_winograd_lines_of(int64_t across, int64_t weights) {
+  const int64_t wanted = weights <= 300000 ? 14 : 64;
+  return (wanted + across - 1) / across * 2;
+}
+
+/* Convolutions by SMELT_WINOGRAD: `lines` lines of `line` windows, `columns` results of `channels` each. */
+static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *task, smelt_body body, int64_t lines,
+                                                                   int64_t line, int64_t columns, int64_t channels,
+                                                                   int64_t extra, int whole_rows) {
+  if (lines <= 0 || line <= 0 || columns <= 0) return SMELT_OK;
+  smelt_env *env = task->env;
+  const int64_t panels = (columns + 15) / 16, weights = 16 * channels * columns, across = (line + 1) / 2;
+  const int64_t high = smelt_min(smelt_winograd_lines_of(across, weights), (lines + 1) / 2 * 2);
+  task->units = (lines + high - 1) / high;
+  task->row_bytes = whole_rows || weights <= 300000 ? panels : smelt_min(panels, task->units >= 4 ? 16 : 8);
+  task->step = high * line;
+  const int64_t tasks = task->units * ((panels + task->row_bytes - 1) / task->row_bytes);
+  const int64_t slot = SMELT_SLOT(task->step, task->row_bytes, extra) +
+                       4 * smelt_winograd_floats(high / 2 * across, channels, task->row_bytes * 16);
+  if (smelt_reserve(task, tasks, (slot + 63) & ~(int64_t)63)) return env->code;
   return smelt_run(task, body, tasks);
 }
 
