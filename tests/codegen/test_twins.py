@@ -42,6 +42,9 @@ def test_gate_and_up_are_one_kernel(rows: int):
     g, u = (x.astype(np.float64) @ weights[w] for w in ("gate", "up"))
     np.testing.assert_allclose(found, g / (1 + np.exp(-g)) * (u + weights["bias"]), rtol=1e-4, atol=1e-4)
     assert len(kernels) == 1
+    terms, epilogue = 2 * 2 * DEPTH * WIDE, 40 * WIDE
+    per_row = int(kernels[0].flops.removesuffix("*d:rows"))
+    assert terms < per_row < terms + epilogue
 
 
 def test_products_in_need_of_each_other_stay_apart():

@@ -66,7 +66,7 @@ def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Ke
         unit_cost=ix(writer.cost()) * sizes.columns,
         row_bytes=ix(0),
         product=sizes,
-        flops=flops(leader, writer.cost()),
+        flops=flops(leader, writer.cost()) + flops(follower, 0),
         moved_bytes=moved_bytes(leader) + moved_bytes(follower),
         data_extents=tuple(dict.fromkeys(e for n in nests for e in data_extents(n))),
         whole_rows=True,

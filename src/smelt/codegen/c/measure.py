@@ -6,7 +6,7 @@ Input: a `Nest`. Output: `Ix`. Invariant: for reports and task sizes only; nothi
 from __future__ import annotations
 
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Ix, ix, product
+from smelt.ir.kernel import Ix, MatMul, Product, Tensor, Window, ix, product
 from smelt.ir.kernel import expr as E
 
 
@@ -21,7 +21,20 @@ def data_extents(nest: Nest) -> tuple[Ix, ...]:
 
 
 def flops(nest: Nest, per_point: int) -> Ix:
-    return product(v.extent for v in (*nest.outer, *nest.inner)) * per_point
+    """The operations of the loops, and two for each term of a product."""
+    terms = ix(0)
+    for made in nest.products:
+        terms = terms + _depth(made)
+    return product(v.extent for v in (*nest.outer, *nest.inner)) * (terms * 2 + per_point)
+
+
+def _depth(made: Tensor) -> Ix:
+    """Terms of one element of a product."""
+    definition = made.definition
+    if isinstance(definition, Window):
+        panels = definition.b if definition.kind == "dense" else None
+        return ix(definition.geometry.taps) if panels is None else panels.shape[-2]
+    return definition.a.shape[-1] if isinstance(definition, (MatMul, Product)) else ix(0)
 
 
 def moved_bytes(nest: Nest) -> Ix:
@@ -31,9 +44,23 @@ def moved_bytes(nest: Nest) -> Ix:
         if isinstance(node.kind, E.Load):
             used = product(v.extent for v in node.kind.offset.vars)
             read[(node.kind.buffer.uid, node.kind.offset.key)] = used * E.SIZE_BYTES[node.dtype]
-    total = ix(0)
+    total = _operand_bytes(nest)
     for size in read.values():
         total = total + size
     for store in nest.stores:
         total = total + product(v.extent for v in store.offset.vars) * E.SIZE_BYTES[store.value.dtype]
+    return total
+
+
+def _operand_bytes(nest: Nest) -> Ix:
+    """What products read: the left operand once, each right one."""
+    total, seen = ix(0), set[Tensor]()
+    for made in nest.products:
+        definition = made.definition
+        if not isinstance(definition, (MatMul, Product, Window)):
+            continue
+        for operand in (definition.a, definition.b):
+            if operand is not None and operand not in seen:
+                seen.add(operand)
+                total = total + operand.elements * 4
     return total
