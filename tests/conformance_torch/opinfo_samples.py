@@ -24,7 +24,7 @@ UNINITIALIZED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_
 
 
 # (values, places) where any of several equal elements may be named: the position of `dim` among the arguments.
-ANY_PLACE = {"kthvalue": 2, "median": 1, "mode": 1, "nanmedian": 1, "topk": 2}
+ANY_PLACE = {"argsort": 1, "kthvalue": 2, "median": 1, "mode": 1, "nanmedian": 1, "sort": 1, "topk": 2}
 
 
 @dataclass(frozen=True)

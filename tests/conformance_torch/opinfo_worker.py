@@ -76,13 +76,23 @@ def run_sample(sample: Any, mode: str, *, blank: bool = False, place: int | None
 
 def _with_places(sample: Any, position: int, got: Any, want: Any) -> Any:
     """The places that were found, if they hold the values that are wanted."""
+    import torch
     from opinfo_compare import places_that_hold
 
+    source, rest = sample.arguments[0], sample.arguments[position:]
+    dim = rest[0] if rest else sample.keywords.get("dim", -1)
+    if sample.keywords.get("stable"):
+        return want
+    if isinstance(want, torch.Tensor) and want.dtype == torch.int64 and want.shape == source.shape:  # places alone
+        same = (
+            bool(source.dim())
+            and got.shape == want.shape
+            and places_that_hold(source, got, source.gather(dim, want), dim)
+        )
+        return got if same else want
     if not isinstance(want, tuple) or len(want) != 2 or got[1].shape != want[1].shape:
         return want
-    rest = sample.arguments[position:]
-    dim = rest[0] if rest else sample.keywords.get("dim", -1)
-    return (want[0], got[1]) if places_that_hold(sample.arguments[0], got[1], want[0], dim) else want
+    return (want[0], got[1]) if places_that_hold(source, got[1], want[0], dim) else want
 
 
 def _blame(sample: Any, mode: str, error: Exception) -> dict[str, Any]:

@@ -58,6 +58,11 @@ class Call:
         return dims
 
     @property
+    def complex(self) -> bool:
+        """Whether the (first) result is complex: a real tensor whose last axis holds the two parts."""
+        return self._first.complex
+
+    @property
     def out_rank(self) -> int:
         return self._first.rank
 

@@ -22,6 +22,7 @@ import torch.fx
 import torch.utils._pytree as pytree
 from onnx_ir import tensor_adapters
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.node import map_arg
 
 from smelt.base.errors import ExportError
@@ -99,6 +100,8 @@ class Lowering:
         if node.target is operator.getitem:
             env[node] = env[node.args[0]][node.args[1]]  # pyright: ignore[reportArgumentType]
             return
+        if target_name(node.target) == "aten::sym_storage_offset":
+            raise Refused("where a view begins in its storage is not known to ONNX")
         if getattr(node.target, "__module__", "") == "torch.return_types":
             env[node] = self._bound(node.args[0], env)  # decompositions return named tuples
             return
@@ -141,16 +144,14 @@ class Lowering:
         found = self._constants.get(id(tensor))
         if found is not None:
             return found
-        data = tensor.detach()
-        if data.dtype in _PAIR:
-            data = torch.view_as_real(data.resolve_conj())
-        data = data.contiguous()
-        if not data.dim():
-            value = self.builder.constant(
-                data.float().numpy() if data.dtype == torch.bfloat16 else data.numpy(), to_onnx(data.dtype)
-            )
-        else:
-            value = self.builder.initializer(name, tensor_adapters.TorchTensor(data))
+        with unset_fake_temporarily():  # a compiler runs among fake tensors; this one is real
+            data = tensor.detach()
+            data = (torch.view_as_real(data.resolve_conj()) if data.dtype in _PAIR else data).contiguous()
+            if not data.dim():
+                plain = data.float() if data.dtype == torch.bfloat16 else data
+                value = self.builder.constant(plain.numpy().copy(), to_onnx(data.dtype))
+            else:
+                value = self.builder.initializer(name, _shared_tensor(data))
         self._constants[id(tensor)] = value
         self._constants[("kept", id(tensor))] = tensor  # pyright: ignore[reportArgumentType]  # ids stay unique while it lives
         return value
@@ -334,6 +335,14 @@ class Lowering:
         if made and not self.builder.taken(name):
             value.name = self.builder.unique(name)
         return value
+
+
+def _shared_tensor(data: torch.Tensor) -> ir.TensorProtocol:
+    """The same memory as an ONNX tensor."""
+    try:
+        return ir.Tensor(data.numpy(), dtype=to_onnx(data.dtype))
+    except TypeError:  # numpy has no such type
+        return tensor_adapters.TorchTensor(data)
 
 
 def bind(target: Any, args: Any, kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

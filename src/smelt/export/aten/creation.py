@@ -96,8 +96,8 @@ def linspace(call: Call, start: Any, end: Any, steps: int) -> Value:
 
 @converter("aten::eye", "aten::eye.m")
 def eye(call: Call, n: Dim, m: Dim = None) -> Value:
-    square = call.filled([n, n if m is None else m], 0)
-    return call.op("EyeLike", square)
+    square = call.filled([n, n if m is None else m], 0, INT64 if call.dtype == BOOL else None)
+    return call.op("EyeLike", square, dtype=square.dtype)
 
 
 @converter("aten::tril")

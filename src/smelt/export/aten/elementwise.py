@@ -70,7 +70,7 @@ def rsub(call: Call, self: Value, other: Any, alpha: Any = 1) -> Value:
 
 def _arithmetic(call: Call, op_type: str, self: Value, other: Any, alpha: Any) -> Value:
     if call.dtype == BOOL:
-        return call.op("Or", self, call.cast(other))
+        return call.op("Or", self, call.op("And", call.cast(other), call.scalar(bool(alpha))))
     return call.op(op_type, call.cast(self), _scaled(call, other, alpha))
 
 

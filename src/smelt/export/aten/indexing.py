@@ -11,8 +11,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from smelt.export.aten.order_statistics import ordered
 from smelt.export.call import Call
-from smelt.export.dtypes import BOOL, FLOAT, INT64, is_float
+from smelt.export.dtypes import BOOL, FLOAT, INT64
 from smelt.export.records import Refused
 from smelt.export.registry import converter
 from smelt.export.sizes import Dim
@@ -297,14 +298,9 @@ def topk(call: Call, self: Value, k: Dim, dim: int = -1, largest: bool = True, s
 
 @converter("aten::sort", "aten::sort.stable")
 def sort(call: Call, self: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
-    """All elements by TopK, which keeps the order of equals."""
     if not call.rank(self):
         return self, call.constant(0, INT64)
-    if is_float(self.dtype) and self.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
-        raise Refused("sorting of half types")
-    axis = call.axis(self, dim)
-    size = call.vector([call.dim(self, axis)])
-    return call.op("TopK", self, size, axis=axis, largest=int(descending), sorted=1, outputs=2)
+    return ordered(call, self, call.axis(self, dim), descending=descending)
 
 
 @converter("aten::argsort", "aten::argsort.stable")

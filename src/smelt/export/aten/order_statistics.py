@@ -27,17 +27,22 @@ def _length(call: Call, value: Value, axis: int) -> int:
 
 
 def _ascending(call: Call, value: Value, axis: int) -> tuple[Value, Value]:
-    """All elements in order, NaN last, and where each came from."""
-    size = _length(call, value, axis)
+    _length(call, value, axis)
+    return ordered(call, value, axis, descending=False)
+
+
+def ordered(call: Call, value: Value, axis: int, *, descending: bool) -> tuple[Value, Value]:
+    """All elements in order, a NaN above all numbers, equals as they lie; and where each came from."""
+    size, largest = call.vector([call.dim(value, axis)]), int(descending)
     keys = value
     if value.dtype == BOOL:
         keys = call.cast(value, ir.DataType.INT32)
     elif is_float(value.dtype):
         keys = call.op("Where", call.op("IsNaN", value), call.scalar(math.inf, value.dtype), value)
-    _, places = call.op("TopK", keys, [size], axis=axis, largest=0, sorted=1, outputs=2)
-    if is_float(value.dtype):  # infinities before NaN: order once more, by what is a NaN
+    _, places = call.op("TopK", keys, size, axis=axis, largest=largest, sorted=1, outputs=2)
+    if is_float(value.dtype):  # a NaN is above infinity: order once more, by what is a NaN
         unknown = call.cast(call.op("GatherElements", call.op("IsNaN", value), places, axis=axis), ir.DataType.INT32)
-        _, again = call.op("TopK", unknown, [size], axis=axis, largest=0, sorted=1, outputs=2)
+        _, again = call.op("TopK", unknown, size, axis=axis, largest=largest, sorted=1, outputs=2)
         places = call.op("GatherElements", places, again, axis=axis)
     return call.op("GatherElements", value, places, axis=axis), places
 

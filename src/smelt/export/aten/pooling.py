@@ -10,6 +10,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from smelt.export.aten.pooling_gradients import average_matrices
+from smelt.export.aten.resampling import applied
 from smelt.export.call import Call
 from smelt.export.dtypes import INT64
 from smelt.export.records import Refused
@@ -83,8 +85,9 @@ def avg_pool(
 ) -> Value:  # fmt: skip
     spatial = _spatial(call)
     attributes = _windows(call, kernel_size, stride, padding, ceil_mode)
-    if ceil_mode:
-        raise Refused("averages of windows that hang over the edge")
+    if ceil_mode and _hangs_over(call.all_dims(self)[-spatial:], attributes):
+        return _averaged(call, self, attributes, count_include_pad, divisor_override)
+    attributes["ceil_mode"] = 0
     if divisor_override is not None:
         count_include_pad = True
     x, batched = _batched(call, self, spatial)
@@ -95,6 +98,20 @@ def avg_pool(
             area *= size
         result = call.op("Mul", result, call.scalar(area / divisor_override))
     return result if batched else call.op("Squeeze", result, [0])
+
+
+def _hangs_over(sizes: Sequence[Dim], attributes: dict[str, Any]) -> bool:
+    """Whether the last window of an axis may go beyond its padded end."""
+    windows = zip(sizes, attributes["pads"], attributes["kernel_shape"], attributes["strides"], strict=False)
+    return any(not isinstance(size, int) or (size + 2 * pad - k) % s for size, pad, k, s in windows)
+
+
+def _averaged(call: Call, x: Value, attributes: dict[str, Any], include_pad: bool, divisor: int | None) -> Value:
+    """By matrices, which count the elements of windows over the edge as torch does."""
+    kernel = attributes["kernel_shape"]
+    sizes, pads = call.all_dims(x)[-len(kernel) :], attributes["pads"][: len(kernel)]
+    matrices = average_matrices(sizes, kernel, attributes["strides"], pads, True, include_pad, divisor)
+    return applied(call, x, matrices, backward=False)
 
 
 @converter("aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d")

@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from smelt.export.call import Call
+from smelt.export.dtypes import is_float
 from smelt.export.records import Refused
 from smelt.export.registry import converter
 
@@ -33,6 +34,8 @@ def static_sizes(sizes: Sequence[Any]) -> list[int]:
 
 def applied(call: Call, value: Value, matrices: Sequence[Matrix], backward: bool) -> Value:
     """Each matrix [out, in] along its spatial axis; transposed for the gradient."""
+    if not is_float(value.dtype):
+        raise Refused("fractions of whole numbers")
     first = call.rank(value) - len(matrices)
     for offset, matrix in enumerate(matrices):
         rows, columns = matrix.shape
@@ -64,13 +67,17 @@ def _upsampler(name: str, spatial: int, aligned: bool | None, scales: Sequence[f
     kernel = getattr(torch.ops.aten, name).default
 
     def of(axis: int, size: int, out: int) -> Matrix:
-        # Along one axis; the others have one element and stay.
-        first = spatial > 1
-        shape = (1, size, size, *([1] * (spatial - 1))) if first else (1, size, size)
+        # Along one axis. The others have two elements and stay: with one, torch's antialiasing kernel goes astray.
+        others = [2] * (spatial - 1)
         scale = scales[axis] if axis < len(scales) else None
         given = [scale, *([None] * (spatial - 1))]
         options = given if aligned is None else [aligned, *given]
-        return unit_response(lambda unit: kernel(unit.reshape(shape), [out, *([1] * (spatial - 1))], *options), size)
+
+        def response(unit: torch.Tensor) -> torch.Tensor:
+            wide = unit.reshape(1, size, size, *([1] * len(others))).expand(1, size, size, *others).contiguous()
+            return kernel(wide, [out, *others], *options)[(..., *([0] * len(others)))]
+
+        return unit_response(response, size)
 
     return of
 

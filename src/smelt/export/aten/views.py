@@ -32,8 +32,13 @@ def same(call: Call) -> Value:
     return call.arguments["self"] if "self" in call.arguments else call.arguments["a"]
 
 
-@converter("aten::conj", "aten::_conj", "aten::conj_physical", "aten::_conj_physical", "aten::real")
+@converter("aten::conj", "aten::_conj", "aten::conj_physical", "aten::_conj_physical", complex=True)
 def conj(call: Call, self: Value) -> Value:
+    return call.op("Mul", self, call.constant([1, -1], self.dtype)) if call.complex else self
+
+
+@converter("aten::real")
+def real(call: Call, self: Value) -> Value:
     """Of real tensors: complex ones are not offered to the table."""
     return self
 
@@ -95,7 +100,8 @@ def to_result_sizes(call: Call) -> Value:
 
 @converter("aten::squeeze", "aten::squeeze.dim", "aten::squeeze.dims", "aten::squeeze_copy", "aten::squeeze_copy.dim")
 def squeeze(call: Call, self: Value, dim: Any = None) -> Value:
-    axes = call.axes(self, dim) if dim is not None else list(range(call.rank(self)))
+    none = dim is not None and not isinstance(dim, int) and len(dim) == 0  # here an empty list means no axis at all
+    axes = [] if none else call.axes(self, dim)
     gone = [axis for axis in axes if call.rank(self) and call.dim(self, axis) == 1]
     return call.op("Squeeze", self, gone) if gone else self
 
@@ -291,7 +297,7 @@ def _rolled(call: Call, self: Value, shift: Dim, axis: int) -> Value:
     return call.op("Concat", tail, call.op("Slice", self, [0], cut, [axis]), axis=axis)
 
 
-@converter("aten::constant_pad_nd")
+@converter("aten::constant_pad_nd", complex=True)
 def constant_pad_nd(call: Call, self: Value, pad: Sequence[Dim], value: Any = 0) -> Value:
     return _padded(call, self, pad, "constant", value)
 
@@ -299,6 +305,10 @@ def constant_pad_nd(call: Call, self: Value, pad: Sequence[Dim], value: Any = 0)
 def _padded(call: Call, self: Value, pad: Sequence[Dim], mode: str, value: Any) -> Value:
     """torch counts pairs from the last axis; ONNX takes all beginnings, then all ends."""
     rank = call.rank(self)
+    if call.complex:
+        if value != 0:
+            raise Refused("padding of complex tensors with other numbers than zero")
+        pad = [0, 0, *pad]  # the last axis holds real and imaginary parts
     before: list[Dim] = [0] * rank
     after: list[Dim] = [0] * rank
     for pair in range(len(pad) // 2):
