@@ -33,6 +33,15 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+class Function(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
 def test_one_program_serves_all_sizes():
     def function(x: torch.Tensor) -> Any:
         return x.view(-1, 2) * x.size(0), x.size(1) // 3, torch.arange(x.size(1))
@@ -107,6 +116,20 @@ def test_a_converter_that_fails_is_named_and_leaves_nothing_behind():
             translate(gm)
     finally:
         forget_converter("smelt_tests::opaque")
+
+
+def test_a_decomposition_that_fixes_a_size_is_refused():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fftn(x, dim=(0, 1)).real
+
+    program = torch.export.export(Function(function), (X,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    try:
+        made = translate_program(program)
+    except ExportError as error:
+        assert "fft" in str(error)
+    else:
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(run(made, [x])[0], function(x), rtol=1e-4, atol=1e-4)
 
 
 def test_a_user_converter_comes_first():

@@ -9,7 +9,9 @@ one step only: the translator decides about each op of the result anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -49,8 +51,14 @@ def targets() -> list[str]:
     return sorted(target.name() for target in _table() if isinstance(target, OpOverload))
 
 
-def decomposed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.GraphModule:
-    """The FX graph of `target` on fake tensors; its placeholders are the tensors and symbolic numbers, in order."""
+def decomposed(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], new_guards: bool = False
+) -> torch.fx.GraphModule:
+    """The FX graph of `target` on fake tensors; its placeholders are the tensors and symbolic numbers, in order.
+
+    A decomposition that looks at a size would fix it, or choose a branch by it, for the whole program: it is refused
+    unless `new_guards` says that someone checks what was assumed.
+    """
     function = decomposition(target)
     if function is None:
         raise Refused("torch has no decomposition")
@@ -67,11 +75,24 @@ def decomposed(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> to
         mode = next((leaf.fake_mode for leaf in traced if hasattr(leaf, "fake_mode")), None)
         if mode is None:
             return make_fx(run, pre_dispatch=False)(*traced)
-        with mode:
+        fixed = mode.shape_env.error_on_new_guards() if mode.shape_env is not None and not new_guards else nullcontext()
+        with mode, fixed, _quiet():
             return make_fx(run, pre_dispatch=False)(*traced)
     except Exception as error:
         text = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise Refused(f"torch's decomposition failed: {text}") from error
+
+
+@contextmanager
+def _quiet() -> Generator[None, None, None]:
+    """A refusal is an answer: torch need not print the stack it came from."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _plain(tree: Any) -> Any:

@@ -238,7 +238,7 @@ class Lowering:
         if any("val" not in source.meta for source in node.all_input_nodes):
             raise Refused("a decomposition needs the meta data of all arguments")
         metas = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-        gm = decompose.decomposed(node.target, *metas)
+        gm = decompose.decomposed(node.target, *metas, new_guards=self.options.new_guards)
         given = pytree.tree_leaves((args, kwargs), is_leaf=lambda x: x is None)
         leaves = pytree.tree_leaves(metas, is_leaf=lambda x: x is None)
         values = [value for value, leaf in zip(given, leaves, strict=True) if decompose.is_traced(leaf)]

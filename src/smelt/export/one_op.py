@@ -69,7 +69,7 @@ def _program(
     call = graph.call_function(target, given, named)
     call.meta["val"] = out_meta
     graph.output(_results(graph, call, out_meta))
-    translation = translate(torch.fx.GraphModule(torch.nn.Module(), graph), options=options)
+    translation = translate(torch.fx.GraphModule(torch.nn.Module(), graph), options=replace(options, new_guards=True))
     return replace(translation, guards=Guards(tuple(shapes), tuple(guard.expr for guard in environment.guards)))
 
 

@@ -30,6 +30,8 @@ class ExportOptions:
     (frozen weights). torchlib, decompose: whether the fallbacks behind the table may be used. sources: keep PyTorch
     source lines as the metadata `smelt.source` of nodes. runtime_types: insert casts where ONNX Runtime has no CPU
     kernel of a type. input_names, output_names: names of graph inputs (placeholders that are no constants) and outputs.
+    new_guards: whether a decomposition may assume more about sizes than the graph does; only for callers that check
+    what the graph's ShapeEnv then says.
     dim_names: symbols of the FX graph (`s0`) -> names of dimensions in the ONNX model.
     """
 
@@ -39,6 +41,7 @@ class ExportOptions:
     decompose: bool = True
     sources: bool = True
     runtime_types: bool = True
+    new_guards: bool = False
     input_names: tuple[str, ...] | None = None
     output_names: tuple[str, ...] | None = None
     dim_names: Mapping[str, str] = field(default_factory=dict[str, str])
