@@ -42,6 +42,25 @@ def aot_eager(sample: Sample) -> Outcome:
     return Outcome(_compiled(sample, "aot_eager"))
 
 
+def smelt(sample: Sample) -> Outcome:
+    """`torch.compile(backend="smelt")`, with ONNX Runtime's own kernels."""
+    return _by_backend(sample, kernels=False)
+
+
+def kernels(sample: Sample) -> Outcome:
+    """`torch.compile(backend="smelt")`, with generated kernels wherever they can be made."""
+    return _by_backend(sample, kernels=True)
+
+
+def _by_backend(sample: Sample, **options: Any) -> Outcome:
+    from smelt.frontends.torch_compile import Listening, smelt_backend
+
+    with Listening() as record:
+        value = _compiled(sample, smelt_backend, options=options)
+    left = [f"{target}: {reason}" for target, reason in record.left]
+    return Outcome(value, left + [f"fallback: {text}" for text in record.fallbacks])
+
+
 def plain(sample: Sample) -> Outcome:
     """The exporter and ONNX Runtime alone: no pass, no kernel, no partition. A graph is all in or all out."""
     from torch._dynamo.backends.common import aot_autograd
@@ -132,7 +151,8 @@ def torch_onnx(sample: Sample) -> Outcome:
 
 
 MODES: dict[str, Callable[[Sample], Outcome]] = {
-    "plain": plain, "traced": traced, "gradients": gradients, "torch_onnx": torch_onnx, "aot_eager": aot_eager,
+    "smelt": smelt, "kernels": kernels, "plain": plain, "traced": traced, "gradients": gradients,
+    "torch_onnx": torch_onnx, "aot_eager": aot_eager,
 }  # fmt: skip
 
 

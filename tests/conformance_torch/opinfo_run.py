@@ -41,7 +41,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="run the entries whose full name matches this pattern")
     parser.add_argument("--dtypes", default="float32,int64,bool")
-    parser.add_argument("--modes", nargs="+", default=["plain"])
+    parser.add_argument(
+        "--modes", nargs="+", default=["smelt"], help="smelt, kernels, plain, gradients, torch_onnx, ..."
+    )
     parser.add_argument("--limit", type=int, default=5, help="samples per entry and dtype; 0 for all")
     parser.add_argument(
         "--status", default="", help="with --resume: run again what had one of these, e.g. error,partly"
