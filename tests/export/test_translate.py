@@ -191,3 +191,17 @@ def test_source_lines_are_kept():
     program = torch.export.export(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), (X,))
     model = translate_program(program).model
     assert any("nn/modules" in node.metadata_props.get("smelt.source", "") for node in model.graph)
+
+
+def test_a_copy_of_an_input_is_no_alias_of_it():
+    program = translate(traced(lambda x: (x.clone(), x.amax(())), torch.tensor(1.0)))
+    assert [slot.kind for slot in program.outputs] == ["tensor", "tensor"]
+
+
+def test_two_copies_of_one_value_are_two_outputs_and_a_view_is_none():
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        return y, y.clone(), y.detach()
+
+    program = translate(traced(function, X))
+    assert [slot.index for slot in program.outputs] == [0, 1, 0]

@@ -19,6 +19,7 @@ import onnx_ir as ir
 import sympy
 import torch
 import torch.fx
+from torch._ops import OpOverload
 
 import smelt.export.aten  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the table
 from smelt.base.errors import ExportError
@@ -162,14 +163,13 @@ class Translator:
         items: Any = results if isinstance(results, (list, tuple)) else (results,)
         items = items if wanted is None else [items[index] for index in wanted]
         positions = {node: index for index, node in enumerate(placeholders)}
-        by_value = {id(env[node]): index for node, index in positions.items() if isinstance(env[node], ir.Value)}
         outputs: list[ir.Value] = []
-        slots = [self._slot(index, item, env, positions, by_value, outputs) for index, item in enumerate(items)]
+        slots = [self._slot(index, item, env, positions, outputs) for index, item in enumerate(items)]
         return outputs, tuple(slots)
 
     def _slot(
         self, index: int, item: Any, env: dict[torch.fx.Node, Any], positions: dict[torch.fx.Node, int],
-        by_value: dict[int, int], outputs: list[ir.Value],
+        outputs: list[ir.Value],
     ) -> OutputSlot:  # fmt: skip
         names = self.options.output_names or ()
         name = names[index] if index < len(names) else getattr(item, "name", f"output_{index}")
@@ -180,18 +180,16 @@ class Translator:
             return OutputSlot(name, "none")
         if not isinstance(result, (ir.Value, sympy.Basic)):
             return OutputSlot(name, "constant", value=result)
-        if id(result) in by_value:
-            return OutputSlot(name, "input", by_value[id(result)])
         meta: Any = item.meta.get("val") if isinstance(item, torch.fx.Node) else None
         kind: Kind = _KINDS.get(type(meta), ("tensor", None))[0]
-        return OutputSlot(name, kind, self._output(result, name, bool(names), outputs))
+        return OutputSlot(name, kind, self._output(result, name, bool(names), outputs, _is_fresh(item)))
 
-    def _output(self, result: Any, name: str, rename: bool, outputs: list[ir.Value]) -> int:
+    def _output(self, result: Any, name: str, rename: bool, outputs: list[ir.Value], fresh: bool) -> int:
         value = result if isinstance(result, ir.Value) else self.sizes.scalar(result)
-        for index, known in enumerate(outputs):
-            if known is value:
-                return index
-        if value.producer() is None:
+        again = next((index for index, known in enumerate(outputs) if known is value), None)
+        if again is not None and not fresh:
+            return again
+        if value.producer() is None or again is not None:
             copied = self.builder.op("Identity", value)
             copied.shape = value.shape
             value = copied
@@ -199,6 +197,15 @@ class Translator:
             value.name = self.builder.unique(name)
         outputs.append(value)
         return len(outputs) - 1
+
+
+def _is_fresh(item: Any) -> bool:
+    """Whether torch promises memory of its own: two copies of one value are two outputs."""
+    target = item.target if isinstance(item, torch.fx.Node) else None
+    if not isinstance(target, OpOverload):
+        return False
+    schema: Any = target._schema  # pyright: ignore[reportPrivateUsage]
+    return all(result.alias_info is None for result in schema.returns)
 
 
 def _failed(failures: list[tuple[torch.fx.Node, str]]) -> ExportError:
