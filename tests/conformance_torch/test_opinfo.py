@@ -22,8 +22,8 @@ from opinfo_samples import Sample, is_random  # noqa: E402
 # One or two of every family of the exporter's table.
 CHOSEN = (
     "abs", "add", "addmm", "all", "amax", "arange", "argmax", "bmm", "cat", "clamp", "cumsum", "div.no_rounding_mode",
-    "div.floor_rounding", "einsum", "nn.functional.embedding", "expand", "flip", "gather", "index_put", "linspace", "logsumexp",
-    "masked_fill", "mean", "nn.functional.avg_pool2d", "nn.functional.batch_norm", "nn.functional.conv2d",
+    "div.floor_rounding", "einsum", "nn.functional.embedding", "expand", "flip", "gather", "index_put", "linspace",
+    "logsumexp", "masked_fill", "mean", "nn.functional.avg_pool2d", "nn.functional.batch_norm", "nn.functional.conv2d",
     "nn.functional.cross_entropy", "nn.functional.dropout", "nn.functional.gelu", "nn.functional.layer_norm",
     "nn.functional.max_pool2d", "nn.functional.pad.reflect", "permute", "pow", "roll", "scatter_add", "softmax",
     "sort", "split", "std", "topk", "tril", "unfold", "where",
