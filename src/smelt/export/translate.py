@@ -164,7 +164,13 @@ class Translator:
         items = items if wanted is None else [items[index] for index in wanted]
         positions = {node: index for index, node in enumerate(placeholders)}
         outputs: list[ir.Value] = []
-        slots = [self._slot(index, item, env, positions, outputs) for index, item in enumerate(items)]
+        slots: list[OutputSlot] = []
+        told: dict[Any, OutputSlot] = {}  # a node that is returned twice is one output
+        for index, item in enumerate(items):
+            slot = told.get(item) or self._slot(index, item, env, positions, outputs)
+            slots.append(slot)
+            if isinstance(item, torch.fx.Node):
+                told[item] = slot
         return outputs, tuple(slots)
 
     def _slot(
