@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from smelt.export.source_lines import user_line
 from smelt.frontends.torch_compile._torch import HigherOrderOperator, OpOverload, is_mutable, is_random
 from smelt.frontends.torch_compile.random_nodes import STAYS
 from smelt.frontends.torch_compile.record import LeftNode
@@ -117,9 +118,7 @@ def _is_free(node: Node) -> bool:
 
 def left_node(node: Node, reason: str) -> LeftNode:
     """The node as reports name it, with the line of the program that it comes from."""
-    trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
-    source = "; ".join(line.strip() for line in trace[-2:])
-    return LeftNode(node.name, str(node.target), reason, source)
+    return LeftNode(node.name, str(node.target), reason, user_line(node.meta.get("stack_trace")))
 
 
 def _extract(graph: GraphModule, group: Sequence[Node], name: str) -> Part:
