@@ -186,7 +186,7 @@ class Lowering:
     def call(self, node: torch.fx.Node, args: Any, kwargs: Any, meta: Any) -> Any:
         """The first converter of the chain that manages."""
         outs = metas_of(meta)
-        if outs and all(isinstance(out, Meta) and 0 in out.dims for out in outs):
+        if outs and all(isinstance(out, Meta) and _has_no_element(out) for out in outs):
             return self._settled([self._empty(out) for out in outs], meta, node)
         reasons: list[str] = []
         for origin, attempt in self._chain(node, args, kwargs, meta):
@@ -375,6 +375,10 @@ def _check_types(result: Any, meta: Any) -> None:
             expected = meta_of(said).dtype
             if value.dtype != expected:
                 raise Refused(f"torchlib computes in {value.dtype.name}, torch in {expected.name}")
+
+
+def _has_no_element(meta: Meta) -> bool:
+    return 0 in meta.dims and all(isinstance(dim, int) for dim in meta.dims)
 
 
 def _nothing(reason: str) -> Any:

@@ -120,9 +120,21 @@ def masked_select(call: Call, self: Value, mask: Value) -> Value:
 
 @converter("aten::nonzero", "aten::argwhere")
 def nonzero(call: Call, self: Value) -> Value:
-    if not call.rank(self):
-        raise Refused("nonzero of a 0-d tensor")
+    if not call.rank(self):  # a row of no columns where the number is not zero
+        found = call.op("NonZero", call.reshape(self, [1]))
+        return call.op("Slice", call.op("Transpose", found, perm=[1, 0]), [0], [0], [1])
     return call.op("Transpose", call.op("NonZero", self), perm=[1, 0])
+
+
+@converter("aten::nonzero_static")
+def nonzero_static(call: Call, self: Value, size: Any, fill_value: int = -1) -> Value:
+    """The first `size` places, filled up where there are fewer."""
+    rank = call.rank(self)
+    if not rank or not isinstance(size, int):
+        raise Refused("a list of places whose length is not known, or of a 0-d tensor")
+    found = call.op("Transpose", call.op("NonZero", self), perm=[1, 0])
+    longer = call.op("Concat", found, call.filled([size, rank], fill_value, INT64), axis=0)
+    return call.op("Slice", longer, [0], [size], [0])
 
 
 @converter("aten::scatter.src", "aten::scatter.value", "aten::scatter.reduce", "aten::scatter.value_reduce")

@@ -8,7 +8,7 @@ saw, since views that torch makes of it later rely on them; a tensor that is den
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,12 +24,39 @@ Change = Callable[[Any], Any]
 class Layouts:
     """Changes by place: arguments before the call, results after it. None where the tensor is used as it is.
 
-    `restride` gives the sizes and strides of results that no transposition makes, from the arguments.
+    `restride` gives the sizes and strides of results that no transposition makes, from the arguments. `pairs` are the
+    results that the session gives as pairs of real numbers.
     """
 
     before: tuple[Change | None, ...]
     after: tuple[Change | None, ...]
     restride: dict[int, Sizes]
+    pairs: frozenset[int] = frozenset()
+
+
+def with_pairs(layouts: Layouts, module: GraphModule) -> Layouts:
+    """The same, for sessions that hold a complex tensor as a real one with a last axis of 2."""
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    results: Sequence[Any] = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    before = tuple(
+        _as_pairs(change) if _is_complex(node) else change
+        for node, change in zip(placeholders, layouts.before, strict=True)
+    )
+    pairs = frozenset(at for at, node in enumerate(results) if _is_complex(node))
+    return replace(layouts, before=before, pairs=pairs)
+
+
+def _is_complex(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _as_pairs(change: Change | None) -> Change:
+    def paired(tensor: torch.Tensor) -> torch.Tensor:
+        changed = tensor if change is None else change(tensor)
+        return torch.view_as_real(changed.resolve_conj().contiguous())
+
+    return paired
 
 
 def settle_layouts(module: GraphModule) -> Layouts:

@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 from smelt.codegen import FedPanels
 from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, translate
 from smelt.frontends.torch_compile.debug import checked, dump_part, dumping
-from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts
+from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts, with_pairs
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
 from smelt.frontends.torch_compile.sessions import Made, Settings, session_for_model
@@ -92,6 +92,7 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed) -> Compi
     layouts = settle_layouts(module)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     constants = _as_laid_out(fixed.constants, placeholders, layouts)
+    layouts = with_pairs(layouts, module)
     translation = translate(module, options=ExportOptions(constants=constants))
     report = PartReport(sum(n.op == "call_function" for n in eager.graph.nodes), _node_count(translation.model))
     stem = dump_part(options.dump, module, translation.model) if options.dump is not None else None
@@ -231,7 +232,7 @@ def _made(slots: Sequence[OutputSlot], results: Sequence[Any]) -> dict[int, Any]
 def _dtype(node: Node) -> str:
     value = node.meta["val"]
     if isinstance(value, torch.Tensor):
-        return str(value.dtype).removeprefix("torch.")
+        return str(value.dtype.to_real()).removeprefix("torch.")
     if isinstance(value, (bool, torch.SymBool)):
         return "bool"
     return "float64" if isinstance(value, (float, torch.SymFloat)) else "int64"
@@ -239,7 +240,11 @@ def _dtype(node: Node) -> str:
 
 def _sizes(placeholders: Sequence[Node], nodes: Sequence[Node]) -> Sizes | Shapes | None:
     values = [node.meta["val"] for node in nodes]
-    return sizes_of(placeholders, [v.shape if isinstance(v, torch.Tensor) else () for v in values])
+    return sizes_of(placeholders, [_shape_in_session(v) if isinstance(v, torch.Tensor) else () for v in values])
+
+
+def _shape_in_session(value: torch.Tensor) -> Sequence[Any]:
+    return (*value.shape, 2) if value.is_complex() else value.shape
 
 
 def _assembled(
@@ -248,7 +253,7 @@ def _assembled(
     """Put the session's outputs where the graph's results belong."""
     slots = interface.outputs
     plain = all(s.kind == "tensor" for s in slots) and [s.index for s in slots] == list(made)
-    if plain and not layouts.restride and not any(layouts.after):
+    if plain and not layouts.restride and not layouts.pairs and not any(layouts.after):
         return runner
     place = {index: at for at, index in enumerate(made)}
     takers = [_taker(at, slot, place, layouts) for at, slot in enumerate(slots)]
@@ -263,6 +268,14 @@ def _assembled(
 Taker = Callable[[Sequence[Any], Sequence[Any]], Any]
 
 
+def _joined(pairs: torch.Tensor, change: Callable[[Any], Any] | None, strided: Any) -> torch.Tensor:
+    """A complex tensor from pairs of real numbers, laid out as torch expects it."""
+    result = torch.complex(pairs[..., 0], pairs[..., 1])
+    if change is not None:
+        return change(result)
+    return result if strided is None else restrided(result, *strided)
+
+
 def _taker(at: int, slot: OutputSlot, place: Mapping[int, int], layouts: Layouts) -> Taker:
     """How one result is taken from the session's outputs and the arguments."""
     if slot.index is None:
@@ -275,6 +288,8 @@ def _taker(at: int, slot: OutputSlot, place: Mapping[int, int], layouts: Layouts
     if slot.kind != "tensor":
         return lambda given, _args: given[source].item()
     change, restride = layouts.after[at], layouts.restride.get(at)
+    if at in layouts.pairs:
+        return lambda given, args: _joined(given[source], change, None if restride is None else restride(args))
     if change is not None:
         return lambda given, _args: change(given[source])
     if restride is not None:

@@ -19,7 +19,7 @@ from smelt.frontends.torch_compile.random_nodes import STAYS
 _DTYPES: Final = frozenset(
     (
         torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
-        torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool,
+        torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool, torch.complex64, torch.complex128,
     )
 )  # fmt: skip
 
@@ -70,7 +70,7 @@ def _against_tensor(value: Any) -> str | None:
         return f"a tensor of layout {str(value.layout).removeprefix('torch.')}"
     if value.dtype not in _DTYPES:
         return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
-    return "a tensor with its sign or conjugation pending" if value.is_neg() or value.is_conj() else None
+    return "a tensor with its sign pending" if value.is_neg() else None
 
 
 def _contiguous(node: Any) -> bool:
