@@ -73,7 +73,9 @@ class ModelError(SmeltError):
 
 
 class ExportError(SmeltError):
-    """A PyTorch program cannot be said in ONNX."""
+    """A PyTorch program cannot be said in ONNX. `reasons`: one for each call that nothing converts."""
+
+    reasons: tuple[str, ...] = ()
 
 
 class CodegenError(SmeltError):

@@ -61,13 +61,14 @@ class OutputSlot:
     """An element of the FX output.
 
     "tensor", "int", "float", "bool": ONNX output `index` (two slots may share one). "input": placeholder `index`,
-    returned as it is. "constant": `value`. "none": None.
+    returned as it is. "constant": `value`. "none": None. `dtype` is torch's, of a tensor.
     """
 
     name: str
     kind: Kind
     index: int | None = None
     value: Any = None
+    dtype: Any = None
 
 
 @dataclass

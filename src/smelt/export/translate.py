@@ -188,7 +188,8 @@ class Translator:
             return OutputSlot(name, "constant", value=result)
         meta: Any = item.meta.get("val") if isinstance(item, torch.fx.Node) else None
         kind: Kind = _KINDS.get(type(meta), ("tensor", None))[0]
-        return OutputSlot(name, kind, self._output(result, name, bool(names), outputs, _is_fresh(item)))
+        place = self._output(result, name, bool(names), outputs, _is_fresh(item))
+        return OutputSlot(name, kind, place, dtype=meta.dtype if isinstance(meta, torch.Tensor) else None)
 
     def _output(self, result: Any, name: str, rename: bool, outputs: list[ir.Value], fresh: bool) -> int:
         value = result if isinstance(result, ir.Value) else self.sizes.scalar(result)
@@ -217,9 +218,11 @@ def _is_fresh(item: Any) -> bool:
 def _failed(failures: list[tuple[torch.fx.Node, str]]) -> ExportError:
     lines = [f"{node.name} ({node.target}): {reason}" for node, reason in failures]
     shown = "\n    ".join(lines[:20])
-    return ExportError(
+    error = ExportError(
         "SM-EXPORT-001", f"{len(lines)} nodes cannot be said in ONNX:\n    {shown}", node=failures[0][0].name
     )
+    error.reasons = tuple(reason for _, reason in failures)
+    return error
 
 
 __all__ = ["metas_of", "reason_against", "translate"]

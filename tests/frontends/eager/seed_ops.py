@@ -97,7 +97,7 @@ def _shaping() -> list[SeedOp]:
         SeedOp("zeros_like", torch.zeros_like, (_x(),), None, out=False),
         SeedOp("cat", lambda x, y: torch.cat([x, y], 1), (_x(), _y()), None, out=False),
         SeedOp("nonzero", torch.nonzero, (_x() > 0,)),
-        SeedOp("masked_select", torch.masked_select, (_x(), _x() > 0), native=False),
+        SeedOp("masked_select", torch.masked_select, (_x(), _x() > 0)),
         SeedOp("equal", torch.equal, (_x(), _x()), None, out=False, native=False),
         SeedOp("_local_scalar_dense", lambda x: x.sum().item(), (_y(),), None, out=False),
     ]  # fmt: skip

@@ -206,7 +206,8 @@ def test_one_program_serves_all_sizes() -> None:
     for size in range(4, 40):
         given = torch.rand(size, size + 1)
         assert torch.allclose(given.to("ort").sinh().cpu(), given.sinh())
-    assert len(programs._by_pattern) <= 2  # pyright: ignore[reportPrivateUsage]
+    kept = programs._by_kind.values()  # pyright: ignore[reportPrivateUsage]
+    assert [len(of_a_kind) for of_a_kind in kept] == [1]
 
 
 def test_other_sessions_of_the_process_are_left_alone(o: Any) -> None:

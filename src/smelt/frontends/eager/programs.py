@@ -1,14 +1,12 @@
 """One call of an ATen op -> a program of ONNX Runtime, kept for the next call of its kind.
 
-Input: an op with its arguments. Output: a `Program`: a session of the translated one-op graph. Invariant: a program is
-shared by all calls with the same op, dtypes, constants and pattern of sizes (which are 0 or 1, which are equal); where
-the translation relied on more than the pattern, by calls with the very same sizes only.
+Input: an op with its arguments. Output: a `Program`: a session of the exporter's one-op program. Invariant: a program is
+shared by all calls with the same op, dtypes, ranks and constants whose sizes pass its guards.
 """
 
 from __future__ import annotations
 
 import logging
-import operator
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,20 +16,12 @@ from typing import Any, Final, cast
 import numpy as np
 import onnx_ir as ir
 import torch
-from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import (
-    DimDynamic,
-    ShapeEnv,
-    StatelessSymbolicContext,
-    free_unbacked_symbols,
-)
 
-from smelt.export import reason_against, translate
+from smelt.base.errors import ExportError
+from smelt.export import Translation, one_op
 
 from ._internals import runtime_state
-from .memory import device_word, on_cpu
+from .memory import device_word
 from .providers import Placement, host_memory, open_session
 
 REFUSED_DTYPES: Final = frozenset(
@@ -82,7 +72,7 @@ class Programs:
     def __init__(self, op: Any) -> None:
         self.op = op
         self.by_call: dict[Any, Bound | str] = {}
-        self._by_pattern: dict[Any, Program | str] = {}
+        self._by_kind: dict[Any, list[tuple[Translation, Program]]] = {}
         self._lock = threading.Lock()
 
     def find(self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any], placement: Placement) -> Bound:
@@ -98,47 +88,52 @@ class Programs:
         return found
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any], placement: Placement) -> Bound | str:
-        pattern = _pattern(args, kwargs, placement.index)
-        program = self._by_pattern.get(pattern)
-        if program is None:
-            try:
-                program, general = self._translate(args, kwargs, placement)
-            except NoProgramError as error:
-                program, general = str(error), True
-            if general:
-                self._by_pattern[pattern] = program
-        return program if isinstance(program, str) else Bound(program)
+        kind = placement.index, _kind(list(args)), tuple((name, _kind(kwargs[name])) for name in sorted(kwargs))
+        shapes = [t.shape for t in tensors_of((args, kwargs))]
+        known = self._by_kind.setdefault(kind, [])
+        for made, program in known:
+            if made.guards is not None and made.guards.fit(shapes):
+                return Bound(program)
+        try:
+            made = self._translated(args, kwargs)
+            program = _program(self.op, made, placement)
+        except NoProgramError as reason:
+            return str(reason)
+        known.append((made, program))
+        return Bound(program)
 
-    def _translate(self, args: Sequence[Any], kwargs: Mapping[str, Any], placement: Placement) -> tuple[Program, bool]:
-        graph = _trace(self.op, args, kwargs)
-        reason = reason_against(graph.call)
-        if reason is not None:
-            raise NoProgramError(reason)
-        made = translate(graph.module)
+    def _translated(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Translation:
+        try:
+            with _quiet():
+                made = one_op(self.op, tuple(args), dict(kwargs))
+        except ExportError as error:
+            raise NoProgramError((error.reasons or (error.message,))[0]) from error
         if any(slot.kind not in ("tensor", "unused") for slot in made.inputs):
             raise NoProgramError("a size is an input of the program")
         if any(slot.kind != "tensor" for slot in made.outputs):
             raise NoProgramError("nothing is to be computed")
-        try:
-            session = open_session(made.model, placement)
-        except placement.errors as error:
-            raise NoProgramError(_first_line(error)) from error
-        return _program(made, session, graph, placement.index), graph.general
+        if any(slot.dtype in REFUSED_DTYPES for slot in made.outputs):
+            raise NoProgramError("ONNX Runtime's CPU kernels do not compute in the result's type")
+        return made
 
 
-def _program(made: Any, session: Any, graph: _Traced, index: int) -> Program:
-    inputs = tuple(
-        (made.model.graph.inputs[slot.index].name, _code(made.model.graph.inputs[slot.index]), place)
-        for place, slot in enumerate(made.inputs)
-        if slot.kind == "tensor"
-    )
-    outputs = tuple(
-        (made.model.graph.outputs[slot.index].name, _code(made.model.graph.outputs[slot.index]), _numpy(dtype))
-        for slot, dtype in zip(made.outputs, graph.dtypes, strict=True)
-    )
+def _program(op: Any, made: Translation, placement: Placement) -> Program:
+    try:
+        session = open_session(made.model, placement)
+    except placement.errors as error:
+        raise NoProgramError((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
+    given, results = made.model.graph.inputs, made.model.graph.outputs
+    inputs = [(slot.index, place) for place, slot in enumerate(made.inputs) if slot.index is not None]
+    outputs = [(cast("int", slot.index), slot.dtype) for slot in made.outputs]
     return Program(
-        session, inputs, outputs, graph.dtypes, graph.single, graph.fixed, host_memory(), index, device_word(index)
-    )
+        session,
+        tuple((given[index].name or "", _code(given[index]), place) for index, place in inputs),
+        tuple((results[index].name or "", _code(results[index]), _numpy(dtype)) for index, dtype in outputs),
+        tuple(dtype for _, dtype in outputs),
+        single=len(op._schema.returns) == 1 and "[]" not in str(op._schema.returns[0].type),
+        fixed=torch.Tag.dynamic_output_shape not in op.tags,
+        device=host_memory(), index=placement.index, word=device_word(placement.index),
+    )  # fmt: skip
 
 
 def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
@@ -148,61 +143,6 @@ def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
 def _code(value: ir.Value) -> int:
     assert value.dtype is not None
     return int(value.dtype)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-# the one-op graph
-
-
-@dataclass(frozen=True)
-class _Traced:
-    """`general`: nothing but the pattern of sizes was relied on."""
-
-    module: GraphModule
-    call: Node
-    dtypes: tuple[torch.dtype, ...]
-    single: bool
-    fixed: bool
-    general: bool
-
-
-def _trace(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Traced:
-    """A graph of one call, its tensors of free sizes."""
-    env = ShapeEnv(specialize_zero_one=True, duck_shape=True)
-    mode = FakeTensorMode(shape_env=env)
-    graph = Graph()
-
-    def placeholder(tensor: torch.Tensor) -> Node:
-        name = f"a{len(graph.nodes)}"
-        context: Any = StatelessSymbolicContext
-        free = context(dynamic_sizes=[DimDynamic.DUCK] * tensor.dim())
-        node = graph.placeholder(name)
-        memory = on_cpu(tensor) if tensor.device.type == "ort" else tensor.detach()
-        node.meta["val"] = mode.from_tensor(
-            memory, static_shapes=False, symbolic_context=free, source=ConstantSource(name)
-        )
-        return node
-
-    nodes = map_tensors(placeholder, args), map_tensors(placeholder, kwargs)
-    call = graph.call_function(op, *nodes)
-    given = [torch.fx.map_arg(part, _value) for part in nodes]
-    try:
-        with mode, _quiet():
-            result = op(*given[0], **given[1])
-    except Exception as error:
-        raise NoProgramError(f"its result is not known ahead: {_first_line(error)}") from error
-    call.meta["val"] = result
-    results = _tensors_only(result)
-    if any(r.dtype in REFUSED_DTYPES for r in results):
-        raise NoProgramError("ONNX Runtime's CPU kernels do not compute in the result's type")
-    graph.output(_outputs(graph, call, results, isinstance(result, torch.Tensor)))
-    fixed = not any(free_unbacked_symbols(r) for r in results)
-    dtypes = tuple(r.dtype for r in results)
-    single = isinstance(result, torch.Tensor)
-    return _Traced(GraphModule(torch.nn.Module(), graph), call, dtypes, single, fixed, not env.guards)
 
 
 @contextmanager
@@ -215,34 +155,6 @@ def _quiet() -> Generator[None]:
         yield
     finally:
         log.setLevel(before)
-
-
-def _tensors_only(result: Any) -> list[torch.Tensor]:
-    results = [result] if isinstance(result, torch.Tensor) else result
-    if not isinstance(results, (list, tuple)):
-        raise NoProgramError("its result is no tensor")
-    many = cast("Sequence[Any]", results)
-    if not all(isinstance(r, torch.Tensor) for r in many):
-        raise NoProgramError("its result is no tensor")
-    return list(many)
-
-
-def _value(node: Node) -> Any:
-    return node.meta["val"]
-
-
-def _outputs(graph: Graph, call: Node, results: Sequence[torch.Tensor], single: bool) -> tuple[Node, ...]:
-    if single:
-        return (call,)
-    picked: list[Node] = []
-    for place, result in enumerate(results):
-        node = graph.call_function(operator.getitem, (call, place))
-        node.meta["val"] = result
-        picked.append(node)
-    return tuple(picked)
-
-
-# patterns of arguments
 
 
 def map_tensors(change: Callable[[torch.Tensor], Any], value: Any) -> Any:
@@ -263,18 +175,10 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return found
 
 
-def _pattern(args: Sequence[Any], kwargs: Mapping[str, Any], index: int) -> Any:
-    """Sizes by what they have in common: 0, 1, or the number of the first equal one."""
-    seen: dict[int, int] = {}
-
-    def size(n: int) -> int:
-        return n if n < 2 else 2 + seen.setdefault(n, len(seen))
-
-    def part(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return "tensor", value.dtype, tuple(size(n) for n in value.shape)
-        if isinstance(value, (list, tuple)):
-            return tuple(part(v) for v in cast("Sequence[Any]", value))
-        return type(value), value
-
-    return index, part(list(args)), tuple((name, part(kwargs[name])) for name in sorted(kwargs))
+def _kind(value: Any) -> Any:
+    """All of an argument but its sizes."""
+    if isinstance(value, torch.Tensor):
+        return "tensor", value.dtype, value.dim()
+    if isinstance(value, (list, tuple)):
+        return tuple(_kind(v) for v in cast("Sequence[Any]", value))
+    return type(value), value
