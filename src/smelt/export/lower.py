@@ -34,6 +34,7 @@ from smelt.export.dtypes import to_onnx
 from smelt.export.records import ExportOptions, ExportReport, Origin, Refused
 from smelt.export.registry import find
 from smelt.export.sizes import Sizes, dim_of, dim_text
+from smelt.export.source_lines import user_line
 
 Env = dict[torch.fx.Node, Any]
 _SYMBOLS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -129,7 +130,7 @@ class Lowering:
     def _annotate(self, node: torch.fx.Node) -> None:
         self.builder.prefix = node.name
         trace = node.meta.get("stack_trace") if self.options.sources else None
-        self.builder.metadata = {"smelt.source": _last_frame(trace)} if trace else {}
+        self.builder.metadata = {"smelt.source": user_line(trace)} if trace else {}
 
     def _attribute(self, node: torch.fx.Node, gm: torch.fx.GraphModule | None) -> Any:
         owner: Any = gm if gm is not None else node.graph.owning_module
@@ -400,17 +401,6 @@ def _exotic(node: torch.fx.Node) -> bool:
     except Refused:
         return True
     return False
-
-
-def _last_frame(trace: str) -> str:
-    """The innermost source line of a stack trace: `file:line, in function: code`."""
-    lines = [line.strip() for line in trace.strip().splitlines()]
-    frames = [index for index, line in enumerate(lines) if line.startswith("File ")]
-    if not frames:
-        return lines[-1] if lines else ""
-    at = frames[-1]
-    code = lines[at + 1] if at + 1 < len(lines) else ""
-    return f"{lines[at].removeprefix('File ')}: {code}"
 
 
 __all__: Final = ["Env", "Lowering", "Origin", "bind", "meta_of", "metas_of", "target_name"]

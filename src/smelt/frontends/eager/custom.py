@@ -18,7 +18,7 @@ import torch
 from smelt.base.errors import ConfigError
 from smelt.export import Call, Refused, register_converter
 from smelt.export.builder import Builder
-from smelt.export.dtypes import to_onnx
+from smelt.export.dtypes import to_onnx, to_torch
 from smelt.export.expressions import Expression
 from smelt.export.finish import finished_model
 from smelt.export.records import DEFAULT_OPSET
@@ -252,5 +252,4 @@ def _described(info: onnx.ValueInfoProto, names: Mapping[str, Any]) -> tuple[lis
             dims.append(names[dim.dim_param])
         else:
             dims.append(torch.library.get_ctx().new_dynamic_size())
-    dtype = ir.DataType(tensor.elem_type)
-    return dims, getattr(torch, {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower()))
+    return dims, to_torch(ir.DataType(tensor.elem_type))

@@ -1,7 +1,7 @@
 """One call of an ATen op -> a program of ONNX Runtime, kept for the next call of its kind.
 
-Input: an op with its arguments. Output: a `Program`: a session of the exporter's one-op program. Invariant: a program is
-shared by all calls with the same op, dtypes, ranks and constants whose sizes pass its guards.
+Input: an op with its arguments. Output: a `Program`: a session of the exporter's one-op program. Invariant: a program
+is shared by all calls with the same op, dtypes, ranks and constants whose sizes pass its guards.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 FILE: Final = "torch.json"
 _VERSION: Final = 1
-_DTYPES: Final = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
 def save_program(captured: Captured, directory: str | Path, options: Options, config: Config) -> Path:
     """Compile a captured program into an artifact folder that `load_module` opens."""
     from smelt.export import translate_program
+    from smelt.export.dtypes import to_torch
     from smelt.pipeline import compile_to
 
     if captured.written:
@@ -46,7 +46,7 @@ def save_program(captured: Captured, directory: str | Path, options: Options, co
         )  # fmt: skip
     translation = translate_program(captured.program)
     names = [v.name for v in translation.model.graph.inputs]
-    made = [(v.name, _dtype(v)) for v in translation.model.graph.outputs]
+    made = [(v.name, str(to_torch(v.dtype)).removeprefix("torch.")) for v in translation.model.graph.outputs]
     described = {
         "version": _VERSION,
         "in_spec": pytree.treespec_dumps(captured.guard.in_spec),
@@ -60,11 +60,6 @@ def save_program(captured: Captured, directory: str | Path, options: Options, co
     result = compile_to(translation.model, Path(directory), options, config)
     (result.artifact.directory / FILE).write_text(text, encoding="utf-8")
     return result.artifact.directory
-
-
-def _dtype(value: Any) -> str:
-    name = str(value.dtype.name)
-    return _DTYPES.get(name, name.lower())
 
 
 def _plain(value: Any) -> Any:
