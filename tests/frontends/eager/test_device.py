@@ -198,6 +198,14 @@ def test_fallbacks_are_counted(o: Any) -> None:
     assert eager.natives()["aten.add.Tensor"] == 1
 
 
+def test_a_list_of_results_stays_a_list(o: Any, x: Any) -> None:
+    for count in (1, 2):
+        got, wanted = torch.unsafe_split(o, count), torch.unsafe_split(x, count)
+        assert len(got) == len(wanted) and all(torch.equal(g.cpu(), w) for g, w in zip(got, wanted, strict=True))
+    (whole,) = torch.unsafe_chunk(o, 1)
+    assert torch.equal(whole.cpu(), x)
+
+
 def test_one_program_serves_all_sizes() -> None:
     from smelt.frontends.eager.kernels import native_ops
 

@@ -130,7 +130,7 @@ def _program(op: Any, made: Translation, placement: Placement) -> Program:
         tuple((given[index].name or "", _code(given[index]), place) for index, place in inputs),
         tuple((results[index].name or "", _code(results[index]), _numpy(dtype)) for index, dtype in outputs),
         tuple(dtype for _, dtype in outputs),
-        single=len(op._schema.returns) == 1 and "[]" not in str(op._schema.returns[0].type),
+        single=[str(r.type) for r in op._schema.returns] == ["Tensor"],
         fixed=torch.Tag.dynamic_output_shape not in op.tags,
         device=host_memory(), index=placement.index, word=device_word(placement.index),
     )  # fmt: skip
