@@ -140,3 +140,18 @@ def test_result_does_not_depend_on_threads():
         ) as compiled:
             found.append(compiled.run({"q": q, "k": k, "v": v})[0])
     assert np.array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("call", [(1, 5, 0, [5]), (2, 1, 8, [9, 4]), (2, 1, 12, [9, 4]), (1, 7, 6, [13])], ids=str)
+def test_grouped_queries_with_a_cache_of_any_length(call):
+    batch, rows, past, keys = call
+    text = """(float[b,s,64] q, float[b,s,32] k, float[b,s,32] v, float[b,2,p,16] old_k, float[b,2,p,16] old_v,
+               int32[b] last, int32[1] total, float[64,8] cos, float[64,8] sin)
+               => (float[b,s,64] y, float[b,2,n,16] new_k, float[b,2,n,16] new_v) { y, new_k, new_v =
+               com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2, do_rotary=1>(
+                 q, k, v, old_k, old_v, last, total, cos, sin) }"""
+    shapes = [(batch, rows, 64), (batch, rows, 32), (batch, rows, 32), (batch, 2, past, 16), (batch, 2, past, 16)]
+    lengths = [np.array(keys, np.int32) - 1, np.array([max(keys)], np.int32)]
+    fed = [RNG.standard_normal(s).astype(np.float32) for s in shapes]
+    tables = [RNG.standard_normal((64, 8)).astype(np.float32) for _ in range(2)]
+    check(Graph(text, [*fed, *lengths, *tables]), atol=2e-6)

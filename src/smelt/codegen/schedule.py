@@ -58,6 +58,8 @@ def schedule(outputs: Sequence[tuple[Tensor, Buffer]]) -> Schedule:
     """Cluster everything the outputs need, and resolve each cluster to stores and reductions over loads."""
     planner = _Planner()
     roots = [(planner.computed(tensor), buffer) for tensor, buffer in outputs]
+    for tensor, buffer in roots:
+        planner.announce_output(tensor, buffer)
     for tensor in _order([t for t, _ in roots], planner.refs):
         planner.place(tensor)
     for tensor, buffer in roots:
@@ -469,10 +471,16 @@ class _Planner:
             self.buffers[tensor] = Buffer(f"t{len(self.buffers)}", tensor.dtype, tensor.shape)
         return self.buffers[tensor]
 
+    def announce_output(self, tensor: Tensor, buffer: Buffer) -> None:
+        """What is read inside as well is read from its output. An assembled one is redirected at the end."""
+        if not isinstance(tensor.definition, Assemble):
+            self.outputs.setdefault(tensor, []).append(buffer)
+
     def store_output(self, tensor: Tensor, buffer: Buffer) -> None:
         if tensor in self.floating:
             self._sink_output(tensor)
-        self.outputs.setdefault(tensor, []).append(buffer)
+        if isinstance(tensor.definition, Assemble):
+            self.outputs.setdefault(tensor, []).append(buffer)
 
     def finish(self) -> Schedule:
         self._share_floats()

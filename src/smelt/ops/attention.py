@@ -25,13 +25,14 @@ AFTER_SOFTCAP, WITH_BIAS, AFTER_SOFTMAX = 1, 2, 3
 @dataclass(frozen=True)
 class Scoring:
     """How queries meet keys: `bias` broadcasts onto the scores; `may_be_empty` when a whole row of it may be -inf;
-    `precision` is that of the softmax."""
+    `precision` is that of the softmax; `sink` is a score that takes its share of each row and weighs nothing."""
 
     scale: float | None = None
     softcap: float = 0.0
     bias: Tensor | None = None
     may_be_empty: bool = True
     precision: str = "f32"
+    sink: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
         cap = E.const(how.softcap, "f32")
         scores = k.map(lambda s: E.op("mul", E.op("tanh", E.op("div", s, cap)), cap), scores)
     if how.bias is None:
-        weights = softmax(call, scores, None, how.precision)
+        weights = softmax(call, scores, None, how.precision, how.sink)
         return Attended(k.product(weights, value), scores, scores, weights)
     bias = onto(k, how.bias, scores.shape)
     biased = k.map(lambda s, b: E.op("add", s, b), scores, bias)
     blind = call.k.reduce("max", how.bias, [how.bias.rank - 1]) if how.may_be_empty else None
-    weights = softmax(call, biased, blind, how.precision)
+    weights = softmax(call, biased, blind, how.precision, how.sink)
     return Attended(k.product(weights, value), scores, biased, weights)
 
 
@@ -97,16 +98,20 @@ def _scaled(call: Call, scores: Tensor, how: Scoring, depth: Ix) -> Tensor:
     return call.k.map(lambda s: E.op("mul", s, E.const(scale, "f32")), scores)
 
 
-def softmax(call: Call, scores: Tensor, blind: Tensor | None, dtype: str) -> Tensor:
+def softmax(call: Call, scores: Tensor, blind: Tensor | None, dtype: str, sink: Tensor | None = None) -> Tensor:
     """Along the last axis. Rows of nothing but -inf give zeros, as do those whose largest bias, `blind`, is -inf."""
     k, axis, x = call.k, scores.rank - 1, call.k.cast(scores, dtype)
     zero, one, nothing = (E.const(v, dtype) for v in (0.0, 1.0, NOTHING))
     top = k.map(lambda t: E.select(E.op("eq", t, nothing), zero, t), k.reduce("max", x, [axis]))
+    if sink is not None:
+        top = k.map(lambda t, s: E.op("max", t, s), top, k.cast(sink, dtype))
     powers = k.map(lambda e, t: E.op("exp", E.op("sub", e, t)), x, top)
     if blind is not None:
         shut = E.const(NOTHING, blind.dtype)
         powers = k.map(lambda e, b: E.select(E.op("eq", b, shut), zero, e), powers, blind)
     total = k.reduce("sum", powers, [axis])
+    if sink is not None:
+        total = k.map(lambda a, s, t: E.op("add", a, E.op("exp", E.op("sub", s, t))), total, k.cast(sink, dtype), top)
     share = k.map(lambda t: E.op("div", one, E.select(E.op("eq", t, zero), one, t)), total)
     return k.cast(k.map(lambda e, s: E.op("mul", e, s), powers, share), scores.dtype)
 

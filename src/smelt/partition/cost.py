@@ -39,7 +39,7 @@ MOVERS = frozenset(
 )  # fmt: skip
 HEAVY = frozenset(
     (
-        "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "Attention", "MultiHeadAttention", "Softmax",
+        "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "Attention", "MultiHeadAttention", "GroupQueryAttention", "Softmax",
         "LogSoftmax", "Hardmax", "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
         "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
         "GroupNormalization", "InstanceNormalization", "BatchNormalization", "LpNormalization",

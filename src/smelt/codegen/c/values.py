@@ -219,7 +219,24 @@ class ValueWriter:
         return name
 
     def _operands(self, node: Expr) -> Sequence[Expr]:
-        return () if node.uid in self.phases.reload else E.children(node)
+        if node.uid in self.phases.reload:
+            return ()
+        sides = self._one_side(node)
+        if sides is None:
+            return E.children(node)
+        return (E.children(node)[0], *(e for side in sides for e in E.index_expressions(side.offset)))
+
+    def _one_side(self, node: Expr) -> tuple[E.Load, E.Load] | None:
+        """The two places that a select chooses from for all lanes at once: only the one that is asked for is read, so
+        the other need not exist."""
+        kind = node.kind
+        if not isinstance(kind, E.Op) or kind.name != "sel" or self._varying(kind.args[0]):
+            return None
+        one, other = (side.kind for side in kind.args[1:])
+        if not isinstance(one, E.Load) or not isinstance(other, E.Load):
+            return None
+        steps = [self._affine(s.offset) if self._ix_varying(s.offset) else None for s in (one, other)]
+        return (one, other) if all(s is not None and s.const == 1 for s in steps) else None
 
     def _name_of(self, node: Expr) -> str | None:
         kind = node.kind
@@ -254,6 +271,11 @@ class ValueWriter:
         return self._op_text(node, kind)
 
     def _op_text(self, node: Expr, kind: E.Op) -> str:
+        sides = self._one_side(node)
+        if sides is not None:
+            places = [f"{self._buffer(side.buffer)} + {self._integer(side.offset)}" for side in sides]
+            place = f"(hor_b({self._name_of(kind.args[0])}) ? {places[0]} : {places[1]})"
+            return f"ld_{node.dtype}_n({place}, n)" if self.tail else f"ld_{node.dtype}({place})"
         args = [self._name_of(a) or "?" for a in kind.args]
         if kind.name == "cvt":
             return f"cvt_{kind.args[0].dtype}_{node.dtype}({args[0]})"
