@@ -1,8 +1,8 @@
 """Grouped queries of ONNX Runtime's own domain: a causal decoder's attention with its cache.
 
 Input: as its schema says; a cache grows by the keys of the call, or is a buffer of fixed length that they are written
-into. Output: (batch, length, heads * depth) and the caches. Invariant: the number of keys that a batch index has is data,
-the lengths of the caches are sizes; beyond its keys a cache holds zeros, so that nothing uninitialized is weighed.
+into. Output: (batch, length, heads * depth) and the caches. Invariant: the number of keys that a batch index has is
+data, the lengths of the caches are sizes; beyond its keys a cache holds zeros: nothing uninitialized is weighed.
 """
 
 from __future__ import annotations
