@@ -39,8 +39,9 @@ MOVERS = frozenset(
 )  # fmt: skip
 HEAVY = frozenset(
     (
-        "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "Attention", "MultiHeadAttention", "GroupQueryAttention",
-        "Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
+        "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "Attention", "MultiHeadAttention",
+        "GroupQueryAttention", "Softmax", "LogSoftmax", "Hardmax",
+        "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
         "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
         "GroupNormalization", "InstanceNormalization", "BatchNormalization", "LpNormalization",
         "MeanVarianceNormalization", "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "CumSum",
