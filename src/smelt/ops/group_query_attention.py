@@ -52,6 +52,16 @@ def _cached_reference(past: Array | None, new: Array, before: Array, length: int
     return made
 
 
+def _before_reference(last: Array, rows: int, total: int) -> Array:
+    return np.ravel(last).astype(np.int64) * (rows != total) + (1 - rows) * (rows != total)
+
+
+def _shut_reference(before: Array, rows: int, length: int, window: int) -> Array:
+    here: Array = before.reshape(-1, 1, 1, 1) + np.arange(rows).reshape(-1, 1)
+    away: Array = here - np.arange(length)
+    return (away < 0) | (away >= window) if window > 0 else away < 0
+
+
 def grouped_reference(
     query: Array, key: Array | None, value: Array | None, past_key: Array | None, past_value: Array | None,
     last: Array, total: Array, cos: Array | None = None, sin: Array | None = None, places: Array | None = None,
@@ -65,7 +75,7 @@ def grouped_reference(
         query, key, value = np.split(query, cuts, axis=2)
     depth, rows, all_keys = query.shape[2] // num_heads, query.shape[1], int(np.ravel(total)[0])
     q, k, v = (_heads_of(x, depth) for x in (query, key, value))
-    before = np.zeros(len(q), np.int64) if rows == all_keys else np.ravel(last).astype(np.int64) + 1 - rows
+    before = _before_reference(last, rows, all_keys)
     if do_rotary and cos is not None and sin is not None:
         where = before[:, None] + np.arange(rows) if places is None else places
         q, k = (_turned_reference(x, where, cos, sin, rotary_interleaved) for x in (q, k))
@@ -73,8 +83,7 @@ def grouped_reference(
     k, v = _cached_reference(past_key, k, before, length), _cached_reference(past_value, v, before, length)
     scores = q @ np.repeat(k, num_heads // kv_num_heads, 1).swapaxes(2, 3) * (scale or 1 / np.sqrt(depth))
     scores = np.tanh(scores / softcap) * softcap if softcap > 0 else scores
-    here, column = before[:, None, None, None] + np.arange(rows)[:, None], np.arange(length)
-    shut = (column > here) | ((local_window_size > 0) & (column <= here - local_window_size))
+    shut = _shut_reference(before, rows, length, local_window_size)
     scores = np.where(shut, -np.inf, scores if given is None else scores + _wide(given, length))
     drain = np.reshape(sink, (1, -1, 1, 1)) if sink is not None else 0.0 if smooth_softmax else -np.inf
     top = np.maximum(scores.max(axis=-1, keepdims=True), drain)
