@@ -56,6 +56,10 @@ def _before_reference(last: Array, rows: int, total: int) -> Array:
     return np.ravel(last).astype(np.int64) * (rows != total) + (1 - rows) * (rows != total)
 
 
+def _places_reference(before: Array, rows: int) -> Array:
+    return before.reshape(-1, 1) + np.arange(rows)
+
+
 def _shut_reference(before: Array, rows: int, length: int, window: int) -> Array:
     here: Array = before.reshape(-1, 1, 1, 1) + np.arange(rows).reshape(-1, 1)
     away: Array = here - np.arange(length)
@@ -77,7 +81,7 @@ def grouped_reference(
     q, k, v = (_heads_of(x, depth) for x in (query, key, value))
     before = _before_reference(last, rows, all_keys)
     if do_rotary and cos is not None and sin is not None:
-        where = before[:, None] + np.arange(rows) if places is None else places
+        where = _places_reference(before, rows) if places is None else places
         q, k = (_turned_reference(x, where, cos, sin, rotary_interleaved) for x in (q, k))
     length = max(all_keys, 0 if past_key is None else past_key.shape[2])
     k, v = _cached_reference(past_key, k, before, length), _cached_reference(past_value, v, before, length)
