@@ -30,7 +30,7 @@ _LAZY = {
     "register_converter": "smelt.export",
 }
 
-_MODULES = {"eager": "smelt.frontends.eager", "export": "smelt.export"}
+_MODULES = {"eager": "smelt.frontends.eager", "export": "smelt.export", "patterns": "smelt.passes.patterns"}
 
 __all__ = [
     *_LAZY,  # pyright: ignore[reportUnsupportedDunderAll]

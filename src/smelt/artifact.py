@@ -25,6 +25,7 @@ from smelt.check import Findings
 from smelt.codegen import Generated, packed_names
 from smelt.ir.records import Artifact, Library, Plan
 from smelt.ir.save import Saved, save_model
+from smelt.passes import spelled
 from smelt.runtime import read_manifest
 
 FORMAT: Final = 1
@@ -193,6 +194,7 @@ def _verified(findings: Findings | None) -> dict[str, Any] | None:
 
 def _options(options: Any) -> dict[str, Any]:
     chosen = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _UNRECORDED}
+    chosen["patterns"] = spelled(chosen["patterns"])
     return {name: dict(v) if isinstance(v, Mapping) else v for name, v in chosen.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 

@@ -34,7 +34,7 @@ from smelt.ir.records import Artifact, Left, Library, Plan, Source
 from smelt.ir.save import save_model
 from smelt.ops import analyze
 from smelt.partition import capture, rewrite
-from smelt.passes import BindDims, ort_preoptimize, run_passes
+from smelt.passes import BindDims, Patterns, ort_preoptimize, run_passes
 from smelt.toolchain import Cache, Compiler, build, count_jobs, find_compiler, hash_headers
 
 
@@ -49,6 +49,7 @@ class Options:
     arch: str | None = None
     levels: tuple[str, ...] = ()
     skip_passes: tuple[str, ...] = ()
+    patterns: Patterns | None = None
     preoptimize: bool = False
     verify: bool = True
     tune: bool = False
@@ -100,7 +101,7 @@ def compile_to(
         model = _load(source, options)
         dump.model("00-captured", model)
     with clock("passes"):
-        passes = _prepare(model, options)
+        passes = _prepare(model, options, dump)
         dump.model("10-model", model)
     with clock("analyze"):
         backend = CBackend(analyze(model), list(model.graph.inputs))
@@ -134,10 +135,10 @@ def _load(source: Any, options: Options) -> ir.Model:
         return load_model(optimized)  # its tensors are mapped, which outlasts their files
 
 
-def _prepare(model: ir.Model, options: Options) -> tuple[tuple[str, Any], ...]:
+def _prepare(model: ir.Model, options: Options, dump: Dump) -> tuple[tuple[str, Any], ...]:
     if options.dims:
         BindDims(options.dims)(model)
-    return tuple(run_passes(model, skip=options.skip_passes))
+    return tuple(run_passes(model, skip=options.skip_passes, patterns=options.patterns, dump=dump.patterns))
 
 
 @dataclass(frozen=True)

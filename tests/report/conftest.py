@@ -53,7 +53,7 @@ def result_of(plan: Plan, text: str = "int x;\n") -> Any:
         plan=plan,
         generated=generated,
         library=None,
-        passes=(("fold-constants", SimpleNamespace(changes=Counter({"folded": 2}))),) * 2,
+        passes=(("fold-constants", SimpleNamespace(changes=Counter({"folded": 2}), seconds=0.5)),) * 2,
         stages=(SimpleNamespace(name="build", seconds=1.0), SimpleNamespace(name="build", seconds=0.5)),
         notes=(),
         findings=None,

@@ -163,8 +163,18 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "SM-PASS-002": (
         "Unknown pass",
-        "A pass was selected by a name that the table of passes does not hold.",
-        "Use one of the names in the message.",
+        "A pass, rule or set was selected by a name that the table of passes does not hold.",
+        "Use one of the names in the message; `smelt optimize --list-patterns` prints all.",
+    ),
+    "SM-PASS-003": (
+        "A rule gives another kind of value than it replaces",
+        "A rewrite rule returned another number of values, or values of another type, than the node it was applied to.",
+        "Correct the rule, or leave it out of the selector.",
+    ),
+    "SM-PASS-004": (
+        "A rule that cannot be used",
+        "What was given is no rule, or its name is taken or is not of small letters, digits and hyphens.",
+        "Make rules with smelt.patterns.rule, or give those of onnxscript.rewriter; choose another name.",
     ),
     "SM-PLAN-001": (
         "A plan does not fit its model",

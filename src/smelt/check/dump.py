@@ -4,6 +4,7 @@ Input: the stage records as they are made. Output: numbered files in one folder;
 a file holds no large tensor, and only a folder that is empty or an earlier dump is written to.
 
     00-captured.txt .onnx   the model as loaded             40-build.json      library, compiler, CPU levels
+    05-patterns/*.txt       what a pass or rule changed, place by place
     10-model.txt .onnx      after the passes                45-calls/*.call    inputs and outputs of distinct regions
     20-plan.json            regions, and why not the rest   50-artifact.json   the manifest
     30-sources/             C, and source.json              60-findings.json   errors, times, rejections
@@ -31,6 +32,7 @@ from smelt.ir.walk import model_graphs
 MARKER: Final = "dump.json"
 SOURCES: Final = "30-sources"
 CALLS: Final = "45-calls"
+PATTERNS: Final = "05-patterns"
 _ABSENT: Final = "weights-are-not-dumped"
 
 
@@ -46,6 +48,11 @@ class Dump:
     def calls(self) -> Path | None:
         """Where calls of regions are kept."""
         return None if self.folder is None else self.folder / CALLS
+
+    @property
+    def patterns(self) -> Path | None:
+        """Where the applications of passes and rules are kept."""
+        return None if self.folder is None else self.folder / PATTERNS
 
     def model(self, stem: str, model: ir.Model) -> None:
         if self.folder is not None:
@@ -131,7 +138,7 @@ def _prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         # A stage that is not reached this time must not show the last one's.
-        if path.is_dir() and path.name in (SOURCES, CALLS):
+        if path.is_dir() and path.name in (SOURCES, CALLS, PATTERNS):
             shutil.rmtree(path)
         elif path.name[:2].isdigit() and path.suffix in (".txt", ".onnx", ".json"):
             path.unlink()

@@ -47,5 +47,5 @@ def compile_model(path: Path, output: Path, options: Options, config: Config, *,
         return Compilation(result, Picture(original), path.name, seconds)
     if options.dims:
         BindDims(options.dims)(copy)
-    run_passes(copy, skip=options.skip_passes)
+    run_passes(copy, skip=options.skip_passes, patterns=options.patterns)
     return Compilation(result, draw(copy, result.plan, original), path.name, seconds)

@@ -42,6 +42,8 @@ def explain_command(
     levels: opt.Levels = "",
     no_verify: opt.NoVerify = False,
     preoptimize: opt.Preoptimize = False,
+    skip_pass: opt.SkipPass = None,
+    patterns: opt.Patterns = None,
     shapes: opt.Shapes = None,
     inputs: opt.Inputs = None,
     seed: opt.Seed = 0,
@@ -66,6 +68,8 @@ def explain_command(
                 dims=opt.parse_dims(dims),
                 levels=opt.parse_names(levels),
                 preoptimize=preoptimize,
+                skip_passes=tuple(skip_pass or ()),
+                patterns=patterns,
                 verify=not no_verify,
                 threads=threads,
             )

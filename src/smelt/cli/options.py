@@ -52,6 +52,11 @@ SkipPass = Annotated[
     list[str] | None, typer.Option("--skip-pass", metavar="PASS", help="A pass to leave out. May be repeated.")
 ]
 
+Patterns = Annotated[
+    str | None,
+    typer.Option("--patterns", metavar="SELECTOR", help="Passes and rules, e.g. default+ort or default-fold-weights."),
+]
+
 
 def refuse_same_file(model: Path, output: Path) -> None:
     """A verb that writes a model does not overwrite the one that it reads."""

@@ -73,14 +73,20 @@ class OutputSlot:
 
 @dataclass
 class ExportReport:
-    """Who converted what: target -> origin -> count, and seconds."""
+    """Who converted what: target -> origin -> count; rules applied: name -> (count, seconds); seconds of it all."""
 
     origins: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    patterns: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     seconds: float = 0.0
 
     def count(self, target: str, origin: Origin) -> None:
         counts = self.origins.setdefault(target, {})
         counts[origin] = counts.get(origin, 0) + 1
+
+    def simplified(self, name: str, count: int, seconds: float) -> None:
+        """A pass or rule was applied so often."""
+        before = self.patterns.get(name, (0, 0.0))
+        self.patterns[name] = before[0] + count, before[1] + seconds
 
     def __str__(self) -> str:
         total: dict[str, int] = {}
@@ -88,7 +94,10 @@ class ExportReport:
             for origin, count in counts.items():
                 total[origin] = total.get(origin, 0) + count
         parts = ", ".join(f"{count} by {origin}" for origin, count in sorted(total.items()))
-        return f"{sum(total.values())} calls of {len(self.origins)} targets: {parts or 'none'}"
+        lines = [f"{sum(total.values())} calls of {len(self.origins)} targets: {parts or 'none'}"]
+        for name, (count, seconds) in sorted(self.patterns.items(), key=lambda item: -item[1][0]):
+            lines.append(f"  {name}: {count} times, {seconds * 1e3:.1f} ms")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from smelt.base.errors import ExportError, InputError
 from smelt.ir.save import Saved, save_model
+from smelt.passes import TABLE, Patterns, run_passes
 from smelt.runtime import SessionSettings, session_for
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 def export_module(
     module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None,
     opset: int | None = None, input_names: Sequence[str] | None = None, output_names: Sequence[str] | None = None,
-    strict: bool = False, verbose: bool = False,
+    strict: bool = False, patterns: Patterns | None = None, dump_patterns: str | Path | None = None,
+    verbose: bool = False,
 ) -> Exported:  # fmt: skip
     """Export a module, a function or a `torch.export.ExportedProgram` to ONNX.
 
@@ -38,7 +41,9 @@ def export_module(
         exported.save("model.onnx")
         exported.run(x)
 
-    `opset`: of the model (default 20). `strict`: torch.export's own strict mode. `verbose` prints the report.
+    `opset`: of the model (default 20). `strict`: torch.export's own strict mode. `patterns`: the rules that simplify
+    the model, as a selector ("default", "default+ort", "none") or a list of selectors and rules; `dump_patterns`: a
+    folder for what each of them changed. `verbose` prints the report.
     """
     import torch
 
@@ -52,11 +57,21 @@ def export_module(
         output_names=tuple(output_names) if output_names is not None else None,
         dim_names=names,
     )
+    TABLE.chosen(patterns)  # an unknown name is said before the work
     with torch.no_grad():
         exported = Exported(translate_program(program, options=options), program)
+        _simplify(exported, patterns, None if dump_patterns is None else Path(dump_patterns))
     if verbose:
         print(exported.report)
     return exported
+
+
+def _simplify(exported: Exported, patterns: Patterns | None, dump: Path | None) -> None:
+    started = time.perf_counter()
+    done = run_passes(exported.model, patterns=patterns, dump=dump)
+    exported.report.seconds += time.perf_counter() - started
+    for name, outcome in done:
+        exported.report.simplified(name, outcome.changes.total(), outcome.seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,15 +224,15 @@ def _symbol_names(
     bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     if not isinstance(shapes, Mapping):
         shapes = dict(zip(bound, shapes, strict=False))
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     for name, value in bound.items():
-        for symbol, given in _named_sizes(value, shapes.get(name), values):
-            if given not in taken:
-                taken.add(given)
+        for symbol, given, size in _named_sizes(value, shapes.get(name), values):
+            if taken.setdefault(given, size) == size:  # one name is one size; it has been said of different ones
                 yield symbol, given
 
 
-def _named_sizes(value: Any, shapes: Any, metas: Iterator[Any]) -> Iterator[tuple[str, str]]:
+def _named_sizes(value: Any, shapes: Any, metas: Iterator[Any]) -> Iterator[tuple[str, str, int]]:
+    """(symbol, the user's name, the example's size)"""
     import torch
     import torch.utils._pytree as pytree
 
@@ -228,7 +243,7 @@ def _named_sizes(value: Any, shapes: Any, metas: Iterator[Any]) -> Iterator[tupl
             text = name if isinstance(name, str) else getattr(name, "__name__", None)
             size = meta.shape[axis] if isinstance(meta, torch.Tensor) else 0
             if text and isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                yield str(size.node.expr), text
+                yield str(size.node.expr), text, value.shape[axis]
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _named_sizes(item, shapes.get(key) if isinstance(shapes, Mapping) else None, metas)

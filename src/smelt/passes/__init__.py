@@ -1,16 +1,22 @@
 """Model -> Model. The one table of passes, in the order in which they run.
 
-A pass is named by its module: `fold_constants.py`, `FoldConstants`, `fold-constants`.
+A pass is named by its module: `fold_constants.py`, `FoldConstants`, `fold-constants`. A rule (`rewrites/`) is a pass of
+one pattern. Sets name what belongs together: `default` runs unless something else is chosen, `ort` makes nodes of ONNX
+Runtime's own, `training` is for graphs whose weights are inputs.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import onnx_ir as ir
 
 from smelt.base.errors import ConfigError
+from smelt.passes.applications import Applications
 from smelt.passes.bind_dims import BindDims
 from smelt.passes.common_subexpressions import CommonSubexpressions
 from smelt.passes.constants_to_initializers import ConstantsToInitializers
@@ -28,10 +34,17 @@ from smelt.passes.recompose_gelu import RecomposeGelu
 from smelt.passes.recompose_layer_norm import RecomposeLayerNorm
 from smelt.passes.recompose_rms_norm import RecomposeRmsNorm
 from smelt.passes.remove_unused import RemoveUnused
+from smelt.passes.rewrites.gather_by_ranges import GATHER_BY_RANGES
+from smelt.passes.rewrites.merge_axes import MERGE_AXES
+from smelt.passes.rewrites.merge_casts import MERGE_CASTS
+from smelt.passes.rewrites.neutral_elements import NEUTRAL_ELEMENTS
+from smelt.passes.rules import Rule
 from smelt.passes.scale_products import ScaleProducts
+from smelt.passes.selection import Entry, Patterns, Table, spelled
 from smelt.passes.simplify_shapes import SimplifyShapes
 
-PASSES: Final[Mapping[str, Callable[[], Pass]]] = {
+_BOTH: Final = ("default", "training")
+_MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "legacy-initializers": LegacyInitializers,
     "inline-functions": InlineFunctions,
     "constants-to-initializers": ConstantsToInitializers,
@@ -43,6 +56,10 @@ PASSES: Final[Mapping[str, Callable[[], Pass]]] = {
     "fuse-transposes": FuseTransposes,
     "dedupe-initializers": DedupeInitializers,
     "common-subexpressions": CommonSubexpressions,
+    "neutral-elements": NEUTRAL_ELEMENTS,
+    **{rule.name: rule for rule in MERGE_AXES},
+    "merge-casts": MERGE_CASTS,
+    "gather-by-ranges": GATHER_BY_RANGES,
     "scale-products": ScaleProducts,
     "recompose-gelu": RecomposeGelu,
     "recompose-layer-norm": RecomposeLayerNorm,
@@ -50,28 +67,65 @@ PASSES: Final[Mapping[str, Callable[[], Pass]]] = {
     "remove-unused": RemoveUnused,
 }
 
+
+def _entry(name: str, made: type[Pass] | Rule) -> Entry:
+    if isinstance(made, Rule):
+        return Entry(name, lambda: made, made.sets, made.text or _first_line(made.apply))
+    return Entry(name, made, _BOTH, _first_line(made))
+
+
+def _first_line(documented: object) -> str:
+    return (documented.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+
+TABLE: Final = Table({name: _entry(name, made) for name, made in _MAKERS.items()})
+PASSES: Final[Mapping[str, Callable[[], Pass]]] = {entry.name: entry.make for entry in TABLE.entries.values()}
+
 MAX_ROUNDS = 3
 
 
 def run_passes(
-    model: ir.Model, *, only: Iterable[str] | None = None, skip: Iterable[str] = ()
-) -> list[tuple[str, Outcome]]:
-    """Run the table in order, again while it changes something; returns what each pass did."""
-    chosen = _chosen(only, skip)
+    model: ir.Model, *, only: Iterable[str] | None = None, skip: Iterable[str] = (), patterns: Patterns | None = None,
+    dump: Path | None = None,
+) -> list[tuple[str, Outcome]]:  # fmt: skip
+    """Run what is chosen in order, again while it changes something; returns what each pass did.
+
+    `patterns` is a selector such as "default+ort"; `only` names passes instead. `dump` is a folder that gets a text
+    file for every place that was changed.
+    """
+    chosen = _chosen(only, skip, patterns)
+    run = _plain if dump is None else Applications(dump).run
     done: list[tuple[str, Outcome]] = []
     for _ in range(MAX_ROUNDS):
-        outcomes = [(name, PASSES[name]()(model)) for name in chosen]
+        outcomes = [(name, _timed(run, name, make(), model)) for name, make in chosen]
         done.extend((name, outcome) for name, outcome in outcomes if outcome.modified)
         if not any(outcome.modified for name, outcome in outcomes if name != "infer-shapes"):
             break
     return done
 
 
-def _chosen(only: Iterable[str] | None, skip: Iterable[str]) -> list[str]:
-    wanted, unwanted = set(PASSES if only is None else only), set(skip)
-    for name in sorted((wanted | unwanted) - PASSES.keys()):
+def _plain(name: str, step: Pass, model: ir.Model) -> Outcome:
+    del name
+    return step(model)
+
+
+def _timed(run: Callable[[str, Pass, ir.Model], Outcome], name: str, step: Pass, model: ir.Model) -> Outcome:
+    started = time.perf_counter()
+    outcome = run(name, step, model)
+    return replace(outcome, seconds=time.perf_counter() - started)
+
+
+def _chosen(
+    only: Iterable[str] | None, skip: Iterable[str], patterns: Patterns | None
+) -> list[tuple[str, Callable[[], Pass]]]:
+    listed, unwanted = None if only is None else list(only), set(skip)
+    for name in sorted({*(listed or ()), *unwanted} - set(TABLE.names())):
         raise ConfigError("SM-PASS-002", f"there is no pass {name!r}", hint="Passes: " + ", ".join(PASSES))
-    return [name for name in PASSES if name in wanted - unwanted]
+    chosen = TABLE.chosen(patterns if listed is None else listed)
+    return [(name, make) for name, make in chosen if name not in unwanted]
 
 
-__all__ = ["PASSES", "BindDims", "Outcome", "Pass", "ort_preoptimize", "run_passes"]
+__all__ = [
+    "PASSES", "TABLE", "BindDims", "Outcome", "Pass", "Patterns", "Rule", "ort_preoptimize", "run_passes",
+    "spelled",
+]  # fmt: skip

@@ -66,9 +66,22 @@ def _limit(node: ir.Node) -> int:
     return SMALL
 
 
+def _name(node: ir.Node) -> str | None:
+    """A weight in another layout is still known by its name."""
+    source = node.inputs[0]
+    if (
+        node.op_type not in _LAYOUT_OPS
+        or source is None
+        or not source.is_initializer()
+        or (source.name or "").startswith("smelt_")
+    ):
+        return None
+    return f"{source.name}.{node.op_type.lower()}"
+
+
 def replace_by_constant(node: ir.Node, graph: ir.Graph, result: Array, names: Names) -> None:
     """Put the result in the node's place; constants that nothing reads any more go."""
-    constant = add_constant(graph, result, names)
+    constant = add_constant(graph, result, names, _name(node))
     for user, index in node.outputs[0].uses():
         user.replace_input_with(index, constant)
     sources = [value for value in node.inputs if value is not None]

@@ -15,9 +15,10 @@ import onnx_ir as ir
 
 @dataclass(frozen=True)
 class Outcome:
-    """How often a pass did what, for reports; empty when it changed nothing."""
+    """How often a pass did what, for reports; empty when it changed nothing. `seconds` are set by who ran it."""
 
     changes: Counter[str] = field(default_factory=Counter[str])
+    seconds: float = 0.0
 
     @property
     def modified(self) -> bool:

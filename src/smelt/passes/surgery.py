@@ -112,6 +112,14 @@ class Names:
             self._taken.update(value.name for node in graph for value in node.outputs)
         self._next = 0
 
+    def like(self, name: str) -> str:
+        """The name itself, or one that begins with it."""
+        found, number = name, 0
+        while found in self._taken:
+            found, number = f"{name}_{number}", number + 1
+        self._taken.add(found)
+        return found
+
     def fresh(self, stem: str) -> str:
         while (name := f"smelt_{stem}_{self._next}") in self._taken:
             self._next += 1
@@ -119,9 +127,9 @@ class Names:
         return name
 
 
-def add_constant(graph: ir.Graph, array: Array, names: Names) -> ir.Value:
-    """A new initializer of the graph."""
-    name = names.fresh("c")
+def add_constant(graph: ir.Graph, array: Array, names: Names, like: str | None = None) -> ir.Value:
+    """A new initializer of the graph; `like` is what to call it, if that is free."""
+    name = names.fresh("c") if like is None else names.like(like)
     tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
     value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
     graph.register_initializer(value)

@@ -5,10 +5,12 @@ from smelt.report.facts import (
     CodeRow,
     KernelRow,
     OpRow,
+    PassRow,
     ReasonRow,
     RegionRow,
     Report,
     as_dict,
+    pass_rows,
     reasons_of,
     report_of,
 )
@@ -16,7 +18,16 @@ from smelt.report.page import format_html
 from smelt.report.picture import Picture, PictureNode, count_ops, draw, op_name, value_text
 from smelt.report.readable import counted, in_bytes, in_time, readable
 from smelt.report.tables import listed, table
-from smelt.report.text import check_line, format_report, headline, ops_lines, reason_lines, region_lines, stage_lines
+from smelt.report.text import (
+    check_line,
+    format_report,
+    headline,
+    ops_lines,
+    pass_table,
+    reason_lines,
+    region_lines,
+    stage_lines,
+)
 from smelt.report.times import Launch, Peaks, Times, by_op, divide
 
 __all__ = [
@@ -25,6 +36,7 @@ __all__ = [
     "KernelRow",
     "Launch",
     "OpRow",
+    "PassRow",
     "Peaks",
     "Picture",
     "PictureNode",
@@ -47,6 +59,8 @@ __all__ = [
     "listed",
     "op_name",
     "ops_lines",
+    "pass_rows",
+    "pass_table",
     "readable",
     "reason_lines",
     "reasons_of",

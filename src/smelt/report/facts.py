@@ -98,6 +98,16 @@ class CodeRow:
 
 
 @dataclass(frozen=True)
+class PassRow:
+    """A pass or rule: how often it was applied, what it did, and the seconds of the rounds in which it did."""
+
+    name: str
+    count: int
+    done: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ReasonRow:
     reason: str
     count: int
@@ -123,7 +133,7 @@ class Report:
     regions: tuple[RegionRow, ...]
     reasons: tuple[ReasonRow, ...]
     picture: Picture = field(default_factory=Picture)
-    passes: tuple[tuple[str, str], ...] = ()
+    passes: tuple[PassRow, ...] = ()
     stages: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
@@ -196,7 +206,7 @@ def report_of(result: ResultLike, title: str, picture: Picture, times: Times | N
         regions=_regions(result, times),
         reasons=reasons_of((left.reason, op_name(left.node), left.node.name or "") for left in result.plan.left),
         picture=picture,
-        passes=_passes(result.passes),
+        passes=pass_rows(result.passes),
         stages=_stages(result.stages),
         notes=tuple(readable(note, 2000) for note in _notes(result)),
         sources=_sources(result.generated),
@@ -301,13 +311,20 @@ def _counted(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
     return tuple(Counter(names).most_common())
 
 
-def _passes(passes: Sequence[tuple[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """What each pass did in all of its rounds."""
+def pass_rows(passes: Sequence[tuple[str, Any]]) -> tuple[PassRow, ...]:
+    """What each pass or rule did in all of its rounds."""
     changes: dict[str, Counter[str]] = {}
+    seconds: Counter[str] = Counter()
     for name, outcome in passes:
         changes.setdefault(name, Counter()).update(outcome.changes)
+        seconds[name] += outcome.seconds  # pyright: ignore[reportArgumentType]  # counts of seconds
     return tuple(
-        (name, ", ".join(f"{what} x{count}" for what, count in sorted(done.items()) if count))
+        PassRow(
+            name,
+            done.total(),
+            ", ".join(f"{what} x{count}" for what, count in sorted(done.items()) if count),
+            float(seconds[name]),
+        )
         for name, done in changes.items()
     )
 

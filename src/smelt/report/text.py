@@ -5,7 +5,9 @@ Input: a `Report`. Output: text without escape sequences. Invariant: what is not
 
 from __future__ import annotations
 
-from smelt.report.facts import Check, CodeRow, KernelRow, Report
+from collections.abc import Iterable
+
+from smelt.report.facts import Check, CodeRow, KernelRow, PassRow, Report
 from smelt.report.readable import counted, in_bytes, in_time
 from smelt.report.tables import listed, table
 
@@ -127,7 +129,13 @@ def time_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
 
 
 def pass_lines(report: Report) -> list[str]:
-    return table(("pass", "what it did"), report.passes)
+    return pass_table(report.passes)
+
+
+def pass_table(rows: Iterable[PassRow]) -> list[str]:
+    """Passes and rules with how often they were applied and how long they took."""
+    shown = [(row.name, row.count, in_time(row.seconds * 1e6), row.done) for row in rows]
+    return table(("pass", "times", "took", "what it did"), shown)
 
 
 def stage_lines(report: Report) -> list[str]:

@@ -227,7 +227,12 @@ class CompiledModule(torch.nn.Module):
         else:
             captured = self.programs[-1].captured
         options = self._settings.options
-        chosen = Options(verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes))
+        chosen = Options(
+            verify=options.verify,
+            tune=options.tune,
+            skip_passes=tuple(options.skip_passes),
+            patterns=options.patterns,
+        )
         return save_program(captured, directory, chosen, self._settings.config)
 
     # what it tells

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
+from smelt.passes import TABLE, Patterns
 
 Provider = str | tuple[str, Mapping[str, Any]]
 Transform = Callable[[Any], Any]
@@ -36,6 +37,7 @@ class TorchOptions:
     threads       threads of a session; 0: as many as torch uses
     transforms    functions that change the ONNX model before its session is made, in place or by returning another
     skip_passes   names of passes to leave out
+    patterns      which passes and rules run: a selector such as "default+ort", or a list of selectors and rules
     dump          folder that receives every model, its FX graph and its inputs
     cache_size    sessions kept for graphs met again
     preallocate   results are written into memory of torch's own where their shapes are known before the call
@@ -53,6 +55,7 @@ class TorchOptions:
     threads: int = 0
     transforms: Sequence[Transform] = ()
     skip_passes: Sequence[str] = ()
+    patterns: Patterns | None = None
     dump: Path | None = None
     cache_size: int = 64
     preallocate: bool = True
@@ -106,6 +109,7 @@ def _check(options: TorchOptions) -> None:
         raise _wrong(options, "skip_passes" if isinstance(options.skip_passes, str) else "providers", "a list")
     if not isinstance(cast("object", options.check), (bool, int, float)) or options.check < 0:
         raise _wrong(options, "check", "True, False or a tolerance")
+    TABLE.chosen(options.patterns)  # an unknown name is said now, not in the first call
     if not all(callable(t) for t in options.transforms):
         raise _wrong(options, "transforms", "a list of functions")
 

@@ -113,7 +113,7 @@ def _made(model: ir.Model, settings: Settings, wanted: bool) -> Made:
     try:
         if wanted:
             return _compiled(model, folder / "artifact", settings, inputs, outputs)
-        run_passes(model, skip=options.skip_passes)
+        run_passes(model, skip=options.skip_passes, patterns=options.patterns)
         save_model(model, folder / "model.onnx", data_name="model.data")
         return Made(session_for(folder / "model.onnx", None, session_settings(options)), (), inputs, outputs)
     finally:
@@ -126,8 +126,9 @@ def _compiled(
 ) -> Made:
     options = settings.options
     chosen = Options(
-        verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), threads=options.threads
-    )
+        verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), patterns=options.patterns,
+        threads=options.threads,
+    )  # fmt: skip
     result = compile_to(model, folder, chosen, settings.config)
     opened = open_artifact(result.artifact.directory)
     lifted = ir.load(opened.model)

@@ -1,0 +1,1 @@
+"""The rules that come with smelt, one file per rule or family."""

@@ -1,0 +1,94 @@
+"""Mask building: an index of ranges -> the indexed tensor itself.
+
+Input: GatherND over indices that are ranges from 0 to the sizes of the leading axes, spread over axes of their own, as
+`mask[batch_index, key_index]` comes out of PyTorch. Output: Unsqueeze of the tensor. Invariant: every range ends at
+the size of its axis for certain, the axes keep their order, and every axis is indexed.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from smelt.passes.rules import Rewrite, Rule
+from smelt.passes.simplify_shapes import Element, Unknown, dimension
+from smelt.passes.surgery import input_at, int_attribute, is_op
+
+
+def _apply(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
+    """GatherND by ranges over whole axes (mask building) -> Unsqueeze"""
+    data, indices = node.inputs[:2]
+    concat = indices.producer() if indices is not None else None
+    out = node.outputs[0].shape
+    if data is None or data.shape is None or out is None or concat is None or not is_op(concat, "Concat"):
+        return None
+    if int_attribute(node, "batch_dims", 0) or len(concat.inputs) != data.shape.rank():
+        return None
+    places = [_place(part, data, axis, out.rank(), rewrite) for axis, part in enumerate(concat.inputs)]
+    known = [place for place in places if place is not None]
+    if len(known) != len(places) or known != sorted(set(known)):
+        return None
+    new = [axis for axis in range(out.rank()) if axis not in known]
+    return rewrite.op("Unsqueeze", data, rewrite.constant(new), like=node.outputs[0]) if new else data
+
+
+def _place(part: ir.Value | None, data: ir.Value, axis: int, rank: int, rewrite: Rewrite) -> int | None:
+    """The axis of the result along which the range runs, if it runs over all of the data's axis."""
+    value = _source(part, "Unsqueeze")
+    value = _source(value, "Expand") or value
+    shape = value.shape if value is not None else None
+    if value is None or shape is None or shape.rank() != rank:
+        return None
+    wide = [at for at, size in enumerate(shape) if size != 1]
+    counted = _range_of(value)
+    if len(wide) != 1 or counted is None:
+        return None
+    node = counted.producer()
+    assert node is not None
+    if rewrite.number(node.inputs[0]) != 0 or rewrite.number(node.inputs[2]) != 1:
+        return None
+    return wide[0] if _same(_limit(node.inputs[1], rewrite), dimension(data, axis)) else None
+
+
+def _source(value: ir.Value | None, op_type: str) -> ir.Value | None:
+    node = value.producer() if value is not None else None
+    return input_at(node, 0) if node is not None and is_op(node, op_type) else None
+
+
+def _range_of(value: ir.Value) -> ir.Value | None:
+    """The Range whose elements a value holds in a row, only its axes changed."""
+    while (node := value.producer()) is not None:
+        if is_op(node, "Range"):
+            return value
+        if not is_op(node, "Unsqueeze", "Reshape", "Squeeze") or node.inputs[0] is None:
+            return None
+        value = node.inputs[0]
+    return None
+
+
+def _limit(value: ir.Value | None, rewrite: Rewrite) -> Element | None:
+    """The size that a number is read from."""
+    node = value.producer() if value is not None else None
+    while node is not None and is_op(node, "Squeeze", "Unsqueeze", "Reshape", "Identity"):
+        value = node.inputs[0]
+        node = value.producer() if value is not None else None
+    if node is None:
+        number = rewrite.number(value)
+        return None if number is None else int(number)
+    index = rewrite.number(node.inputs[1]) if is_op(node, "Gather") else 0
+    shape = node.inputs[0].producer() if is_op(node, "Gather") and node.inputs[0] is not None else node
+    source = shape.inputs[0] if shape is not None and is_op(shape, "Shape") else None
+    if index is None or shape is None or source is None or source.shape is None:
+        return None
+    axes = range(source.shape.rank())[int_attribute(shape, "start", 0) : int_attribute(shape, "end", 1 << 31)]
+    if not -len(axes) <= index < len(axes) or (shape is node and len(axes) != 1):
+        return None
+    return dimension(source, axes[int(index)])
+
+
+def _same(size: Element | None, other: Element) -> bool:
+    """Equal numbers, or sizes of one name."""
+    named = not isinstance(size, Unknown) or isinstance(size.key, str)
+    return size is not None and named and size == other
+
+
+GATHER_BY_RANGES = Rule("gather-by-ranges", _apply, frozenset(("GatherND",)), ("default", "training"))

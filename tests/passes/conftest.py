@@ -1,0 +1,6 @@
+"""Makes `pass_models` importable by the tests of passes."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

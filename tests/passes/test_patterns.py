@@ -1,0 +1,210 @@
+"""Rules: selectors choose them, users add them, and what they did can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from pass_models import BOOL, FLOAT, INT64, build, kinds, op, optimized, x
+
+from smelt.base.errors import ConfigError
+from smelt.ir.load import load_model
+from smelt.passes import TABLE, patterns, run_passes
+
+INT = np.array([1, 2], np.int64)
+
+
+def chosen(selector: object) -> list[str]:
+    return [name for name, _ in TABLE.chosen(selector)]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+def forgetting() -> Iterator[None]:
+    before = set(TABLE.own)
+    yield
+    for name in set(TABLE.own) - before:
+        patterns.forget(name)
+
+
+def test_a_selector_adds_and_takes_away_sets_and_names_with_hyphens():
+    assert chosen(None) == chosen("default") == list(patterns.sets()["default"])
+    assert set(chosen("default")) - set(chosen("default-recompose-gelu-merge-casts")) == {
+        "recompose-gelu", "merge-casts",
+    }  # fmt: skip
+    assert chosen("none") == chosen("") == []
+    assert chosen("remove-unused+fold-constants") == ["fold-constants", "remove-unused"]
+    assert chosen(["none", "merge-casts, remove-unused"]) == ["merge-casts", "remove-unused"]
+
+
+def test_an_unknown_name_is_an_error_with_a_suggestion():
+    with pytest.raises(ConfigError, match="recompose-gelu") as caught:
+        TABLE.chosen("default-recompose-gelo")
+    assert caught.value.code == "SM-PASS-002"
+    with pytest.raises(ConfigError, match="neither a name nor a rule"):
+        TABLE.chosen([3])
+
+
+def doubling() -> ir.Model:
+    nodes = [op("Mul", "x two", "a"), op("Mul", "a two", "b"), op("Add", "a b", "y")]
+    return load_model(
+        build(nodes, [("x", FLOAT, [3])], [("y", FLOAT, [3])], {"two": np.array(2, np.float32)}).SerializeToString()
+    )
+
+
+def test_a_rule_of_the_users_runs_when_it_is_asked_for(forgetting: None):
+    @patterns.rule("double-to-add", ops="Mul", sets=("mine",))
+    def double(node: ir.Node, rewrite: patterns.Rewrite):
+        "x * 2 -> x + x"
+        if rewrite.number(node.inputs[1]) == 2:
+            return rewrite.op("Add", node.inputs[0], node.inputs[0])
+        return None
+
+    plain, mine = doubling(), doubling()
+    run_passes(plain)
+    assert kinds(plain) == ["Mul", "Mul", "Add"]
+    done = dict(run_passes(mine, patterns="default+mine"))
+    assert kinds(mine) == ["Add", "Add", "Add"] and done["double-to-add"].changes["applied"] == 2
+    assert done["double-to-add"].seconds > 0
+    assert ("double-to-add", "mine", "x * 2 -> x + x") in patterns.describe()
+    as_object = doubling()
+    run_passes(as_object, patterns=["default", double])
+    assert kinds(as_object) == ["Add", "Add", "Add"]
+
+
+def test_what_a_rule_made_and_gave_up_is_gone(forgetting: None):
+    @patterns.rule("undecided", ops="Mul")
+    def undecided(node: ir.Node, rewrite: patterns.Rewrite):
+        rewrite.op("Neg", node.inputs[0])
+
+    model = doubling()
+    assert run_passes(model, patterns="undecided") == [] and kinds(model) == ["Mul", "Mul", "Add"]
+
+
+def test_a_rule_that_gives_another_type_is_an_error_that_names_it(forgetting: None):
+    @patterns.rule("wrong-type", ops="Mul")
+    def wrong(node: ir.Node, rewrite: patterns.Rewrite):
+        return rewrite.op("Cast", node.inputs[0], like=ir.Value(type=ir.TensorType(ir.DataType.INT64)), to=7)
+
+    with pytest.raises(ConfigError, match="wrong-type") as caught:
+        run_passes(doubling(), patterns="infer-shapes+wrong-type")
+    assert caught.value.code == "SM-PASS-003"
+
+
+@pytest.mark.parametrize("name", ["default", "fold-constants", "Not This", "none"])
+def test_a_name_that_is_taken_or_unreadable_is_refused(name: str):
+    with pytest.raises(ConfigError):
+        patterns.rule(name)(lambda node, rewrite: None)
+
+
+def test_rules_of_onnxscript_are_taken_as_they_are(forgetting: None):
+    rewriter = pytest.importorskip("onnxscript.rewriter")
+
+    def pattern(op, x, two):
+        return op.Mul(x, two)
+
+    def twice(op, x, two):
+        return op.Add(x, x)
+
+    rule = rewriter.pattern.RewriteRule(pattern, twice)
+    model = doubling()
+    done = dict(run_passes(model, patterns=["default", rule]))
+    assert kinds(model) == ["Add", "Add", "Add"] and sum(o.changes.total() for o in done.values()) >= 2
+    patterns.register(rule, "from-onnxscript")
+    again = doubling()
+    run_passes(again, patterns="default+from-onnxscript")
+    assert kinds(again) == ["Add", "Add", "Add"]
+
+
+def test_each_application_is_dumped_with_what_was_there_before(tmp_path: Path):
+    nodes = [op("Unsqueeze", "x zero", "a"), op("Unsqueeze", "a zero", "y"), op("Cast", "x", "h", to=1),
+             op("Neg", "h", "z")]  # fmt: skip
+    proto = build(
+        nodes, [("x", FLOAT, [3])], [("y", FLOAT, [1, 1, 3]), ("z", FLOAT, [3])], {"zero": np.array([0], np.int64)}
+    )
+    run_passes(load_model(proto.SerializeToString()), dump=tmp_path)
+    texts = {path.name.partition("-")[2]: path.read_text() for path in tmp_path.iterdir()}
+    before, after = texts["merge-unsqueezes.txt"].split("after")
+    assert before.count("Unsqueeze(") == 2 and after.count("Unsqueeze(") == 1
+    assert "Cast(" in texts["eliminate-identity.txt"] and "infer-shapes.txt" not in texts
+
+
+# the rules that come with smelt
+
+
+def test_neutral_elements_go_where_no_bit_changes():
+    nodes = [
+        op("Mul", "x one", "a"), op("Sub", "a zero", "b"), op("Div", "b one", "c"), op("Add", "c zero", "y"),
+        op("Add", "i izero", "j"), op("And", "m yes", "n"), op("Where", "n j izero", "z"),
+    ]  # fmt: skip
+    constants = {
+        "one": np.ones(1, np.float32), "zero": np.zeros((), np.float32), "izero": np.zeros((), np.int64),
+        "yes": np.ones((1, 1), bool),
+    }  # fmt: skip
+    proto = build(
+        nodes, [("x", FLOAT, ["n"]), ("i", INT64, [2]), ("m", BOOL, [2])], [("y", FLOAT, ["n"]), ("z", INT64, [1, 2])],
+        constants,
+    )  # fmt: skip
+    feeds = {"x": np.array([-0.0, np.nan, 3], np.float32), "i": INT, "m": np.array([True, False])}
+    # -0.0 + 0.0 is 0.0, and the constant of two axes gives `m` an axis: both stay.
+    assert kinds(optimized(proto, feeds)) == ["Add", "And", "Where"]
+
+
+def test_a_constant_that_broadcasts_is_not_neutral():
+    proto = build(
+        [op("Mul", "x ones", "y")], [("x", FLOAT, [1])], [("y", FLOAT, [3])], {"ones": np.ones(3, np.float32)}
+    )
+    assert kinds(optimized(proto, {"x": x(1)})) == ["Mul"]
+
+
+def test_axes_are_merged_in_any_order():
+    axes = {"zero": np.array([0], np.int64), "two": np.array([-1, 1], np.int64), "flat": np.array([-1], np.int64)}
+    nodes = [op("Unsqueeze", "x zero", "a"), op("Unsqueeze", "a two", "y"), op("Squeeze", "a zero", "b"),
+             op("Neg", "b", "z"), op("Reshape", "y flat", "w")]  # fmt: skip
+    proto = build(
+        nodes, [("x", FLOAT, [2, 3])], [("y", FLOAT, [1, 1, 2, 3, 1]), ("z", FLOAT, [2, 3]), ("w", FLOAT, [6])], axes
+    )
+    assert sorted(kinds(optimized(proto, {"x": x(2, 3)}))) == ["Neg", "Reshape", "Unsqueeze"]
+
+
+@pytest.mark.parametrize(
+    ("middle", "last", "left"), [(1, 11, 1), (7, 1, 2), (11, 7, 2)], ids=["wider", "other", "to-integer"]
+)
+def test_casts_are_merged_when_nothing_is_lost_between(middle: int, last: int, left: int):
+    source = 10 if middle != 7 else 11
+    nodes = [op("Cast", "x", "h", to=source), op("Cast", "h", "a", to=middle), op("Cast", "a", "y", to=last)]
+    proto = build(nodes, [("x", 6, [3])], [("y", last, [3])])
+    model = optimized(proto, {"x": np.array([1, -2, 70], np.int32)})
+    assert len(kinds(model)) == left + 1
+
+
+def ranged_mask(rows: object) -> object:
+    """`mask[arange(batch)[:, None, None, None], arange(keys)]`, as it comes out of PyTorch."""
+    constants = {
+        "zero": np.array(0, np.int64), "one": np.array(1, np.int64), "places": np.array([1, 2, 3], np.int64),
+        "front": np.array([0, 1, 2], np.int64), "last": np.array([4], np.int64), "first": np.array([0], np.int64),
+    }  # fmt: skip
+    nodes = [
+        op("Shape", "ids", "b", start=0, end=1), op("Squeeze", "b first", "bs"), op("Range", "zero bs one", "br"),
+        op("Shape", "ids", "l", start=1, end=2), op("Squeeze", "l first", "ls"), op("Range", "zero ls one", "lr"),
+        op("Unsqueeze", "br places", "bu"), op("Unsqueeze", "lr front", "lu"), op("Add", "bu lu", "sum"),
+        op("Shape", "sum", "shape"), op("Expand", "bu shape", "be"), op("Expand", "lu shape", "le"),
+        op("Unsqueeze", "be last", "bi"), op("Unsqueeze", "le last", "li"), op("Concat", "bi li", "where", axis=-1),
+        op("GatherND", "mask where", "y"),
+    ]  # fmt: skip
+    return build(
+        nodes, [("ids", INT64, ["n", "length"]), ("mask", FLOAT, [rows, "length"])],
+        [("y", FLOAT, ["n", 1, 1, "length"])], constants,
+    )  # fmt: skip
+
+
+def test_an_index_of_whole_ranges_is_the_tensor_itself():
+    feeds = {"ids": np.zeros((2, 5), np.int64), "mask": x(2, 5)}
+    assert kinds(optimized(ranged_mask("n"), feeds)) == ["Unsqueeze"]
+
+
+def test_an_index_of_ranges_over_part_of_an_axis_stays():
+    feeds = {"ids": np.zeros((2, 5), np.int64), "mask": x(4, 5)}
+    assert "GatherND" in kinds(optimized(ranged_mask("rows"), feeds))
