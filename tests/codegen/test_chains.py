@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -155,3 +157,37 @@ def test_grouped_queries_with_a_cache_of_any_length(call):
     fed = [RNG.standard_normal(s).astype(np.float32) for s in shapes]
     tables = [RNG.standard_normal((64, 8)).astype(np.float32) for _ in range(2)]
     check(Graph(text, [*fed, *lengths, *tables]), atol=2e-6)
+
+
+CACHED = """(float[b,6,s,16] q, float[b,2,s,16] k, float[b,2,s,8] v, float[b,2,p,16] old_k, float[b,2,p,8] old_v)
+            => (float[b,6,s,8] y, float[b,2,n,16] new_k, float[b,2,n,8] new_v)
+            { y, new_k, new_v = Attention<is_causal=1>(q, k, v, , old_k, old_v) }"""
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 700), (2, 3, 5), (1, 4, 0), (2, 5, 9), (1, 1, 1)], ids=str)
+def test_a_cache_is_read_where_it_lies_and_copied_on_the_way(sizes):
+    batch, rows, past = sizes
+    shapes = [
+        (batch, 6, rows, 16),
+        (batch, 2, rows, 16),
+        (batch, 2, rows, 8),
+        (batch, 2, past, 16),
+        (batch, 2, past, 8),
+    ]
+    check(Graph(CACHED, [RNG.standard_normal(s).astype(np.float32) for s in shapes]), opset=23, atol=2e-6)
+
+
+def test_heads_that_share_keys_are_one_task_and_who_copies_for_many_rows_steps_back():
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 23]> g {CACHED}')
+    with smelt.compile(model.SerializeToString(), force=True, levels="v2", verify=False) as compiled:
+        assert compiled.result.generated is not None
+        text = "\n".join(unit.text for unit in compiled.result.generated.source.units)
+    assert text.count("SMELT_MOVE(") == 4 and re.search(r"smelt_launch_chain\(.*, 3\)\)", text)
+
+
+def test_a_cache_that_is_read_elsewhere_is_assembled_first():
+    text = """(float[b,2,s,16] q, float[b,2,s,16] k, float[b,2,s,8] v, float[b,2,p,16] old_k, float[b,2,p,8] old_v)
+              => (float[b,2,s,8] y, float[b,2,n,16] twice) { all, new_k, new_v = Attention(q, k, v, , old_k, old_v)
+                 twice = Add(new_k, new_k) y = Relu(all) }"""
+    shapes = [(1, 2, 1, 16), (1, 2, 1, 16), (1, 2, 1, 8), (1, 2, 9, 16), (1, 2, 9, 8)]
+    check(Graph(text, [RNG.standard_normal(s).astype(np.float32) for s in shapes]), opset=23, atol=2e-6)

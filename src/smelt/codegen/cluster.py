@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, product
+from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, ix, product
 
 Index = tuple[Ix, ...]
 
@@ -55,13 +55,29 @@ class Pack:
     rows: Ix | None = None
 
 
+@dataclass
+class Part:
+    """Some rows of an assembled operand, `extent` of them from `start` of the axis `along` on, which counts from there.
+
+    They go to offset `there` of the whole. With a `source` they may be read there instead; `home` is the cluster that
+    copies them otherwise."""
+
+    source: Operand | None
+    there: Ix
+    along: Var
+    start: Ix
+    extent: Ix
+    home: Cluster | None
+
+
 @dataclass(eq=False)
 class Cluster:
     """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over.
 
     A product that `follows` another runs in its task: what the leader has `kept` in its block is the left operand.
     `lying` is the right operand as it lies, where the product may read it so. `twins` are further products of the
-    operand that `matmul` has, over the same loops.
+    operand that `matmul` has, over the same loops. `parts` are those of an assembled right operand, for a few rows; a
+    cluster that copies one of them does so `unless_few` rows are read. `group` batch indices in a row read the same.
     """
 
     order: int
@@ -75,6 +91,9 @@ class Cluster:
     rhs: Operand | None = None
     lying: Operand | None = None
     depth: Var | None = None
+    parts: list[Part] = field(default_factory=list[Part])
+    unless_few: Ix | None = None
+    group: Ix = field(default_factory=lambda: ix(1))
     panels: Buffer | None = None
     pack: Pack | None = None
     follows: Cluster | None = None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
-from .cluster import Cluster, Operand, Reduction, Store
+from .cluster import Cluster, Operand, Part, Reduction, Store
 from .matching import bare
 from .resolve import replace_index
 
@@ -32,11 +32,13 @@ class Nest:
     lhs: Operand | None = None
     rhs: Operand | None = None
     lying: Operand | None = None
+    parts: tuple[Part, ...] = ()
     depth: Var | None = None
     panels: Buffer | None = None
     scan: Scan | None = None
     sources: list[str] = field(default_factory=list[str])
     twins: tuple[Tensor, ...] = ()
+    group: Ix = field(default_factory=lambda: ix(1))
 
     @property
     def products(self) -> tuple[Tensor, ...]:
@@ -68,6 +70,7 @@ class _Work:
         self.stores = [Store(s.buffer, s.offset, s.value) for s in cluster.stores]
         self.reductions = list(cluster.reductions.values())
         self.lhs, self.rhs, self.lying = cluster.lhs, cluster.rhs, cluster.lying
+        self.parts = list(cluster.parts)
         self.made = itertools.count()
 
     def fresh(self, extent: Ix) -> Var:
@@ -97,6 +100,7 @@ class _Work:
         move: Callable[[Expr], Expr] = lambda e: replace_index(e, table)  # noqa: E731
         self.stores = [Store(s.buffer, substitute(s.offset, table), move(s.value)) for s in self.stores]
         self.lhs, self.rhs, self.lying = (_moved(o, table) for o in (self.lhs, self.rhs, self.lying))
+        self.parts = [replace(p, source=_moved(p.source, table), there=substitute(p.there, table)) for p in self.parts]
         self.reductions = [
             Reduction(r.tensor, r.kind, move(r.value), None if r.position is None else move(r.position))
             for r in self.reductions
@@ -188,11 +192,13 @@ class _Work:
             self.lhs,
             self.rhs,
             self.lying,
+            tuple(self.parts),
             cluster.depth,
             cluster.panels,
             scan,
             cluster.sources,
             tuple(cluster.twins),
+            cluster.group,
         )
 
 

@@ -41,8 +41,9 @@ from smelt.ir.kernel.index import Atom, coefficient, substitute
 from smelt.ir.kernel.tensor import aligned
 
 from .chain import block_of, link
-from .cluster import Cluster, Operand, Schedule, Store
+from .cluster import Cluster, Operand, Part, Schedule, Store
 from .matching import bare, solve
+from .parts import parts_of, settle
 from .prelude import in_order
 from .resolve import Resolver
 from .shared_panels import panels_of
@@ -79,6 +80,7 @@ class _Planner:
         self.outputs: dict[Tensor, list[Buffer]] = {}
         self.domains: dict[Tensor, tuple[list[Var], Expr]] = {}
         self.float_cost: dict[Tensor, int] = {}
+        self.assembled: dict[Tensor, list[Cluster]] = {}
         self.builder = Builder()
         self.counter = itertools.count()
         self.resolvers: dict[Cluster, Resolver] = {}
@@ -347,7 +349,8 @@ class _Planner:
         """The right operand is packed first; both are read where they lie, transposed or not."""
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         depth = Var(f"i{next(self.counter)}", definition.a.shape[-1])
-        source = self._operand(definition.b, (*loops[:-2], depth, loops[-1]), None)
+        over = (*loops[:-2], depth, loops[-1])
+        source = self._operand(definition.b, over, None)
         leader = self._leader(definition, loops, depth, self._written_by(source.buffer))
         lhs = None if leader is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
         fresh: Callable[[Ix], Var] = lambda extent: Var(f"i{next(self.counter)}", extent)  # noqa: E731
@@ -359,7 +362,13 @@ class _Planner:
         cluster = self._new(list(loops), after)
         cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
         cluster.follows, cluster.lying = leader, source if pack.rows is not None else None
+        cluster.parts = self._parts(definition.b, over) if pack.rows is not None else []
         self._join(tensor, cluster, _places(loops))
+
+    def _parts(self, tensor: Tensor, over: Sequence[Var]) -> list[Part]:
+        element = tensor.at(aligned(tuple(of(v) for v in over), tensor.shape))
+        homes = self.assembled.get(element.kind.tensor, []) if isinstance(element.kind, E.Ref) else []
+        return parts_of(element, over, homes)
 
     def _place_window(self, tensor: Tensor, definition: Window) -> None:
         image = Operand(self._stored(definition.a), ix(0))
@@ -460,6 +469,7 @@ class _Planner:
             latest, bound = self._own(loops)
         where = tuple(bound[v] for v in loops)
         self._join(copy, latest, bound)
+        self.assembled.setdefault(whole, []).append(latest)
         latest.pieces.append((copy, where, buffer, tuple(w + o for w, o in zip(where, offset, strict=True))))
 
     # storing
@@ -489,6 +499,7 @@ class _Planner:
         for cluster in self.clusters:
             self.resolvers[cluster] = Resolver(self, cluster)
             self.resolvers[cluster].run()
+        settle(self.clusters, {load.buffer.uid for r in self.resolvers.values() for load in r.loads()})
         self._store_used()
         kept = [c for c in self.clusters if c.stores or c.pack is not None or c.kept is not None]
         return Schedule(kept, self.buffers)

@@ -32,7 +32,7 @@ def panels_of(
     for var in loops[:-2]:
         if var not in offset.vars:
             continue
-        group = _group(offset, var)
+        group = group_of(offset, var)
         if group is None:
             batch.append(var)
             places.append(of(var))
@@ -49,7 +49,7 @@ def panels_of(
     return Pack(Operand(source.buffer, offset), batch, depth, column, target, rows), Operand(target, place)
 
 
-def _group(offset: Ix, var: Var) -> tuple[Ix, Ix] | None:
+def group_of(offset: Ix, var: Var) -> tuple[Ix, Ix] | None:
     """(size, count) of the groups of neighbours that `offset` does not tell apart."""
     for atom in sorted(offset.atoms, key=lambda a: a.key):
         if not isinstance(atom, Fn) or atom.op != "floordiv" or bare(atom.args[0]) is not var:

@@ -22,6 +22,8 @@ class _LinkWriter(ProductWriter):
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
         super().__init__(nest)
         self.kept = kept[1] if kept is not None else None
+        if nest.lying is not None and any(part.source is not None for part in nest.parts):
+            self.written = frozenset((*self.written, nest.lying.buffer.uid))
         self.last = self._take_kept()
         self.in_place = self._may_overwrite()
         if self.kept is not None:
@@ -91,7 +93,7 @@ class _LinkWriter(ProductWriter):
         unit = self._unit(block, ld)
         a, stride = left or self.left()
         row = self.var_names[rows[-1]]
-        decode = ["int64_t rest = task / t->units; (void)rest;"]
+        decode = ["int64_t rest = at / t->units; (void)rest;"]
         for place in range(len(rows) - 2, -1, -1):
             name, extent = self.var_names[rows[place]], extents[place]
             decode.append(f"const int64_t {name} = rest % ({extent}); rest /= ({extent}); (void){name};")
@@ -143,15 +145,15 @@ class ChainWriter:
         return ProductSizes(
             product(batch), row, self.leader.columns, depth.extent,
             self.leader.extra_bytes() + self.follower.extra_bytes(), True, blocks + self.follower.columns + 16,
+            self.leader.nest.group,
         )  # fmt: skip
 
     def body(self) -> list[str]:
         first, second = self.leader, self.follower
         head = [
-            "const int64_t first = (task % t->units) * t->step;",
+            "const int64_t first = (at % t->units) * t->step;",
             f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
             f"const int64_t ld = {first.width()}, ld2 = {second.width()};",
-            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
             "float *block = (float *)local, *block2 = block + t->step * ld;",
         ]
         end = "block2 + t->step * ld2"
@@ -161,4 +163,10 @@ class ChainWriter:
         head += [f"char *row = (char *)({end}); (void)row;", *first.row_pointers("w"), *second.row_pointers("y")]
         kept, ld = ("block", "ld") if first.in_place else ("kept", "ld")
         lines = [*first.lines(None, "block", "ld"), *second.lines((kept, ld), "block2", "ld2")]
-        return [*head, *lines, "if (t->rows) smelt_release(t, local);"]
+        return [
+            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            "for (int64_t at = task * t->group; at < (task + 1) * t->group; at++) {",
+            *("  " + line for line in [*head, *lines]),
+            "}",
+            "if (t->rows) smelt_release(t, local);",
+        ]

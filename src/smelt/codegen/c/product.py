@@ -7,13 +7,13 @@ Where an epilogue needs whole rows, the launch may have the product computed apa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from smelt.codegen.cluster import Store
+from smelt.codegen.cluster import Operand, Part, Store
 from smelt.codegen.shared_panels import FEW_ROWS
 from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, Window, flat, ix, of, product
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.index import coefficient, substitute
+from smelt.ir.kernel.index import Atom, coefficient, substitute
 
 from .names import C_TYPE, accumulator_name
 from .rows import RowWriter
@@ -27,6 +27,7 @@ class ProductSizes:
     """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task.
 
     `chained` is set when a second product follows in the same task: the floats of a row of all blocks together.
+    `group` neighbouring batch indices read the same right operands, which few rows then read in one task.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
     epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block.
     """
@@ -38,6 +39,7 @@ class ProductSizes:
     extra_bytes: Ix
     whole_rows: bool
     chained: Ix | None = None
+    group: Ix = field(default_factory=lambda: ix(1))
     copies: int = 1
     may_part: bool = False
     direct: bool = False
@@ -51,7 +53,7 @@ class ProductSizes:
 
     def all(self) -> tuple[Ix, ...]:
         made = (self.batches, self.rows, self.columns, self.depth, self.extra_bytes)
-        return made if self.chained is None else (*made, self.chained)
+        return made if self.chained is None else (*made, self.chained, self.group)
 
 
 class ProductWriter(RowWriter):
@@ -212,9 +214,33 @@ class ProductWriter(RowWriter):
         down, across = (self.integers.text(s[0]) if s is not None else "0" for s in steps)
         start = self.integers.text(substitute(offset, {nest.depth: ix(0), column: ix(0)}))
         lying = f"{self._buffer(nest.lying.buffer)} + {start} + c0 * ({across}), {down}, {across}"
-        few = f"SMELT_FEW({left}, {stride}, {lying}, {depth}, c1 - c0, {block}, {ld}, count);"
+        few = [f"SMELT_FEW({left}, {stride}, {lying}, {depth}, c1 - c0, {block}, {ld}, count, 0);"]
+        if nest.parts:
+            few = [line for part in nest.parts for line in self._part_lines(part, left, stride, block, ld)]
         rows = self._integer(self._rows()[-1].extent)
-        return [f"if (({rows}) <= {FEW_ROWS})", f"  {few}", "else", f"  {packed}"]
+        return [f"if (({rows}) <= {FEW_ROWS}) {{", *("  " + x for x in few), "} else {", f"  {packed}", "}"]
+
+    def _part_lines(self, part: Part, left: str, stride: str, block: str, ld: str) -> list[str]:
+        """A few rows times one part of the operand; the last who reads it copies it to where it belongs."""
+        nest, text = self.nest, self.integers.text
+        assert nest.lying is not None and nest.depth is not None and nest.vector is not None
+        none: dict[Atom, Ix] = {nest.depth: ix(0), nest.vector: ix(0)}
+        whole = Operand(nest.lying.buffer, part.there)
+        source = part.source or whole
+        there, here = (f"{self._buffer(o.buffer)} + {text(substitute(o.offset, none))}" for o in (whole, source))
+        down, across = (_step(source, v) for v in (nest.depth, nest.vector))
+        start, extent = self._integer(part.start), self._integer(part.extent)
+        if part.along == nest.vector:
+            sizes, a, to, add = f"{self._integer(nest.depth.extent)}, {extent}", left, f"{block} + {start}", 0
+        else:
+            sizes, a, to, add = f"{extent}, c1 - c0", f"{left} + {start}", block, int(part is not nest.parts[0])
+        lines = [f"SMELT_FEW({a}, {stride}, {here}, {text(down)}, {text(across)}, {sizes}, {to}, {ld}, count, {add});"]
+        if part.source is None:
+            return lines
+        width = nest.depth.extent if part.along == nest.vector else nest.vector.extent
+        step, step_here = (text(_step(o, part.along)) for o in (whole, source))
+        copy = f"SMELT_MOVE({there}, {step}, {here}, {step_here}, {extent}, {self._integer(width)});"
+        return [*lines, f"if ((at + 1) % t->group == 0) {copy}"]
 
     def _block_lines(self, rows: str, columns: str, unit: int = 16) -> list[str]:
         """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole units."""
@@ -246,6 +272,12 @@ class ProductWriter(RowWriter):
             lines.append(f"{kind} *{self._buffer(buffer)} = ({kind} *)row;")
             lines.append(f"row += (({size}) * {E.SIZE_BYTES[buffer.dtype]} + 63) & ~(int64_t)63;")
         return lines
+
+
+def _step(operand: Operand, var: Var) -> Ix:
+    step = coefficient(operand.offset, var)
+    assert step is not None
+    return step[0]
 
 
 def _panels_of(made: Tensor) -> Buffer:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from smelt.codegen.cluster import Cluster, Schedule
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.schedule import schedule
-from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, of, show
+from smelt.codegen.shared_panels import FEW_ROWS
+from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, fn, of, show
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg
 from smelt.ir.records import KernelInfo, Region
@@ -367,7 +368,7 @@ class _Writer:
             units, cost = self._units(kernel)
             return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
         if made.chained is not None:
-            sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes)
+            sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes, made.group)
             return f"smelt_launch_chain({head}, {', '.join(self.integers.text(s) for s in sizes)})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
@@ -393,7 +394,10 @@ def _kernel(cluster: Cluster, follower: Cluster | None) -> Kernel:
         return write_pack(cluster.pack)
     if follower is not None and cluster.kept is not None:
         return write_chain(build_nest(cluster), cluster.kept, build_nest(follower))
-    return write_kernel(build_nest(cluster))
+    kernel = write_kernel(build_nest(cluster))
+    if cluster.unless_few is None:
+        return kernel
+    return replace(kernel, units=kernel.units * fn("lt", FEW_ROWS, cluster.unless_few))
 
 
 def _sources(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 /* f32 matrix product C = A * B of a few rows, B read once where it lies.
  *
  * Input:     A (m x K, rows lda apart, 1 <= m <= 4); B with element (k, n) at B[k * k_step + n * n_step], one
- *            of the steps being 1. Output: C (m x N, rows ldc apart). Nothing is read or written beyond.
+ *            of the steps being 1. Output: C (m x N, rows ldc apart), the product or, with `add`, what was there and
+ *            the product. Nothing is read or written beyond.
  * Invariant: an element's bits depend on its row of A, its column of B and K alone.
  *
  * Panels pay when many rows read them. One row (a decoder's next token) waits for memory: packing would read B, write it
@@ -38,18 +39,26 @@ SMELT_GEMM_INLINE smelt_gemm_q smelt_few_sums(smelt_gemm_q a, smelt_gemm_q b, sm
   return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
+/* Rows or columns of B that are asked for before they are needed: they come from memory, and its pages are short. */
+#ifndef SMELT_FEW_AHEAD
+#define SMELT_FEW_AHEAD 16
+#endif
+
 /* gcc leaves loops of constant length alone at -O2, and the accumulators in memory. */
 #define SMELT_FEW_UNROLL _Pragma("GCC unroll 4")
 
 /* `columns` (1 or 4) columns of B, each contiguous, times one row. */
-SMELT_GEMM_INLINE void smelt_few_dots(const float *a, const float *b, int64_t n_step, int64_t K, float *c, int columns) {
+SMELT_GEMM_INLINE void smelt_few_dots(const float *a, const float *b, int64_t n_step, int64_t K, float *c, int columns,
+                                     int add) {
   smelt_few_v s[4] = {{0}, {0}, {0}, {0}};
   int64_t k = 0;
   for (; k + SMELT_FEW_L <= K; k += SMELT_FEW_L) {
     const smelt_few_v x = *(const smelt_few_vu *)(a + k);
     SMELT_FEW_UNROLL
-    for (int j = 0; j < columns; ++j)
+    for (int j = 0; j < columns; ++j) {
+      __builtin_prefetch(b + (j + SMELT_FEW_AHEAD) * n_step + k);
       s[j] += x * *(const smelt_few_vu *)(b + j * n_step + k);
+    }
   }
   const smelt_gemm_q sums =
       smelt_few_sums(smelt_few_fold(s[0]), smelt_few_fold(s[1]), smelt_few_fold(s[2]), smelt_few_fold(s[3]));
@@ -58,38 +67,42 @@ SMELT_GEMM_INLINE void smelt_few_dots(const float *a, const float *b, int64_t n_
     float sum = sums[j];
     for (int64_t rest = k; rest < K; ++rest)
       sum += a[rest] * b[j * n_step + rest];
-    c[j] = sum;
+    c[j] = add ? c[j] + sum : sum;
   }
 }
 
 /* Columns of B are contiguous: dot products, four columns at a time for every row while they are in L1. */
 static __attribute__((unused)) void smelt_few_columns(const float *A, int64_t lda, const float *B, int64_t n_step, int64_t K,
-                                                      int64_t N, float *C, int64_t ldc, int64_t m) {
+                                                      int64_t N, float *C, int64_t ldc, int64_t m, int add) {
   int64_t n = 0;
   for (; n + 4 <= N; n += 4)
     for (int64_t i = 0; i < m; ++i)
-      smelt_few_dots(A + i * lda, B + n * n_step, n_step, K, C + i * ldc + n, 4);
+      smelt_few_dots(A + i * lda, B + n * n_step, n_step, K, C + i * ldc + n, 4, add);
   for (; n < N; ++n)
     for (int64_t i = 0; i < m; ++i)
-      smelt_few_dots(A + i * lda, B + n * n_step, n_step, K, C + i * ldc + n, 1);
+      smelt_few_dots(A + i * lda, B + n * n_step, n_step, K, C + i * ldc + n, 1, add);
 }
 
 /* W vectors of R rows: B's rows are contiguous and pass by once. */
 #define SMELT_FEW_BLOCK(R, W)                                                                                          \
   SMELT_GEMM_INLINE void smelt_few_##R##x##W(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K,     \
-                                             float *c, int64_t ldc) {                                                  \
+                                             float *c, int64_t ldc, int add) {                                         \
     smelt_few_v s[R][W];                                                                                               \
     SMELT_FEW_UNROLL                                                                                                   \
     for (int i = 0; i < R; ++i)                                                                                        \
       SMELT_FEW_UNROLL                                                                                                 \
       for (int j = 0; j < W; ++j)                                                                                      \
-        s[i][j] = (smelt_few_v){0};                                                                                    \
-    for (int64_t k = 0; k < K; ++k, b += k_step)                                                                       \
+        s[i][j] = add ? (smelt_few_v) * (const smelt_few_vu *)(c + i * ldc + j * SMELT_FEW_L) : (smelt_few_v){0};      \
+    for (int64_t k = 0; k < K; ++k, b += k_step) {                                                                     \
+      SMELT_FEW_UNROLL                                                                                                 \
+      for (int j = 0; j < W; ++j)                                                                                      \
+        __builtin_prefetch(b + SMELT_FEW_AHEAD * k_step + j * SMELT_FEW_L);                                            \
       SMELT_FEW_UNROLL                                                                                                 \
       for (int i = 0; i < R; ++i)                                                                                      \
         SMELT_FEW_UNROLL                                                                                               \
         for (int j = 0; j < W; ++j)                                                                                    \
           s[i][j] += a[i * lda + k] * *(const smelt_few_vu *)(b + j * SMELT_FEW_L);                                    \
+    }                                                                                                                  \
     SMELT_FEW_UNROLL                                                                                                   \
     for (int i = 0; i < R; ++i)                                                                                        \
       SMELT_FEW_UNROLL                                                                                                 \
@@ -106,33 +119,33 @@ SMELT_FEW_BLOCK(3, 1)
 SMELT_FEW_BLOCK(4, 1)
 
 SMELT_GEMM_INLINE void smelt_few_wide(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K, float *c,
-                                      int64_t ldc, int64_t m) {
-  if (m == 1) smelt_few_1x4(a, lda, b, k_step, K, c, ldc);
-  else if (m == 2) smelt_few_2x4(a, lda, b, k_step, K, c, ldc);
-  else if (m == 3) smelt_few_3x2(a, lda, b, k_step, K, c, ldc);
-  else smelt_few_4x2(a, lda, b, k_step, K, c, ldc);
+                                      int64_t ldc, int64_t m, int add) {
+  if (m == 1) smelt_few_1x4(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 2) smelt_few_2x4(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 3) smelt_few_3x2(a, lda, b, k_step, K, c, ldc, add);
+  else smelt_few_4x2(a, lda, b, k_step, K, c, ldc, add);
 }
 
 SMELT_GEMM_INLINE void smelt_few_narrow(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K, float *c,
-                                        int64_t ldc, int64_t m) {
-  if (m == 1) smelt_few_1x1(a, lda, b, k_step, K, c, ldc);
-  else if (m == 2) smelt_few_2x1(a, lda, b, k_step, K, c, ldc);
-  else if (m == 3) smelt_few_3x1(a, lda, b, k_step, K, c, ldc);
-  else smelt_few_4x1(a, lda, b, k_step, K, c, ldc);
+                                        int64_t ldc, int64_t m, int add) {
+  if (m == 1) smelt_few_1x1(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 2) smelt_few_2x1(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 3) smelt_few_3x1(a, lda, b, k_step, K, c, ldc, add);
+  else smelt_few_4x1(a, lda, b, k_step, K, c, ldc, add);
 }
 
 /* Rows of B are contiguous: sums of them. */
 static __attribute__((unused)) void smelt_few_rows(const float *A, int64_t lda, const float *B, int64_t k_step, int64_t K,
-                                                   int64_t N, float *C, int64_t ldc, int64_t m) {
+                                                   int64_t N, float *C, int64_t ldc, int64_t m, int add) {
   const int64_t wide = (m <= 2 ? 4 : 2) * SMELT_FEW_L;
   int64_t n = 0;
   for (; n + wide <= N; n += wide)
-    smelt_few_wide(A, lda, B + n, k_step, K, C + n, ldc, m);
+    smelt_few_wide(A, lda, B + n, k_step, K, C + n, ldc, m, add);
   for (; n + SMELT_FEW_L <= N; n += SMELT_FEW_L)
-    smelt_few_narrow(A, lda, B + n, k_step, K, C + n, ldc, m);
+    smelt_few_narrow(A, lda, B + n, k_step, K, C + n, ldc, m, add);
   for (; n < N; ++n)
     for (int64_t i = 0; i < m; ++i) {
-      float sum = 0;
+      float sum = add ? C[i * ldc + n] : 0;
       for (int64_t k = 0; k < K; ++k)
         sum += A[i * lda + k] * B[k * k_step + n];
       C[i * ldc + n] = sum;

@@ -1,6 +1,6 @@
 /* The matrix product as a unit of its own: the functions that loop_gemm.h declares.
  *
- * Input:     gemm.h. Output: SMELT_PRODUCT and SMELT_PRODUCT_SPLIT of the level it is compiled for.
+ * Input:     gemm.h, few_rows.h, stream.h. Output: what loop_gemm.h declares, for the level it is compiled for.
  * Invariant: its text never depends on a model, so its object is compiled once and found in the cache ever after.
  */
 #ifndef SMELT_GEMM_UNIT_H
@@ -9,6 +9,7 @@
 #include <smelt/few_rows.h>
 #include <smelt/gemm.h>
 #include <smelt/loop_gemm.h>
+#include <smelt/stream.h>
 
 void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
                    int64_t p0, int64_t p1, int64_t n_valid) {
@@ -26,9 +27,13 @@ void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth
 }
 
 void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
-               float *c, int64_t ldc, int64_t m) {
-  if (k_step == 1) smelt_few_columns(a, lda, b, n_step, depth, columns, c, ldc, m);
-  else smelt_few_rows(a, lda, b, k_step, depth, columns, c, ldc, m);
+               float *c, int64_t ldc, int64_t m, int add) {
+  if (k_step == 1) smelt_few_columns(a, lda, b, n_step, depth, columns, c, ldc, m, add);
+  else smelt_few_rows(a, lda, b, k_step, depth, columns, c, ldc, m, add);
+}
+
+void SMELT_MOVE(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t width) {
+  smelt_stream_rows(to, to_step, from, from_step, rows, width);
 }
 
 #endif

@@ -31,6 +31,7 @@ typedef struct {
   const int64_t *s;    /* sizes, in the kernel's order */
   struct smelt_work *work;
   int64_t units, step; /* units of work in all, and per task */
+  int64_t group;       /* batch indices that one task of a chain takes */
   int64_t row_bytes;   /* of the row buffers of a task */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */

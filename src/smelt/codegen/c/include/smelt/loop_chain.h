@@ -18,7 +18,8 @@ enum {
   SMELT_CHAIN_FLOATS = 8192,  /* of a block that stays in L1 */
   SMELT_CHAIN_ROWS = 28,      /* of a block that does not */
   SMELT_CHAIN_MOST = 131072,  /* floats of a block of so many rows, which then stays in L2 */
-  SMELT_CHAIN_LEAST = 6       /* rows in any case */
+  SMELT_CHAIN_LEAST = 6,      /* rows in any case */
+  SMELT_CHAIN_FEW = 4         /* rows that read their right operands where they lie */
 };
 
 /* Rows of one task: as many as keep the block in cache, in equal parts. */
@@ -29,10 +30,11 @@ static inline __attribute__((unused)) int64_t smelt_chain_rows(int64_t rows, int
   return (rows + parts - 1) / parts;
 }
 
-/* `columns` of the first product, `wide` floats of all blocks together per row, `extra` bytes of row buffers. */
+/* `columns` of the first product, `wide` floats of all blocks together per row, `extra` bytes of row buffers. `group`
+ * neighbouring batch indices read the same right operands: where those are read as they lie, one task takes them all. */
 static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *task, smelt_body body, int64_t batches,
                                                                 int64_t rows, int64_t columns, int64_t wide,
-                                                                int64_t extra) {
+                                                                int64_t extra, int64_t group) {
   if (batches <= 0 || rows <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   int bad = 0;
@@ -40,7 +42,8 @@ static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *tas
   task->units = (rows + task->step - 1) / task->step;
   task->row_bytes = (smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad) + 127)
                     & ~(int64_t)63;
-  const int64_t tasks = smelt_size_mul(batches, task->units, &bad);
+  task->group = rows <= SMELT_CHAIN_FEW && group > 1 ? group : 1;
+  const int64_t tasks = smelt_size_mul(batches / task->group, task->units, &bad);
   if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
   task->rows = NULL;
   if (task->row_bytes > SMELT_CHAIN_STACK && smelt_reserve(task, tasks, task->row_bytes)) return env->code;

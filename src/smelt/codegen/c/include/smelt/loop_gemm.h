@@ -13,6 +13,7 @@
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
 #define SMELT_PACK SMELT_NAME(smelt_pack)
 #define SMELT_FEW SMELT_NAME(smelt_few)
+#define SMELT_MOVE SMELT_NAME(smelt_move)
 #define SMELT_PRODUCT_SPLIT SMELT_NAME(smelt_product_split)
 
 typedef struct {
@@ -30,7 +31,10 @@ void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth
 
 /* A few rows times a matrix read where it lies; one of its steps is 1. See few_rows.h. */
 void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
-               float *c, int64_t ldc, int64_t m);
+               float *c, int64_t ldc, int64_t m, int add);
+
+/* Rows of `width` floats to a place that nobody reads soon. */
+void SMELT_MOVE(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t width);
 
 /* Bytes of one task: its block of the product, then the row buffers of its epilogue. */
 #define SMELT_SLOT(rows, panels, extra) ((((rows) * (panels) * 64 + 63) & ~(int64_t)63) + (((extra) + 63) & ~(int64_t)63))

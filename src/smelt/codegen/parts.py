@@ -1,0 +1,116 @@
+"""Operands that are assembled from parts: a cache of keys is the past's, then those of the call.
+
+Input: a product's right operand, and where the pieces of the tensor it reads were placed. Output: its parts, in the
+product's variables. Invariant: a part that is only copied may be read where it comes from, and copied by the task that
+reads it; that is done where a few rows read it once, and only when no other kernel reads the assembled tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smelt.ir.kernel import Assemble, Expr, Ix, Tensor, Var, flat, ix
+from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.index import coefficient, exact_div
+
+from .cluster import Cluster, Operand, Part
+from .matching import bare
+from .shared_panels import group_of
+
+Index = tuple[Ix, ...]
+
+
+def parts_of(element: Expr, over: Sequence[Var], homes: Sequence[Cluster]) -> list[Part]:
+    """The parts of an operand whose element this is, or nothing when they do not lie along one of its two axes.
+
+    `over` are the product's variables, the operand's two axes last; `homes` are the clusters of the pieces."""
+    kind = element.kind
+    if not isinstance(kind, E.Ref) or not isinstance(kind.tensor.definition, Assemble) or not homes:
+        return []
+    pieces = kind.tensor.definition.pieces
+    axis = _axis(pieces)
+    along = bare(kind.index[axis]) if axis is not None else None
+    if axis is None or along is None or along not in over[-2:]:
+        return []
+    width = next(v for v in over[-2:] if v is not along)
+    made = [
+        _part(kind.tensor, kind.index, axis, along, offset[axis], piece, home)
+        for (offset, piece), home in zip(pieces, homes, strict=True)
+    ]
+    if not all(_has_rows(p, along, width) for p in made) or not any(p.home is not None for p in made):
+        return []
+    return made
+
+
+def _axis(pieces: Sequence[tuple[Index, Tensor]]) -> int | None:
+    """The one axis that pieces follow each other along."""
+    moved = {a for offset, _ in pieces for a, o in enumerate(offset) if o != ix(0)}
+    return moved.pop() if len(moved) == 1 else None
+
+
+def _part(whole: Tensor, index: Index, axis: int, along: Var, start: Ix, piece: Tensor, home: Cluster) -> Part:
+    """`along` counts from the part's own start."""
+    target = tuple(i + start if a == axis else i for a, i in enumerate(index))
+    there = flat(target, whole.shape)
+    element = piece.at(index).kind
+    copied = isinstance(element, E.Load) and not element.offset.data and _only_copies(home)
+    source = Operand(element.buffer, element.offset) if copied and isinstance(element, E.Load) else None
+    return Part(source, there, along, start, piece.shape[axis], home if source is not None else None)
+
+
+def _only_copies(home: Cluster) -> bool:
+    return len(home.members) == 1 and len(home.pieces) == 1 and home.matmul is None
+
+
+def _has_rows(part: Part, along: Var, width: Var) -> bool:
+    """Rows along the axis, contiguous across it, both where they come from and where they go."""
+    for offset in (part.there, *((part.source.offset,) if part.source is not None else ())):
+        step, unit = coefficient(offset, along), coefficient(offset, width)
+        if step is None or unit is None or unit[0].const != 1:
+            return False
+    return True
+
+
+def neighbours(offset: Ix, batch: Sequence[Var]) -> Ix:
+    """How many batch indices in a row read the same operand: heads that share keys and values."""
+    if not batch:
+        return ix(1)
+    last = batch[-1]
+    if last not in offset.vars:
+        return last.extent
+    found = group_of(offset, last)
+    return found[0] if found is not None and exact_div(last.extent, found[0]) is not None else ix(1)
+
+
+def settle(clusters: Sequence[Cluster], read_by_loops: set[int]) -> None:
+    """Keep parts where both products of a chain and nobody else read the tensors; those who copied them step back."""
+    for follower in [c for c in clusters if c.follows is not None]:
+        leader = follower.follows
+        assert leader is not None
+        links = (leader, follower)
+        if all(_may_keep(link, clusters, read_by_loops) for link in links) and _shared(leader) == _shared(follower):
+            for link in links:
+                link.group = _shared(link)
+                for part in link.parts:
+                    if part.home is not None:
+                        part.home.unless_few = link.vars[-2].extent
+        else:
+            leader.parts = follower.parts = []
+    for cluster in clusters:
+        if cluster.follows is None and all(c.follows is not cluster for c in clusters):
+            cluster.parts = []
+
+
+def _shared(link: Cluster) -> Ix:
+    assert link.lying is not None
+    return neighbours(link.lying.offset, link.vars[:-2])
+
+
+def _may_keep(link: Cluster, clusters: Sequence[Cluster], read_by_loops: set[int]) -> bool:
+    if not link.parts or link.lying is None:
+        return False
+    uid = link.lying.buffer.uid
+    users = [c for c in clusters if c is not link and c.lying is not None and c.lying.buffer.uid == uid]
+    users += [c for c in clusters if c.lhs is not None and c.lhs.buffer.uid == uid]
+    packs = [c for c in clusters if c.pack is not None and c.pack.source.buffer.uid == uid]
+    return not users and len(packs) == 1 and uid not in read_by_loops
