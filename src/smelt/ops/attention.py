@@ -102,7 +102,7 @@ def softmax(call: Call, scores: Tensor, blind: Tensor | None, dtype: str, sink: 
     """Along the last axis. Rows of nothing but -inf give zeros, as do those whose largest bias, `blind`, is -inf."""
     k, axis, x = call.k, scores.rank - 1, call.k.cast(scores, dtype)
     zero, one, nothing = (E.const(v, dtype) for v in (0.0, 1.0, NOTHING))
-    top = k.map(lambda t: E.select(E.op("eq", t, nothing), zero, t), k.reduce("max", x, [axis]))
+    top = k.map(lambda t: E.select(E.op("eq", t, nothing), zero, t), k.reduce("top", x, [axis]))
     if sink is not None:
         top = k.map(lambda t, s: E.op("max", t, s), top, k.cast(sink, dtype))
     powers = k.map(lambda e, t: E.op("exp", E.op("sub", e, t)), x, top)

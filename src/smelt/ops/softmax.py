@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 def softmax_over(call: Call, x: Tensor, axes: list[int]) -> Tensor:
     k = call.k
-    top = k.reduce("max", x, axes)
+    top = k.reduce("top", x, axes)
     powers = k.map(lambda a, m: E.op("exp", E.op("sub", a, m)), x, top)
     total = k.reduce("sum", powers, axes)
     return k.map(lambda e, t: E.op("div", e, t), powers, total)
@@ -29,7 +29,7 @@ def softmax_over(call: Call, x: Tensor, axes: list[int]) -> Tensor:
 
 def log_softmax_over(call: Call, x: Tensor, axes: list[int]) -> Tensor:
     k = call.k
-    shifted = k.map(lambda a, m: E.op("sub", a, m), x, k.reduce("max", x, axes))
+    shifted = k.map(lambda a, m: E.op("sub", a, m), x, k.reduce("top", x, axes))
     total = k.reduce("sum", k.map(lambda s: E.op("exp", s), shifted), axes)
     return k.map(lambda s, t: E.op("sub", s, E.op("log", t)), shifted, total)
 

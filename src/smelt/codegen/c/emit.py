@@ -18,6 +18,7 @@ from .chain import ChainWriter
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .product import ProductSizes
+from .row_pairs import TWIN, RowPairWriter
 from .window import WindowSizes, WindowWriter
 
 CHUNK_COST = 6000
@@ -88,7 +89,7 @@ def _function(body: list[str], buffers: Sequence[Buffer], written: Collection[in
     return name, f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  smelt_task *t = p;\n{text}\n}}\n"
 
 
-class _KernelWriter(WindowWriter):
+class _KernelWriter(RowPairWriter, WindowWriter):
     """Cuts the nest into units of work around its rows."""
 
     def kernel(self) -> Kernel:
@@ -126,9 +127,6 @@ class _KernelWriter(WindowWriter):
             return None
         return self.nest.vector.extent, self._chunk()
 
-    def _inner_elements(self) -> Ix:
-        return product(v.extent for v in self.nest.inner)
-
     def _unit_cost(self) -> Ix:
         per_point = ix(max(1, sum(self.phases.cost) // 2))
         if self.nest.columns:
@@ -139,7 +137,7 @@ class _KernelWriter(WindowWriter):
         total = ix(0)
         for buffer in self.phases.row_buffers:
             total = total + (buffer.elements * E.SIZE_BYTES[buffer.dtype] + 64)
-        return total
+        return total * 2 if self._paired() else total
 
     def _units_body(self) -> list[str]:
         """Cut out this task's units; walk them with a counter per parallel loop."""
@@ -160,7 +158,8 @@ class _KernelWriter(WindowWriter):
         unit = self.scopes.pop()
         decode = self._decode(rows, extents, chunks is not None)
         step = self._advance(rows, extents, chunks is not None)
-        loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
+        pairs = self._pair_loop(rows, extents, step) if self._paired() else []
+        loop = [*pairs, "for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
         end = ["if (t->rows) smelt_release(t, local);"] if self.phases.row_buffers else []
         return [*scope.lines, *head, *decode, *loop, *end]
 
@@ -172,11 +171,10 @@ class _KernelWriter(WindowWriter):
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
             "char *row = local;",
         ]
-        for place, buffer in enumerate(self.phases.row_buffers):
-            name = self._buffer(buffer)
-            kind = C_TYPE[buffer.dtype]
-            lines.append(f"{kind} *{name} = ({kind} *)row;")
-            if place + 1 < len(self.phases.row_buffers):
+        for twin in ("", TWIN) if self._paired() else ("",):
+            for buffer in self.phases.row_buffers:
+                kind = C_TYPE[buffer.dtype]
+                lines.append(f"{kind} *{self._buffer(buffer)}{twin} = ({kind} *)row;")
                 size = self._integer(buffer.elements)
                 lines.append(f"row += (({size}) * {E.SIZE_BYTES[buffer.dtype]} + 63) & ~(int64_t)63;")
         return lines

@@ -11,7 +11,7 @@ from smelt.ir.kernel import expr as E
 
 from .names import constant
 
-_COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
+_COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max", "top": "max"}
 
 
 def combine_name(kind: str, dtype: str) -> str:
@@ -19,13 +19,15 @@ def combine_name(kind: str, dtype: str) -> str:
         return ""
     if dtype == "b":
         return "and_b" if kind in ("min", "prod") else "or_b"
+    if kind == "top" and dtype == "f32":
+        return "second_max_f32"
     return f"{_COMBINE[kind]}_{dtype}"
 
 
 def horizontal_name(kind: str, dtype: str) -> str:
     if dtype == "b":
         return "hand_b" if kind in ("min", "prod") else "hor_b"
-    return f"h{kind}_{dtype}"
+    return f"h{'max' if kind == 'top' and dtype != 'f32' else kind}_{dtype}"
 
 
 def identity(kind: str, dtype: str) -> str:
@@ -34,7 +36,7 @@ def identity(kind: str, dtype: str) -> str:
         return "1" if kind in ("min", "prod") else "0"
     if kind in ("sum", "prod"):
         return constant(0 if kind == "sum" else 1, dtype)
-    low = kind.endswith(("max", "max_last"))
+    low = kind.endswith(("max", "max_last", "top"))
     if dtype in E.FLOATS:
         return constant(float("-inf") if low else float("inf"), dtype)
     bits = E.SIZE_BYTES[dtype] * 8

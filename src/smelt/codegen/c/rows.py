@@ -7,6 +7,7 @@ touches only valid lanes; accumulators take no part of a lane beyond the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from smelt.codegen.cluster import Reduction, Store
 from smelt.ir.kernel import Var
@@ -36,7 +37,7 @@ class RowWriter(ValueWriter):
         for store in self.phases.stores[phase]:
             self._emit_store(store)
         for place, reduction in enumerate(self.phases.reductions[phase]):
-            self._accumulate(reduction, f"a{phase}_{place}_{copy}")
+            self._accumulate(reduction, f"{self._total(phase, place)}_{copy}")
         self._body_end(phase)
         self.phases.reload.update(hidden)
 
@@ -74,7 +75,7 @@ class RowWriter(ValueWriter):
         copies = self._copies(phase)
         for place, reduction in enumerate(self.phases.reductions[phase]):
             for copy in range(copies):
-                lines += declare_accumulator(reduction, f"a{phase}_{place}_{copy}")
+                lines += declare_accumulator(reduction, f"{self._total(phase, place)}_{copy}")
         loops = [v for v in self.nest.inner if v != self.nest.vector]
         for var in loops:
             self._open_loop(var)
@@ -86,7 +87,10 @@ class RowWriter(ValueWriter):
             name = self.var_names[var]
             self._close(f"for (int64_t {name} = 0; {name} < {self.extent_names[var]}; {name}++) {{")
         for place, reduction in enumerate(self.phases.reductions[phase]):
-            self._finish(reduction, f"a{phase}_{place}", copies)
+            self._finish(reduction, self._total(phase, place), copies)
+
+    def _total(self, phase: int, place: int) -> str:
+        return f"a{self.twin}{phase}_{place}"
 
     def _open_loop(self, var: Var) -> None:
         self.extent_names[var] = self._integer(var.extent)
@@ -155,17 +159,23 @@ class RowWriter(ValueWriter):
         self.results[reduction.tensor] = made
 
     def _row(self) -> None:
-        """Everything of one unit, in the current scope: phases, then stores that belong to the row itself."""
+        """Everything of one unit, in the current scope."""
         kept = dict(self.results)
         self.extent_names: dict[Var, str] = {}
         if self.nest.scan is not None:
             self._scan()
         else:
-            for phase in range(self.phases.count):
-                self._phase(phase)
-            for store in self.phases.row_stores:
-                self._emit_store(store)
+            for step in self._steps():
+                step()
         self.results = kept
+
+    def _steps(self) -> list[Callable[[], None]]:
+        """Phases, then stores that belong to the row itself."""
+        return [*(partial(self._phase, phase) for phase in range(self.phases.count)), self._row_end]
+
+    def _row_end(self) -> None:
+        for store in self.phases.row_stores:
+            self._emit_store(store)
 
     def _scan(self) -> None:
         """A running total along the one inner loop."""

@@ -33,6 +33,7 @@ class ValueWriter:
         self.integers = Integers(self._symbol, self._var)
         self.var_names: dict[Var, str] = {}
         self.shift = ""
+        self.twin = ""
         self.tail = False
         self.counter = 0
         self.results: dict[Tensor, str] = {}
@@ -311,7 +312,7 @@ class ValueWriter:
         if not isinstance(power, E.Op) or power.name != "sub" or not isinstance(power.args[1].kind, E.Ref):
             return False
         top = by_tensor.get(power.args[1].kind.tensor)
-        return top is not None and top.kind == "max" and top.value is power.args[0]
+        return top is not None and top.kind in ("max", "top") and top.value is power.args[0]
 
     def _accumulator(self, kind: E.Ref) -> str:
         acc = accumulator_name(self.nest.products.index(kind.tensor))

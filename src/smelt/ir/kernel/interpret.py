@@ -223,7 +223,7 @@ def _cut(axis: int, start: int, stop: int) -> tuple[slice, ...]:
 
 
 def _neutral(kind: str, dtype: np.dtype[Any]) -> Any:
-    low = kind == "max"
+    low = kind in ("max", "top")
     if dtype.kind == "f":
         return -np.inf if low else np.inf
     if dtype.kind == "b":

@@ -64,7 +64,9 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Reduce:
-    """sum, prod, min, max, or argmax/argmin (`_last` for the last of equals) over axes; dims are kept as 1."""
+    """sum, prod, min, max, or argmax/argmin (`_last` for the last of equals) over axes; dims are kept as 1.
+
+    `top` is max where a NaN among the elements need not be seen, because it spoils what is computed next anyway."""
 
     kind: str
     src: Tensor

@@ -1,6 +1,6 @@
 /* Reductions of one vector to a scalar.
  *
- * Input: a vector. Output: hsum_D hprod_D hmin_D hmax_D, a scalar of the same dtype.
+ * Input: a vector. Output: hsum_D hprod_D hmin_D hmax_D, a scalar of the same dtype; htop_f32, hmax_f32 that may miss NaN.
  * Invariant: a fixed tree (lane i with lane i + L/2, then i + L/4, ...): the same bits on every compiler. Integers wrap;
  * hmin and hmax give NaN if any lane is NaN. */
 #ifndef SMELT_VEC_REDUCE_H
@@ -58,6 +58,7 @@ SMELT_FN h_i64 half_mul_i64(h_i64 a, h_i64 b) { return (h_i64)((h_u64)a * (h_u64
 #define SMELT_ALL(REDUCE, D) REDUCE(hsum, add, D) REDUCE(hprod, mul, D) REDUCE(hmin, min, D) REDUCE(hmax, max, D)
 #define SMELT_DEFINE(D) SMELT_ALL(SMELT_REDUCE_WORD, D)
 SMELT_EACH_WORD(SMELT_DEFINE)
+SMELT_REDUCE_WORD(htop, second_max, f32)
 #undef SMELT_DEFINE
 #define SMELT_DEFINE(D) SMELT_ALL(SMELT_REDUCE_WIDE, D)
 SMELT_EACH_WIDE(SMELT_DEFINE)
