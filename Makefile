@@ -7,7 +7,7 @@ TESTS   ?= tests
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full check format bench stress conformance conformance-torch zoo clean
+.PHONY: help setup demo test test-full check format bench stress conformance conformance-torch conformance-eager zoo clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ conformance: $(STAMP) ## run the ONNX node suite through smelt
 
 conformance-torch: $(STAMP) ## run PyTorch's operator database through smelt
 	$(PY) -W ignore tests/conformance_torch/opinfo_run.py $(ARGS)
+
+conformance-eager: $(STAMP) ## run PyTorch's operator database on the device `ort` against the CPU
+	$(PY) -W ignore tests/conformance_eager/eager_run.py $(ARGS)
 
 zoo: $(STAMP) ## architectures of transformers, tiny, through torch.compile and smelt.export
 	$(PY) -W ignore tests/zoo/zoo_run.py $(ARGS)

@@ -159,6 +159,32 @@ def test_modules_move() -> None:
     assert nn.Linear(2, 2).ort().weight.is_ort
 
 
+def test_the_module_answers() -> None:
+    assert (
+        torch.ort.is_available()
+        and torch.ort.current_device() == 0
+        and torch.ort.get_device_name().endswith("CPUExecutionProvider")
+    )
+    assert torch.ort.get_device_capability()["provider"] == torch.ort.get_device_properties().provider
+    state = torch.ort.get_rng_state_all()
+    first = torch.rand(2, device="ort")
+    torch.ort.set_rng_state_all(state)
+    assert torch.equal(first, torch.rand(2, device="ort"))
+    with (
+        torch.ort.stream(torch.ort.current_stream()),
+        torch.ort.device_of(first),
+        torch.random.fork_rng(device_type="ort"),
+    ):
+        first.record_stream(torch.ort.default_stream())
+        torch.ort.synchronize()
+    assert torch.ort.exchange_device(-1) == 0
+    with pytest.raises(NotImplementedError):
+        torch.Generator("ort")
+    generator = torch.Generator().manual_seed(4)
+    got = torch.rand(3, device="ort", generator=generator)
+    assert torch.equal(got.cpu(), torch.rand(3, generator=generator.manual_seed(4)))
+
+
 def test_default_device() -> None:
     torch.set_default_device("ort")
     try:
@@ -178,6 +204,56 @@ def test_out_is_resized_only_when_empty(x: Any, o: Any) -> None:
         torch.add(o, o, out=torch.empty(7, device="ort"))
     with pytest.raises(RuntimeError, match="can't be cast"):
         torch.add(o, o, out=torch.empty(3, 4, dtype=torch.int64, device="ort"))
+
+
+def test_a_storage_grows_for_all_its_tensors() -> None:
+    base = torch.arange(4.0, device="ort")
+    view = base[1:3]
+    base.resize_(1000)[1:] = 7
+    assert view.tolist() == [7, 7] and view.data_ptr() == base.data_ptr() + 4
+    base.untyped_storage().resize_(0)
+    base.untyped_storage().resize_(4000)
+    assert view.fill_(3)[0].item() == base[1].item() == 3
+    eager.to_ort_value(base)
+    with pytest.raises(RuntimeError, match="not resizable"):
+        base.resize_(2000)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x[1:].add_(x[:-1]), lambda x: torch.add(x[1:], 1, out=x[:-1]), lambda x: torch.add(x, x, out=x),
+        lambda x: torch.cat([x[:2], x[2:3]], out=x[1:4]), lambda x: x[:1].expand(3).add_(1),
+        lambda x: torch.aminmax(x, out=(x.double(), x.double())), lambda x: torch.add(x, 1, out=x.double()),
+        lambda x: x[:1].clone().addbmm_(x.view(1, 2, 3), x.view(1, 3, 2)),
+        lambda x: torch.linspace(x[0], 1, 0, device=x.device),
+        lambda x: torch.pow(x.long(), torch.arange(40, 46, device=x.device)),
+        lambda x: torch.bucketize(x, x.view(2, 3)), lambda x: x.masked_scatter(x.byte(), x),
+        lambda x: x.to("cpu", non_blocking=True).to(x.device),
+        lambda x: torch.autograd.grad(x.requires_grad_().clone().sgn().sum(), x)[0],
+        lambda x: torch.nn.functional.interpolate(x.view(1, 1, 6), scale_factor=1.7, mode="linear"),
+    ],
+)  # fmt: skip
+def test_corners_are_the_cpus(call: Any) -> None:
+    for _ in range(2):
+        results: list[Any] = []
+        for device in ("cpu", "ort"):
+            try:
+                results.append(call(torch.arange(6.0, device=device)))
+            except Exception as error:
+                results.append(error)
+        wanted, got = results
+        if isinstance(wanted, Exception):
+            assert type(got) is type(wanted) and str(got) == str(wanted)
+        else:
+            assert got.device.type == "ort"
+            torch.testing.assert_close(got.cpu(), wanted)
+
+
+def test_results_in_lists_are_written(o: Any, x: Any) -> None:
+    outs = [torch.empty(2, 4, device="ort"), torch.empty(0, device="ort")]
+    assert torch.split_with_sizes_copy(o, [2, 1], out=outs) is None
+    assert torch.equal(outs[0].cpu(), x[:2]) and torch.equal(outs[1].cpu(), x[2:])
 
 
 def test_zero_elements_and_scalars() -> None:

@@ -1,7 +1,7 @@
 """Resampling along axes as products with constant matrices: antialiased interpolation, adaptive averages, gradients.
 
-Input: calls whose sizes are known. Output: one MatMul per spatial axis. Invariant: torch's own kernel, applied to the
-columns of a unit matrix, gives the matrix; so edges, alignment and scales are torch's.
+Input: calls whose sizes are known. Output: one MatMul per spatial axis, or one Resize. Invariant: torch's own kernel,
+applied to the columns of a unit matrix, gives the matrix; so edges, alignment and scales are torch's.
 """
 
 from __future__ import annotations
@@ -112,6 +112,37 @@ for _name in (*_SMOOTH, *_NEAREST):
     converter(f"aten::{_name}_backward")(_resampled(_name, backward=True))
 for _name in ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"):
     converter(f"aten::{_name}")(_resampled(_name, backward=False))
+
+
+def _interpolated(name: str) -> Callable[[Call], Value]:
+    """ONNX's Resize by sizes, where the distance between samples is the ratio of the sizes; else a matrix."""
+    spatial = int(name[-2])
+    by_matrix = _resampled(name, backward=False)
+    mode = "cubic" if "cubic" in name else "linear"
+
+    def convert(call: Call) -> Value:
+        value, outs = call.arguments["self"], call.arguments["output_size"]
+        aligned, scales = call.arguments["align_corners"], _scales(call, spatial)
+        dims = call.all_dims(value)
+        if not aligned and not all(map(_is_ratio, scales, outs, dims[-spatial:])):
+            return by_matrix(call)
+        if not is_float(value.dtype):
+            raise Refused("fractions of whole numbers")
+        return call.op(
+            "Resize", value, None, None, call.vector([*dims[:-spatial], *outs]), mode=mode, cubic_coeff_a=-0.75,
+            coordinate_transformation_mode="align_corners" if aligned else "half_pixel",
+        )  # fmt: skip
+
+    return convert
+
+
+def _is_ratio(scale: float | None, out: Any, size: Any) -> bool:
+    """Whether a given scale says no more than the sizes do."""
+    return scale is None or (float(scale).is_integer() and size * int(scale) == out) or out == size * scale
+
+
+for _name in _ALIGNED:
+    converter(f"aten::{_name}")(_interpolated(_name))
 
 
 def _average(size: int, out: int) -> Matrix:

@@ -2,7 +2,7 @@
 
 Input: tensors on `ort`. Output: kernels of `as_strided`, `view`, `set_`, `resize_` and kin. Invariant: a view shares
 its base's storage object, so that autograd and in-place writes see it; no kernel here reads or writes an element,
-except a resize that needs more memory, which keeps the old elements and leaves other views on the old memory.
+except a resize that needs more memory, which moves the old elements for all tensors over the storage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, Final
 import torch
 
 from ._internals import torch_c
-from .memory import on_cpu, on_ort
+from .memory import on_ort
+from .storages import give_memory
 
 _CPU_KEY: Final[Any] = torch_c.DispatchKey.CPU
 aten: Final[Any] = torch.ops.aten
@@ -63,16 +64,8 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
     offset, storage = tensor.storage_offset(), tensor.untyped_storage()
     needed = int(offset + _span(wanted)) * tensor.element_size()
     if storage.nbytes() < needed:
-        storage = _grown(storage, needed, tensor.device)
+        give_memory(storage, needed)
     return _place(_CPU_KEY, tensor, storage, offset, wanted.shape, wanted.stride())
-
-
-def _grown(storage: torch.UntypedStorage, size: int, device: torch.device) -> torch.UntypedStorage:
-    """A larger storage with the same leading bytes. Other tensors over the old one keep the old one."""
-    old = aten.set_.source_Storage._op_dk(_CPU_KEY, allocate([0], None, torch.uint8, device), storage)
-    new = torch.empty(size, dtype=torch.uint8)
-    new[: old.numel()].copy_(on_cpu(old))
-    return on_ort(new, device.index or 0).untyped_storage()
 
 
 def retyped(base: torch.Tensor, like: torch.Tensor, offset_bytes: int) -> torch.Tensor:
@@ -80,6 +73,12 @@ def retyped(base: torch.Tensor, like: torch.Tensor, offset_bytes: int) -> torch.
     made = allocate([0], None, like.dtype, base.device)
     offset = offset_bytes // like.element_size()
     return _place(_CPU_KEY, made, base.untyped_storage(), offset, like.shape, like.stride())
+
+
+def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor's storage."""
+    made = allocate([0], None, torch.uint8, tensor.device)
+    return aten.set_.source_Storage._op_dk(_CPU_KEY, made, tensor.untyped_storage())
 
 
 def _span(tensor: torch.Tensor) -> int:

@@ -6,13 +6,14 @@ the CPU's; whatever a program cannot do in the same way is done by the CPU's own
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 import torch
 
 from . import tally
-from .aliases import resize, retyped
+from .aliases import resize, retyped, whole_storage
 from .memory import new_on_ort, on_cpu, on_ort
 from .programs import REFUSED_DTYPES, Bound, NoProgramError, Programs, map_tensors, tensors_of
 from .providers import placement
@@ -144,7 +145,7 @@ def _first_run(bound: Bound, binding: Any, index: int) -> list[torch.Tensor]:
     program.session.run_with_iobinding(binding, None)
     values = binding.get_outputs()
     results = [on_ort(owned_tensor(values[place], dtype), index) for place, dtype in enumerate(program.dtypes)]
-    if program.fixed:
+    if program.fixed and all(r.numel() for r in results):  # ONNX Runtime binds no memory of no bytes
         bound.shapes = tuple(tuple(r.shape) for r in results)
     return results
 
@@ -163,6 +164,8 @@ class InPlaceOp:
 
     def __call__(self, target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         try:
+            if share_memory(target, tensors_of((args, kwargs))):
+                raise NoProgramError("it reads memory that it writes")
             (result,), _ = self.native.compute((target, *args), kwargs)
         except NoProgramError as reason:
             return run_on_cpu(self.op, (target, *args), kwargs, str(reason))
@@ -180,17 +183,27 @@ class OutOp:
         self.outs = tuple(a.name for a in op._schema.arguments if a.is_out)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        outs = [kwargs[name] for name in self.outs]
+        outs = tensors_of([kwargs[name] for name in self.outs])
         rest = {name: value for name, value in kwargs.items() if name not in self.outs}
         try:
+            if any(share_memory(out, tensors_of((args, rest))) for out in outs):
+                raise NoProgramError("it reads memory that it writes")
             results, _ = self.native.compute(args, rest)
         except NoProgramError as reason:
             return run_on_cpu(self.op, args, kwargs, str(reason))
-        if not all(torch.can_cast(r.dtype, o.dtype) for r, o in zip(results, outs, strict=True)):
-            return run_on_cpu(self.op, args, kwargs, "")
+        if any(r.dtype != o.dtype for r, o in zip(results, outs, strict=True)):
+            return run_on_cpu(self.op, args, kwargs, "the result is wanted in another type")
         for out, result in zip(outs, results, strict=True):
             write_out(out, on_cpu(result))
-        return outs[0] if len(outs) == 1 else tuple(outs)
+        if not self.op._schema.returns:
+            return None
+        return outs[0] if len(self.op._schema.returns) == 1 else tuple(outs)
+
+
+def share_memory(target: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Whether another tensor than `target` itself lies in its storage: the CPU's kernel knows what is allowed then."""
+    memory = target.untyped_storage().data_ptr()
+    return any(o is not target and o.untyped_storage().data_ptr() == memory for o in others) and bool(memory)
 
 
 def write_out(out: torch.Tensor, result: torch.Tensor) -> None:
@@ -211,26 +224,70 @@ def run_on_cpu(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], reason: 
     check_devices(op, tensors)
     index = index_of(tensors)
     outs = {a.name: kwargs[a.name] for a in op._schema.arguments if a.is_out and a.name in kwargs}
-    fresh = {name: map_tensors(_empty_like, value) for name, value in outs.items()}
-    given = {**map_tensors(_to_cpu, {k: v for k, v in kwargs.items() if k not in outs and k != "device"}), **fresh}
+    read = tensors_of((args, {k: v for k, v in kwargs.items() if k not in outs}))
+    to_cpu = Mirrors(tensors)
+    fresh = {name: map_tensors(lambda out: _room_for(out, read, to_cpu), value) for name, value in outs.items()}
+    given = {**map_tensors(to_cpu, {k: v for k, v in kwargs.items() if k not in outs and k != "device"}), **fresh}
     if "device" in kwargs:
         given["device"] = torch.device("cpu")
         index = kwargs["device"].index or 0 if kwargs["device"] is not None else index
-    result = op(*map_tensors(_to_cpu, args), **given)
+    result = _on_same_memory(op, args, given, to_cpu)
     if reason:
         tally.note_fallback(str(op), reason)
     for name, value in outs.items():
         for out, made in zip(tensors_of(value), tensors_of(fresh[name]), strict=True):
-            write_out(out, made)
+            if made.data_ptr() != out.data_ptr() or made.shape != out.shape:
+                write_out(out, made)
     return _results(op, args, kwargs, result, index)
 
 
-def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.device.type == "cpu" else on_cpu(tensor)
+class Mirrors:
+    """CPU tensors over the memory of a call's tensors. Those that share a storage share one on the CPU as well, so that
+    its kernels see what overlaps."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._uses = Counter(t.untyped_storage().data_ptr() for t in tensors)
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device.type == "cpu":
+            return tensor
+        memory = tensor.untyped_storage().data_ptr()
+        if self._uses[memory] < 2 or not memory:
+            return on_cpu(tensor)
+        if memory not in self._storages:
+            self._storages[memory] = on_cpu(whole_storage(tensor)).untyped_storage()
+        made = torch.empty(0, dtype=tensor.dtype)
+        return made.set_(self._storages[memory], tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(0, dtype=tensor.dtype)
+def _on_same_memory(op: Any, args: Sequence[Any], given: Mapping[str, Any], to_cpu: Mirrors) -> Any:
+    try:
+        return op(*map_tensors(to_cpu, args), **given)
+    except RuntimeError as error:
+        if "not resizable" not in str(error):
+            raise
+    return _on_copies(op, args, given, to_cpu)
+
+
+def _on_copies(op: Any, args: Sequence[Any], given: Mapping[str, Any], to_cpu: Mirrors) -> Any:
+    """A call that resizes an argument, which memory under a second name does not allow."""
+    plain = list(map_tensors(to_cpu, args))
+    for place, argument in enumerate(op._schema.arguments[: len(args)]):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            plain[place] = map_tensors(torch.clone, plain[place])
+    result = op(*plain, **given)
+    for old, new in zip(tensors_of(args), tensors_of(plain), strict=True):
+        if new.shape != old.shape:
+            resize(old, new.shape)
+        if new.data_ptr() != old.data_ptr():
+            on_cpu(old).copy_(new)
+    return result
+
+
+def _room_for(out: torch.Tensor, read: Sequence[torch.Tensor], to_cpu: Mirrors) -> torch.Tensor:
+    """A tensor of the type and shape; `out` itself where it shares memory with what is read, which may be forbidden."""
+    return to_cpu(out) if share_memory(out, read) else torch.empty(out.shape, dtype=out.dtype)
 
 
 def _results(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, index: int) -> Any:

@@ -6,6 +6,7 @@ random numbers are those of the CPU's generator, so that a seed gives the same n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -30,10 +31,30 @@ class DeviceContext:
         providers.exchange_device(self._before)
 
 
+class StreamContext:
+    """`with torch.ort.stream(...): ...`: there is one order of execution, that of the calls."""
+
+    def __init__(self, stream: Any = None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
 class TorchModule:
     """The device `ort`: tensors whose ops run one by one in ONNX Runtime."""
 
     device = DeviceContext
+    stream = StreamContext
+
+    def device_of(self, tensor: torch.Tensor) -> DeviceContext:
+        """The device of a tensor becomes current; that of a tensor elsewhere changes nothing."""
+        return DeviceContext(tensor.device if tensor.device.type == "ort" else None)
 
     def is_available(self) -> bool:
         return True
@@ -53,8 +74,31 @@ class TorchModule:
     def set_device(self, device: Any) -> None:
         providers.exchange_device(_index(device))
 
+    def exchange_device(self, device: int) -> int:
+        """Make another index current; the one before is returned. A negative one changes nothing."""
+        return providers.exchange_device(_index(device)) if device >= 0 else providers.current_device()
+
+    def maybe_exchange_device(self, device: int) -> int:
+        return self.exchange_device(device)
+
     def synchronize(self, _device: Any = None) -> None:
         return None
+
+    def current_stream(self, device: Any = None) -> torch.Stream:
+        return torch.Stream(torch.device("ort", _index(device)))
+
+    def default_stream(self, device: Any = None) -> torch.Stream:
+        return self.current_stream(device)
+
+    def set_stream(self, _stream: Any) -> None:
+        return None
+
+    def can_device_access_peer(self, device: Any, peer: Any) -> bool:
+        return _index(device) >= 0 and _index(peer) >= 0
+
+    def is_bf16_supported(self, *_: Any) -> bool:
+        """The CPU computes in it where ONNX Runtime cannot."""
+        return True
 
     def empty_cache(self) -> None:
         return None
@@ -71,6 +115,20 @@ class TorchModule:
 
     def manual_seed(self, seed: int) -> None:
         torch.default_generator.manual_seed(int(seed))
+
+    def seed_all(self) -> int:
+        return self.seed()
+
+    def get_rng_state_all(self) -> list[torch.Tensor]:
+        return [torch.get_rng_state()]
+
+    def set_rng_state_all(self, states: Sequence[torch.Tensor]) -> None:
+        self.set_rng_state(states[0])
+
+    def get_device_capability(self, device: Any = None) -> dict[str, str]:
+        """The provider and its options."""
+        found = providers.placement(_index(device))
+        return {"provider": found.provider, **found.options}
 
     def manual_seed_all(self, seed: int) -> None:
         self.manual_seed(seed)

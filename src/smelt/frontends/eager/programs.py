@@ -23,6 +23,7 @@ from smelt.export import Translation, one_op
 from ._internals import runtime_state
 from .memory import device_word
 from .providers import Placement, host_memory, open_session
+from .refusals import reason_against
 
 REFUSED_DTYPES: Final = frozenset(
     (torch.complex32, torch.complex64, torch.complex128, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -103,6 +104,9 @@ class Programs:
         return Bound(program)
 
     def _translated(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Translation:
+        reason = reason_against(self.op, args, kwargs)
+        if reason is not None:
+            raise NoProgramError(reason)
         try:
             with _quiet():
                 made = one_op(self.op, tuple(args), dict(kwargs))

@@ -14,10 +14,11 @@ import torch
 from ._internals import neg_view, torch_c
 from .aliases import resize
 from .calls import NativeOp, run_on_cpu
-from .memory import on_cpu
+from .memory import on_cpu, on_ort
 from .programs import NoProgramError
 
 aten: Final[Any] = torch.ops.aten
+_ANY_DEVICE: Final[Any] = torch_c.DispatchKey.CompositeExplicitAutograd
 
 
 def _copy_from(source: torch.Tensor, target: torch.Tensor, *_: bool) -> torch.Tensor:
@@ -39,6 +40,11 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     plain = on_cpu(tensor)
     plain = plain.conj() if tensor.is_conj() else plain
     return neg_view(plain) if tensor.is_neg() else plain
+
+
+def _to_copy(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    """PyTorch would pin the memory of a copy that need not be waited for. Here every copy is waited for."""
+    return aten._to_copy.default._op_dk(_ANY_DEVICE, tensor, **{**options, "non_blocking": False})
 
 
 def _resize(
@@ -89,15 +95,27 @@ def _sdp_choice(*_args: Any, **_kwargs: Any) -> int:
     return 0
 
 
+def _zeros(size: Sequence[int], *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
+    """A gradient that is known to be zero: PyTorch's own devices give it no memory, here it has."""
+    return on_ort(torch.zeros(size, dtype=options.get("dtype")), (device.index if device is not None else None) or 0)
+
+
+def _record_stream(_tensor: torch.Tensor, _stream: torch.Stream) -> None:
+    """Memory is not used behind the caller's back."""
+
+
 KERNELS: Final[tuple[tuple[Any, Callable[..., Any]], ...]] = (
     (aten._copy_from.default, _copy_from),
     (aten._copy_from_and_resize.default, _copy_from_and_resize),
+    (aten._to_copy.default, _to_copy),
     (aten.resize_.default, _resize),
     (aten._local_scalar_dense.default, _item),
     (aten.equal.default, _equal),
     (aten.convolution_overrideable.default, _convolve),
     (aten.convolution_backward_overrideable.default, _convolve_backward),
     (aten._fused_sdp_choice.default, _sdp_choice),
+    (aten._efficientzerotensor.default, _zeros),
+    (aten.record_stream.default, _record_stream),
 )
 
 

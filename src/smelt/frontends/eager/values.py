@@ -16,6 +16,7 @@ from ._internals import runtime, runtime_state, torch_c
 from .calls import owned_tensor
 from .device import ensure_kernels
 from .memory import on_cpu, on_ort
+from .storages import lend
 
 
 def to_ort_value(tensor: torch.Tensor) -> Any:
@@ -25,6 +26,8 @@ def to_ort_value(tensor: torch.Tensor) -> Any:
         raise InputError(
             "SM-INPUT-005", "an OrtValue is contiguous, this tensor is not", hint="Call .contiguous() first."
         )
+    if plain is not tensor:
+        lend(tensor)
     boolean = plain.dtype == torch.bool
     capsule = torch_c._to_dlpack(plain.view(torch.uint8) if boolean else plain)
     return runtime().OrtValue(runtime_state().OrtValue.from_dlpack(capsule, boolean))
