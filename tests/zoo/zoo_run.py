@@ -46,6 +46,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default="", help="those whose name matches this pattern")
+    parser.add_argument("--names", default="", help="these, in this order, with commas between them")
     parser.add_argument("--all", action="store_true", help="every type that AutoModel knows, not the chosen ones")
     parser.add_argument("--modes", nargs="+", default=["compile", "export"], choices=MODES)
     parser.add_argument("--status", default="", help="run again what had one of these, e.g. error,mismatch")
@@ -61,7 +62,8 @@ def _requests(given: argparse.Namespace, results: Results) -> list[dict[str, Any
     from zoo_build import kinds
 
     again = set(given.status.split(",")) if given.status else set[str]()
-    names = [name for name in (kinds() if given.all else NAMES) if re.search(given.models, name)]
+    known = given.names.split(",") if given.names else kinds() if given.all else NAMES
+    names = [name for name in known if re.search(given.models, name)]
     wanted = [{"name": name, "mode": mode} for name in names for mode in given.modes]
     old = {(name, mode): answer["status"] for name, modes in results.items() for mode, answer in modes.items()}
     return [r for r in wanted if (r["name"], r["mode"]) not in old or old[r["name"], r["mode"]] in again]

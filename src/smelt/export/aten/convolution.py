@@ -10,7 +10,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from smelt.export.aten.integer_windows import Window, convolved, spread
 from smelt.export.call import Call
+from smelt.export.dtypes import is_integer
 from smelt.export.records import Refused
 from smelt.export.registry import converter
 
@@ -81,5 +83,22 @@ def _convolved(
         attributes["kernel_shape"] = kernel
     if transposed:
         attributes["output_padding"] = _each(output_padding, spatial)
-    result = call.op("ConvTranspose" if transposed else "Conv", value, weight, bias, **attributes)
+    if is_integer(x.dtype):
+        result = _of_integers(call, value, weight, bias, attributes, groups)
+    else:
+        result = call.op("ConvTranspose" if transposed else "Conv", value, weight, bias, **attributes)
     return result if batched else call.op("Squeeze", result, [0])
+
+
+def _of_integers(
+    call: Call, x: Value, weight: Value, bias: Value | None, attributes: dict[str, Any], groups: int
+) -> Value:
+    spatial = len(attributes["strides"])
+    before, after = attributes["pads"][:spatial], attributes["pads"][spatial:]
+    kernel = _each(attributes.get("kernel_shape", [None]), spatial)
+    window = Window(kernel, attributes["strides"], attributes["dilations"], before)
+    extra = attributes.get("output_padding")
+    if extra is None:
+        return convolved(call, x, weight, bias, window, after, groups)
+    result = spread(call, x, weight, window, extra, groups)
+    return result if bias is None else call.op("Add", result, call.op("Reshape", bias, [-1, *[1] * spatial]))

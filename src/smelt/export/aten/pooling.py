@@ -10,10 +10,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from smelt.export.aten.integer_windows import Window, averages, largest
 from smelt.export.aten.pooling_gradients import average_matrices
 from smelt.export.aten.resampling import applied
 from smelt.export.call import Call
-from smelt.export.dtypes import INT64
+from smelt.export.dtypes import INT64, is_integer
 from smelt.export.records import Refused
 from smelt.export.registry import converter
 from smelt.export.sizes import Dim
@@ -37,6 +38,13 @@ def _windows(call: Call, kernel_size: Any, stride: Any, padding: Any, ceil_mode:
     }  # fmt: skip
 
 
+def _window(call: Call, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Window:
+    spatial = _spatial(call)
+    kernel = _each(kernel_size, spatial)
+    strides = _each(stride, spatial) if stride else kernel
+    return Window(kernel, strides, _each(dilation, spatial), _each(padding, spatial))
+
+
 def _spatial(call: Call) -> int:
     """The number of spatial axes, which the op's name tells."""
     return int(call.name[call.name.index("pool") + 4])
@@ -53,6 +61,8 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Value:  # fmt: skip
     spatial = _spatial(call)
+    if is_integer(self.dtype):
+        return largest(call, self, _window(call, kernel_size, stride, padding, dilation))[0]
     x, batched = _batched(call, self, spatial)
     attributes = _windows(call, kernel_size, stride, padding, ceil_mode)
     result = call.op("MaxPool", x, dilations=_each(dilation, spatial), **attributes)
@@ -66,6 +76,8 @@ def max_pool_with_indices(
 ) -> Any:  # fmt: skip
     """ONNX counts indices over the whole tensor, torch over one channel."""
     spatial = _spatial(call)
+    if is_integer(self.dtype):
+        return largest(call, self, _window(call, kernel_size, stride, padding, dilation))
     x, batched = _batched(call, self, spatial)
     attributes = _windows(call, kernel_size, stride, padding, ceil_mode)
     result, flat = call.op("MaxPool", x, dilations=_each(dilation, spatial), outputs=2, **attributes)
@@ -84,6 +96,9 @@ def avg_pool(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Value:  # fmt: skip
     spatial = _spatial(call)
+    if is_integer(self.dtype):
+        window = _window(call, kernel_size, stride, padding, 1)
+        return averages(call, self, window, count_include_pad, divisor_override)
     attributes = _windows(call, kernel_size, stride, padding, ceil_mode)
     if ceil_mode and _hangs_over(call.all_dims(self)[-spatial:], attributes):
         return _averaged(call, self, attributes, count_include_pad, divisor_override)

@@ -54,6 +54,11 @@ def hint(size: Any, otherwise: int) -> int:
     return int(size.node.hint) if size.node.has_hint() else otherwise
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is row-major whatever its sizes are. Asks nothing that only data can answer."""
+    return bool(_torch._prims_common.is_contiguous_or_false(tensor))
+
+
 __all__ = [
     "HigherOrderOperator",
     "OpOverload",
@@ -61,6 +66,7 @@ __all__ = [
     "aot_autograd",
     "dynamo",
     "hint",
+    "is_dense",
     "is_mutable",
     "is_random",
     "min_cut_rematerialization_partition",

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from smelt.frontends.torch_compile._torch import hint
+from smelt.frontends.torch_compile._torch import hint, is_dense
 from smelt.frontends.torch_compile.symbols import Sizes, sizes_of
 
 Change = Callable[[Any], Any]
+_UNKNOWN = 1 << 20  # a size that depends on data, when axes are put in order: any larger than 1
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,11 @@ def _order(node: Any) -> tuple[int, ...] | None:
     value = node.meta.get("val") if isinstance(node, Node) else None
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return tuple(range(value.dim())) if isinstance(value, torch.Tensor) else ()
-    if value.is_contiguous():
+    if is_dense(value):
         return tuple(range(value.dim()))
-    sizes = [(-hint(s, 1), -hint(d, 1)) for s, d in zip(value.stride(), value.shape, strict=True)]
+    sizes = [(-hint(s, _UNKNOWN), -hint(d, _UNKNOWN)) for s, d in zip(value.stride(), value.shape, strict=True)]
     axes = sorted(range(value.dim()), key=lambda axis: sizes[axis])
-    return tuple(axes) if value.permute(axes).is_contiguous() else None
+    return tuple(axes) if is_dense(value.permute(axes)) else None
 
 
 def _rising(order: Sequence[int]) -> bool:
