@@ -1,7 +1,8 @@
 """Architectures of `transformers`, shrunk until they run in milliseconds, and inputs at two sizes.
 
 Input: the name of a configuration type. Output: a model with seeded weights, and keyword arguments for its forward.
-Invariant: the architecture is what it was: only sizes change; weights are scaled and varied so that errors in any of them show.
+Invariant: the architecture is what it was: only sizes change; weights are scaled and varied so that errors in any of
+them show.
 """
 
 from __future__ import annotations

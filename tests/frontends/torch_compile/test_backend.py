@@ -54,6 +54,20 @@ def test_one_compilation_serves_all_sizes():
 
 
 @torch.no_grad()
+def test_sizes_that_depend_on_data_stay_whole():
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        runs, lengths = torch.unique_consecutive(x, return_counts=True)
+        return torch.nonzero(x), x.nonzero().t().contiguous() * 2, runs, lengths, torch.bincount(lengths)
+
+    with Listening() as record, torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        fast = torch.compile(function, backend="smelt", dynamic=True, fullgraph=True, options=PLAIN)
+        for x in (torch.tensor([1, 1, 0, 3, 3, 3]), torch.tensor([0, 0, 7])):
+            for found, wanted in zip(fast(x), function(x), strict=True):
+                assert torch.equal(found, wanted)
+    all_in_ort(record)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("rows", [0, 1])
 def test_sizes_zero_and_one(rows: int):
     model = mlp()
