@@ -45,6 +45,7 @@ class Pack:
     """A run-time right operand to be laid out in panels of 16 columns, for every index of its batch.
 
     `rows` of the product that reads it where few of them read the operand as it lies; None where panels are needed.
+    `watched`: that it holds NaN, infinities or large values is noted.
     """
 
     source: Operand
@@ -53,6 +54,7 @@ class Pack:
     column: Var
     target: Buffer
     rows: Ix | None = None
+    watched: bool = False
 
 
 @dataclass

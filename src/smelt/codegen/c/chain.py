@@ -14,6 +14,7 @@ from smelt.ir.kernel.index import coefficient, substitute
 
 from .names import C_TYPE
 from .product import ProductSizes, ProductWriter
+from .reach import ReachText, bias_of, reach_lines
 
 
 class _LinkWriter(ProductWriter):
@@ -24,6 +25,8 @@ class _LinkWriter(ProductWriter):
         self.kept = kept[1] if kept is not None else None
         if nest.lying is not None and any(part.source is not None for part in nest.parts):
             self.written = frozenset((*self.written, nest.lying.buffer.uid))
+        self.bias = bias_of(nest) if kept is not None else None
+        self.within = False
         self.last = self._take_kept()
         self.in_place = self._may_overwrite()
         if self.kept is not None:
@@ -55,9 +58,41 @@ class _LinkWriter(ProductWriter):
         if phase in self.last and not self._is_product(self.last[phase].value):
             self._emit_store(self.last[phase])
 
+    def _span(self) -> tuple[str, str]:
+        return ("low", "limit") if self.bias is not None else super()._span()
+
+    def _by_panels(self, left: str, right: str, depth: str, result: str) -> str:
+        if not self.within:
+            return super()._by_panels(left, right, depth, result)
+        return f"SMELT_PRODUCT_WITHIN({left}, {right} + low * 16, {depth}, limit - low, {result});"
+
+    def _reach(self, left: str, stride: str) -> list[str]:
+        """Columns from `low` to `limit` are all that the rows of the block look at."""
+        assert self.bias is not None and self.nest.depth is not None
+        self._open()
+        whole, part = self._bias_at(tail=False), self._bias_at(tail=True)
+        row = self.scopes.pop().lines
+        return reach_lines(
+            ReachText(
+                self._integer(self.columns), self.height(), self.var_names[self._rows()[-1]], left, stride,
+                self._integer(self.nest.depth.extent), row, whole, part,
+            )
+        )  # fmt: skip
+
+    def _bias_at(self, *, tail: bool) -> tuple[str, list[str]]:
+        assert self.bias is not None
+        self.tail = tail
+        self._open()
+        name = self._value(self.bias)
+        self.tail = False
+        return name, self.scopes.pop().lines
+
     def width(self) -> str:
         """Columns of the product, rounded up to whole panels."""
         return f"((({self._integer(self.columns)}) + 15) / 16 * 16)"
+
+    def reach_end(self) -> str:
+        return self._integer(self.columns)
 
     def height(self) -> str:
         return self._integer(self._rows()[-1].extent)
@@ -98,6 +133,9 @@ class _LinkWriter(ProductWriter):
             name, extent = self.var_names[rows[place]], extents[place]
             decode.append(f"const int64_t {name} = rest % ({extent}); rest /= ({extent}); (void){name};")
         call = self._multiply(a, stride, block, ld, f"0, {ld} / 16, {ld}")
+        if self.bias is not None:
+            panels = f"low / 16, (limit + 15) / 16, {ld}"
+            call = [*self._reach(a, stride), *self._multiply(a, stride, f"{block} + low", ld, panels)]
         head = [*self.scopes[0].lines, *decode, f"int64_t {row} = first;", f"const int64_t c0 = 0, c1 = {columns};"]
         loop = ["for (int64_t u = 0; u < count; u++) {", *("  " + x for x in unit), f"  ++{row};", "}"]
         return ["{", *("  " + x for x in [*head, "(void)c0; (void)c1;", *call, *(loop if unit else [])]), "}"]
@@ -162,6 +200,9 @@ class ChainWriter:
             end = "kept + t->step * ld"
         head += [f"char *row = (char *)({end}); (void)row;", *first.row_pointers("w"), *second.row_pointers("y")]
         kept, ld = ("block", "ld") if first.in_place else ("kept", "ld")
+        if first.bias is not None:
+            head.append(f"int64_t low = 0, limit = {first.reach_end()};")
+            second.within, kept = True, f"{kept} + low"
         lines = [*first.lines(None, "block", "ld"), *second.lines((kept, ld), "block2", "ld2")]
         return [
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",

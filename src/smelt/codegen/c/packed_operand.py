@@ -16,6 +16,8 @@ from smelt.ir.kernel.index import coefficient, substitute
 from .emit import Kernel
 from .names import Integers
 
+NOTE = "__atomic_store_n(&t->work->unusual, 1, __ATOMIC_RELAXED);"
+
 
 def write_pack(pack: Pack) -> Kernel:
     """One unit is one panel of one batch index."""
@@ -28,6 +30,7 @@ def write_pack(pack: Pack) -> Kernel:
     shape = pack.target.shape
     target = flat((*(of(v) for v in pack.batch), ix(0), ix(0), ix(0)), shape)
     depth, columns, panels = (integers.text(s) for s in (pack.depth.extent, pack.column.extent, shape[-3]))
+    panel = f"(float *)t->b[1] + {integers.text(target)} + p * ({depth}) * 16"
     decode: list[str] = []
     for var in reversed(pack.batch):
         extent = integers.text(var.extent)
@@ -39,6 +42,7 @@ def write_pack(pack: Pack) -> Kernel:
         *decode,
         f"    SMELT_PACK((const float *)t->b[0] + {integers.text(start)}, {integers.text(k_step[0])}, "
         f"{integers.text(n_step[0])}, {depth}, {columns}, (float *)t->b[1] + {integers.text(target)}, p, p + 1);",
+        *([f"    if (!SMELT_MODEST({panel}, ({depth}) * 16)) {NOTE}"] if pack.watched else []),
         "  }",
     ]
     head = [f"  const int64_t s{place} = t->s[{place}];" for place in symbols.values()]

@@ -206,7 +206,7 @@ class ProductWriter(RowWriter):
         assert nest.rhs is not None and nest.depth is not None and nest.matmul is not None
         right = f"{self._buffer(nest.rhs.buffer)} + {self.integers.text(nest.rhs.offset)}"
         depth = self._integer(nest.depth.extent)
-        packed = f"SMELT_PRODUCT({left}, {stride}, {right}, {depth}, {block}, {ld}, count, {panels});"
+        packed = self._by_panels(f"{left}, {stride}", right, depth, f"{block}, {ld}, count, {panels}")
         if nest.lying is None or nest.vector is None:
             return [packed]
         column, offset = nest.vector, nest.lying.offset
@@ -219,6 +219,9 @@ class ProductWriter(RowWriter):
             few = [line for part in nest.parts for line in self._part_lines(part, left, stride, block, ld)]
         rows = self._integer(self._rows()[-1].extent)
         return [f"if (({rows}) <= {FEW_ROWS}) {{", *("  " + x for x in few), "} else {", f"  {packed}", "}"]
+
+    def _by_panels(self, left: str, right: str, depth: str, result: str) -> str:
+        return f"SMELT_PRODUCT({left}, {right}, {depth}, {result});"
 
     def _part_lines(self, part: Part, left: str, stride: str, block: str, ld: str) -> list[str]:
         """A few rows times one part of the operand; the last who reads it copies it to where it belongs."""

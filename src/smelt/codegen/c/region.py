@@ -28,6 +28,7 @@ from .emit import Kernel, write_chain, write_kernel
 from .groups import group_kernels
 from .names import Integers
 from .packed_operand import write_pack
+from .reach import watch
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class _Writer:
         plan = schedule(outputs)
         followers = {c.follows: c for c in plan.clusters if c.follows is not None}
         leading = [c for c in plan.clusters if c.follows is None]
+        watch(plan.clusters)
         made = [(_kernel(c, followers.get(c)), _sources(c, followers.get(c))) for c in leading]
         order = group_kernels([kernel for kernel, _ in made])
         groups = [[made[place][0] for place in group] for group in order]

@@ -111,8 +111,8 @@ class RowWriter(ValueWriter):
         """Whole vectors, several at a time where that hides latency, then the tail. Collected apart: what belongs to
         the row is appended to the row's own lines meanwhile."""
         assert self.nest.vector is not None
-        stop = self._integer(self.nest.vector.extent)
-        block = ["{", "int64_t v = 0;"]
+        start, stop = self._span()
+        block = ["{", f"int64_t v = {start};"]
         if copies > 1:
             block.append(f"for (; v + {copies} * SMELT_L <= {stop}; v += {copies} * SMELT_L) {{")
             block += self._interleaved(copies, lambda copy: self._body(phase, copy))
@@ -122,6 +122,11 @@ class RowWriter(ValueWriter):
         block += self._collected(phase, 0, f"if (v < {stop}) {{ const int64_t n = {stop} - v;", "}")
         self.tail = False
         self.scopes[-1].lines += [*block, "}"]
+
+    def _span(self) -> tuple[str, str]:
+        """The columns that the passes over a row walk."""
+        assert self.nest.vector is not None
+        return "0", self._integer(self.nest.vector.extent)
 
     def _interleaved(self, copies: int, body: Callable[[int], None]) -> list[str]:
         """Several vectors at once, statement by statement: independent work stands side by side."""

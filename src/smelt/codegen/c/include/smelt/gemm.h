@@ -142,11 +142,13 @@ static __attribute__((unused)) void smelt_gemm_pass(smelt_gemm_slab s, const flo
   }
 }
 
-/* The product with A's element (i, k) at A[i * row_stride + k * col_stride]. Unless col_stride is 1, workspace must hold
- * SMELT_GEMM_WORKSPACE(m) floats. See smelt_gemm_f32 for the rest. */
-static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64_t row_stride, int64_t col_stride,
-                                                           const float *Bp, int64_t K, float *C, int64_t ldc, int64_t m,
-                                                           int64_t p0, int64_t p1, int64_t n_valid, float *workspace) {
+/* The product with A's element (i, k) at A[i * row_stride + k * col_stride] and panels that are `whole` deep, of which Bp is
+ * the first row of K. Unless col_stride is 1, workspace must hold SMELT_GEMM_WORKSPACE(m) floats. See smelt_gemm_f32 for the
+ * rest. */
+static __attribute__((unused)) void smelt_gemm_f32_within(const float *A, int64_t row_stride, int64_t col_stride,
+                                                          const float *Bp, int64_t whole, int64_t K, float *C, int64_t ldc,
+                                                          int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
+                                                          float *workspace) {
   const int64_t cols = smelt_gemm_min(n_valid, p1 * SMELT_GEMM_PANEL) - p0 * SMELT_GEMM_PANEL;
   if (cols <= 0 || m <= 0)
     return;
@@ -156,7 +158,7 @@ static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64
     return;
   }
   const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, SMELT_GEMM_MC);
-  smelt_gemm_slab s = {A, row_stride, Bp + p0 * K * SMELT_GEMM_PANEL, K * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0};
+  smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0};
   if (m <= SMELT_GEMM_THIN_ROWS && col_stride == 1) {
     smelt_gemm_thin_pass(s, K, depth);
     return;
@@ -166,6 +168,12 @@ static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64
     s.c = C + i * ldc;
     smelt_gemm_pass(s, A + i * row_stride, row_stride, col_stride, K, depth, workspace);
   }
+}
+
+static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64_t row_stride, int64_t col_stride,
+                                                           const float *Bp, int64_t K, float *C, int64_t ldc, int64_t m,
+                                                           int64_t p0, int64_t p1, int64_t n_valid, float *workspace) {
+  smelt_gemm_f32_within(A, row_stride, col_stride, Bp, K, K, C, ldc, m, p0, p1, n_valid, workspace);
 }
 
 /* C[0..m-1][0..] = the columns of panels p0..p1-1 of A * B. C points at the place of row 0, column 16 * p0. n_valid is the

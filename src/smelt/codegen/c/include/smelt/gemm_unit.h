@@ -16,6 +16,28 @@ void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t dep
   smelt_gemm_f32(a, lda, panels, depth, c, ldc, m, p0, p1, n_valid, NULL);
 }
 
+void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
+                          int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid) {
+  smelt_gemm_f32_within(a, lda, 1, panels, whole, depth, c, ldc, m, p0, p1, n_valid, NULL);
+}
+
+int SMELT_MODEST(const float *x, int64_t count) {
+  typedef int32_t flags __attribute__((vector_size(SMELT_VL)));
+  const float most = 1e12f;
+  flags large = {0};
+  int64_t i = 0;
+  for (; i + SMELT_GEMM_LANES <= count; i += SMELT_GEMM_LANES) {
+    const smelt_gemm_v e = *(const smelt_gemm_vu *)(x + i);
+    large |= ~((e <= most) & (e >= -most));
+  }
+  int found = 0;
+  for (int j = 0; j < SMELT_GEMM_LANES; ++j)
+    found |= large[j] != 0;
+  for (; i < count; ++i)
+    found |= !(x[i] <= most && x[i] >= -most);
+  return !found;
+}
+
 smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows) {
   const smelt_gemm_tasks plan = smelt_gemm_plan(rows, columns, depth, 0, whole_rows);
   return (smelt_split){plan.rows, plan.panels, plan.row_tasks, plan.panel_tasks};

@@ -49,6 +49,7 @@ typedef struct smelt_work {
   char *bytes;
   int64_t size, slots, slot_bytes;
   int32_t collecting, parts;
+  int32_t unusual; /* an operand of masked products is not SMELT_MODEST */
   float *whole; /* a product that is computed apart from its epilogue */
   int64_t whole_bytes;
   smelt_part part[SMELT_MOST_PARTS];

@@ -11,6 +11,8 @@
 #include <smelt/loop.h>
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
+#define SMELT_PRODUCT_WITHIN SMELT_NAME(smelt_product_within)
+#define SMELT_MODEST SMELT_NAME(smelt_modest)
 #define SMELT_PACK SMELT_NAME(smelt_pack)
 #define SMELT_FEW SMELT_NAME(smelt_few)
 #define SMELT_MOVE SMELT_NAME(smelt_move)
@@ -23,11 +25,17 @@ typedef struct {
 /* Rows 0..m-1 of the columns of panels p0..p1-1; see smelt_gemm_f32 in gemm.h. */
 void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
                    int64_t p0, int64_t p1, int64_t n_valid);
+/* The same over `depth` rows of panels that are `whole` deep. */
+void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
+                          int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
 smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows);
 
 /* Panels p0..p1-1 of a matrix whose element (k, n) is at from[k * k_step + n * n_step]. */
 void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
                 int64_t p0, int64_t p1);
+
+/* Whether none of them is NaN, infinite, or so large (1e12) that scores could come near the bias of a mask. */
+int SMELT_MODEST(const float *x, int64_t count);
 
 /* A few rows times a matrix read where it lies; one of its steps is 1. See few_rows.h. */
 void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
