@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
 import pytest
+import sympy
 import torch
 from exported_programs import assert_same, run, traced
+from torch.utils._sympy.functions import FloorDiv
 
 from smelt.base.errors import ExportError
 from smelt.export import (
@@ -19,6 +22,7 @@ from smelt.export import (
     translate,
     translate_program,
 )
+from smelt.export.translate import Translator
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
@@ -118,18 +122,35 @@ def test_a_converter_that_fails_is_named_and_leaves_nothing_behind():
         forget_converter("smelt_tests::opaque")
 
 
-def test_a_decomposition_that_fixes_a_size_is_refused():
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.fft.fftn(x, dim=(0, 1)).real
-
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.fft.fftn(x, dim=(0, 1)).real,
+        lambda x: torch.view_as_real(torch.fft.rfft(x, dim=0, norm="ortho")),
+        lambda x: torch.view_as_real(torch.fft.ifft(torch.complex(x, x + 1), dim=0)),
+    ],
+)
+def test_a_fourier_transform_of_any_length(function):
     program = torch.export.export(Function(function), (X,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
-    try:
-        made = translate_program(program)
-    except ExportError as error:
-        assert "fft" in str(error)
-    else:
-        x = torch.randn(5, 4)
-        torch.testing.assert_close(run(made, [x])[0], function(x), rtol=1e-4, atol=1e-4)
+    made = translate_program(program)
+    x = torch.randn(57, 4)
+    torch.testing.assert_close(run(made, [x])[0], function(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_is_no_polynomial_tells_nothing_of_its_symbol():
+    sizes, symbol = Translator(ExportOptions()).sizes, sympy.Symbol("s0", integer=True)
+    sizes.learn_shape(ir.Value(name="x"), [FloorDiv(symbol, 2) + 1])
+    assert sizes.known(FloorDiv(symbol, 2) + 1) and not sizes.known(symbol)
+    sizes.learn_shape(ir.Value(name="y"), [2 * symbol + 1])
+    assert sizes.known(symbol)
+
+
+def test_a_number_that_a_node_computes_is_a_size():
+    sizes = Translator(ExportOptions()).sizes
+    number = ir.Value(name="n", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
+    vector = sizes.vector([number, 3])
+    assert vector.producer().op_type == "Concat" and vector.producer().inputs[0].producer().op_type == "Reshape"
+    assert sizes.scalar(number) is number
 
 
 def test_a_user_converter_comes_first():

@@ -100,7 +100,7 @@ class Sizes:
             return
         stand_in = sympy.Symbol(f"_{value.name}_{axis}", integer=True)
         slope, rest = dim.as_coeff_mul(symbols[0]) if not dim.is_Add else (None, None)
-        poly = sympy.Poly(dim, symbols[0]) if rest is None else None
+        poly = sympy.Poly(dim, symbols[0]) if rest is None and dim.is_polynomial(symbols[0]) else None
         if poly is not None and poly.degree() == 1:
             slope, offset = poly.all_coeffs()
         elif rest == (symbols[0],):
@@ -162,6 +162,8 @@ class Sizes:
     def scalar(self, expr: Dim, dtype: ir.DataType | None = None) -> ir.Value:
         """A number or an expression as a 0-d tensor."""
         expr = dim_of(expr)
+        if isinstance(expr, ir.Value):
+            return self.builder.cast(expr, dtype) if dtype is not None else expr
         if not isinstance(expr, sympy.Basic):
             return self.builder.constant(expr, dtype or _number_type(expr))
         found = self._scalars.get(expr)
@@ -176,6 +178,8 @@ class Sizes:
     def piece(self, expr: Dim) -> ir.Value:
         """A number or an expression as a tensor of shape [1]."""
         expr = dim_of(expr)
+        if isinstance(expr, ir.Value):  # a number that a node has computed
+            return self.builder.op("Reshape", self.builder.cast(expr, INT64), [1], shape=[1])
         if not isinstance(expr, sympy.Basic):
             return self.builder.constant([expr], _number_type(expr))
         return self.builder.remember(("size", expr), lambda: self._made(expr))
