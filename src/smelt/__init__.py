@@ -28,6 +28,8 @@ _LAZY = {
     "refresh": "smelt.frontends.torch_compile",
     "Exported": "smelt.frontends.export_module",
     "register_converter": "smelt.export",
+    "dump": "smelt.frontends.dumping",
+    "intercept": "smelt.frontends.intercept",
 }
 
 _MODULES = {"eager": "smelt.frontends.eager", "export": "smelt.export", "patterns": "smelt.passes.patterns"}

@@ -25,6 +25,7 @@ VERBS: Final = (
     "find",
     "optimize",
     "reduce",
+    "replay",
     "lighten",
     "cache",
     "doctor",

@@ -74,8 +74,14 @@ class Reduction:
 
     # the values in the whole model
 
-    def observe(self, shapes: Mapping[str, tuple[int, ...]], files: Mapping[str, Path], seed: int) -> None:
-        """Run the whole model by stock ONNX Runtime, to feed its parts with what they get in it."""
+    def observe(
+        self, shapes: Mapping[str, tuple[int, ...]], files: Mapping[str, Path], seed: int,
+        recorded: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Run the whole model by stock ONNX Runtime, to feed its parts with what they get in it.
+
+        `recorded`: the inputs of a call that was dumped with the model.
+        """
         typed = self.model.clone()
         run_passes(typed, only=("infer-shapes",))
         with tempfile.TemporaryDirectory(prefix="smelt-reduce-") as name:
@@ -85,7 +91,8 @@ class Reduction:
             bundle.close()
             failure = ""
             try:
-                for feeds in feed_attempts(typed, shapes, files, seed, "small"):
+                attempts = feed_attempts(typed, shapes, files, seed, "small") if recorded is None else (recorded,)
+                for feeds in attempts:
                     ran = self._observed(folder, feeds)
                     if not ran.failure:
                         self.cutter = Cutter(self.model, read_feeds(folder / "values.npz"))

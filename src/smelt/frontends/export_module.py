@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smelt.base.errors import ExportError, InputError
+from smelt.frontends.dumping import Dumped, dump_target
 from smelt.ir.save import Saved, save_model
 from smelt.passes import TABLE, Patterns, run_passes
 from smelt.runtime import SessionSettings, session_for
@@ -59,11 +60,17 @@ def export_module(
     )
     TABLE.chosen(patterns)  # an unknown name is said before the work
     with torch.no_grad():
-        exported = Exported(translate_program(program, options=options), program)
+        translation = translate_program(program, options=options)
+        exported = Exported(translation, program, _dumped(translation.model, program))
         _simplify(exported, patterns, None if dump_patterns is None else Path(dump_patterns))
     if verbose:
         print(exported.report)
     return exported
+
+
+def _dumped(model: ir.Model, program: Any) -> Dumped | None:
+    target = dump_target()
+    return None if target is None else Dumped(target, model, str(program))
 
 
 def _simplify(exported: Exported, patterns: Patterns | None, dump: Path | None) -> None:
@@ -80,6 +87,7 @@ class Exported:
 
     translation: Translation
     program: Any
+    dumped: Dumped | None = dataclasses.field(default=None, repr=False)
 
     @property
     def model(self) -> ir.Model:
@@ -115,7 +123,10 @@ class Exported:
             raise InputError(
                 "SM-INPUT-001", "the arguments have another structure than those the module was exported with"
             )
-        made = self._session.run(None, dict(self._feeds(fed))) if self.output_names else []
+        feeds = dict(self._feeds(fed))
+        made = self._session.run(None, feeds) if self.output_names else []
+        if self.dumped is not None and self.dumped.wanted:
+            self.dumped.call(feeds, dict(zip(self.output_names, made, strict=True)))
         results = [_result(slot, made, fed) for slot in self.translation.outputs]
         return pytree.tree_unflatten(results, self.program.call_spec.out_spec)
 

@@ -274,15 +274,6 @@ def test_intercept_hands_over_the_inputs_and_runs_the_original():
     assert len(seen) == 1 and any(value is x for value in seen[0].values())
 
 
-@torch.no_grad()
-def test_dump_writes_model_graph_and_tensors(tmp_path: Path):
-    model, x = mlp(), torch.randn(3, 8)
-    torch.compile(model, backend="smelt", options={"dump": tmp_path, **PLAIN})(x)
-    assert {path.suffix for path in tmp_path.iterdir()} >= {".onnx", ".txt", ".pt"}
-    kept = torch.load(next(tmp_path.glob("*.pt")))
-    close(kept["outputs"][0], model(x))
-
-
 def test_an_unknown_option_is_an_error_with_a_suggestion():
     with pytest.raises(Exception, match="meant to be 'freeze'"):
         torch.compile(mlp(), backend="smelt", options={"freze": True})(torch.randn(3, 8))

@@ -1,6 +1,6 @@
 """`torch.compile(model, backend="smelt")`: graphs of PyTorch in stock ONNX Runtime, forward and backward."""
 
-from smelt.frontends.torch_compile.backend import register, smelt_backend
+from smelt.frontends.torch_compile.backend import debug_backend, register, smelt_backend
 from smelt.frontends.torch_compile.explain import Explanation, explain
 from smelt.frontends.torch_compile.frozen import refresh
 from smelt.frontends.torch_compile.options import TorchOptions
@@ -16,6 +16,7 @@ __all__ = [
     "PartReport",
     "Record",
     "TorchOptions",
+    "debug_backend",
     "explain",
     "process_record",
     "refresh",

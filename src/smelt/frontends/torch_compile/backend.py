@@ -45,6 +45,14 @@ def smelt_backend(
     )(graph, example_inputs)
 
 
+def debug_backend(
+    graph: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """`torch.compile(model, backend="smelt_debug")`: the reference evaluator of `onnx`, every result printed."""
+    return smelt_backend(graph, example_inputs, options={"debug": True, **(options or {})}, mode=mode)
+
+
 def _compiler(kind: str, settings: Settings) -> Callable[[GraphModule, Sequence[Any]], Any]:
     """Weights change with every step of training, so nothing is kept for them, and kernels are made only if asked for.
 
@@ -77,5 +85,6 @@ def _inference_compiler(settings: Settings, given: list[Any]) -> Callable[[Graph
 def register() -> None:
     """Make the name known where the package is used without being installed."""
     known = dynamo.list_backends(exclude_tags=())
-    if "smelt" not in known:
-        dynamo.register_backend(smelt_backend, name="smelt")
+    for name, backend in (("smelt", smelt_backend), ("smelt_debug", debug_backend)):
+        if name not in known:
+            dynamo.register_backend(backend, name=name)

@@ -1,54 +1,19 @@
-"""Ways to look at compiled graphs: dumps, comparison with torch, interception.
+"""Ways to look at compiled graphs: comparison with torch, interception.
 
 Input: a graph, its compiled function and options. Output: the function with the wanted checks around it. Invariant:
-without these options nothing is wrapped; a dump or a comparison never changes a result.
+without these options nothing is wrapped; a comparison never changes a result.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import onnx_ir as ir
 import torch
 from torch.fx import GraphModule
 
 from smelt.base.errors import TorchError
-from smelt.ir.save import save_model
-
-_numbers: Final = itertools.count()
-_DIGITS: Final = 4
-
-
-def dump_part(folder: Path, module: GraphModule, model: ir.Model) -> Path:
-    """Write a part's FX graph and its ONNX model, numbered in the order of compilation."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / f"{next(_numbers):0{_DIGITS}d}"
-    while stem.with_suffix(".onnx").exists():
-        stem = folder / f"{next(_numbers):0{_DIGITS}d}"
-    stem.with_suffix(".fx.txt").write_text(
-        str(module.print_readable(print_output=False)) + "\n" + str(module.graph), encoding="utf-8"
-    )
-    save_model(model, stem.with_suffix(".onnx"), data_name=f"{stem.name}.data")
-    return stem
-
-
-def dumping(
-    call: Callable[[Sequence[Any]], Sequence[Any]], stem: Path, fed: Callable[[Sequence[Any]], dict[str, Any]]
-) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """The call, whose first inputs (as the model takes them, by name) and results are kept beside the model."""
-    done: list[bool] = []
-
-    def run(args: Sequence[Any]) -> Sequence[Any]:
-        results = call(args)
-        if not done:
-            done.append(True)
-            torch.save({"inputs": fed(args), "outputs": list(results)}, stem.with_suffix(".pt"))
-        return results
-
-    return run
+from smelt.frontends.intercept import described
 
 
 def checked(
@@ -98,14 +63,7 @@ def intercepted(graph: GraphModule, callback: bool | Callable[..., None]) -> Cal
         if callable(callback):
             callback(given)
         else:
-            print("smelt: call of a graph with " + ", ".join(f"{n}: {_text(v)}" for n, v in given.items()))
+            print("smelt: call of a graph with " + ", ".join(f"{n}: {described(v)}" for n, v in given.items()))
         return graph(*args)
 
     return run
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return repr(value)
-    kind = str(value.dtype).removeprefix("torch.")
-    return f"{kind}{list(value.shape)} on {value.device.type}"

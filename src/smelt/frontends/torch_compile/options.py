@@ -41,6 +41,7 @@ class TorchOptions:
     dump          folder that receives every model, its FX graph and its inputs
     cache_size    sessions kept for graphs met again
     preallocate   results are written into memory of torch's own where their shapes are known before the call
+    debug         run the ONNX reference evaluator and print every result (True), or hand each line to a function
     intercept     run the original graph; print each call's inputs (True) or hand them to a callback
     """
 
@@ -59,6 +60,7 @@ class TorchOptions:
     dump: Path | None = None
     cache_size: int = 64
     preallocate: bool = True
+    debug: bool | Callable[[str], None] = False
     intercept: bool | Callable[..., None] = False
 
     @property
@@ -79,9 +81,8 @@ def read_options(given: TorchOptions | Mapping[str, Any] | None, config: Config)
     """The options as given, completed from the environment's knobs."""
     options = given if isinstance(given, TorchOptions) else _from_mapping(given or {})
     _check(options)
-    dump = options.dump or config.dump_dir
     threads = options.threads or config.threads
-    return dataclasses.replace(options, dump=Path(dump) if dump else None, threads=threads)
+    return dataclasses.replace(options, dump=Path(options.dump) if options.dump else None, threads=threads)
 
 
 def _from_mapping(given: Mapping[str, Any]) -> TorchOptions:

@@ -13,16 +13,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import GraphModule, Node
 
 from smelt.codegen import FedPanels
 from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, translate
-from smelt.frontends.torch_compile.debug import checked, dump_part, dumping
+from smelt.frontends.dumping import Dumped, as_array, dump_target
+from smelt.frontends.torch_compile.debug import checked
 from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts, with_pairs
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
+from smelt.frontends.torch_compile.reference import TellingEvaluator
 from smelt.frontends.torch_compile.sessions import Made, Settings, session_for_model
 from smelt.frontends.torch_compile.symbols import Shapes, Sizes, sizes_of
 from smelt.frontends.torch_compile.weights import FedWeights
@@ -95,12 +98,14 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed) -> Compi
     layouts = with_pairs(layouts, module)
     translation = translate(module, options=ExportOptions(constants=constants))
     report = PartReport(sum(n.op == "call_function" for n in eager.graph.nodes), _node_count(translation.model))
-    stem = dump_part(options.dump, module, translation.model) if options.dump is not None else None
-    _mark_weights(translation, placeholders, fixed.weights)
-    interface = Interface.of(translation, session_for_model(module, translation, settings, report, bool(constants)))
-    call = _bound(module, interface, layouts, options)
-    if stem is not None:
-        call = dumping(call, stem, lambda args: _fed(interface, layouts, args))
+    target = dump_target(options.dump)
+    dumped = None if target is None else Dumped(target, translation.model, _graph_text(module))
+    if options.debug:
+        call = _told(module, translation, layouts, options.debug)
+    else:
+        _mark_weights(translation, placeholders, fixed.weights)
+        interface = Interface.of(translation, session_for_model(module, translation, settings, report, bool(constants)))
+        call = _bound(module, interface, layouts, options, dumped)
     if options.tolerance is not None:
         call = checked(call, eager, options.tolerance)
     report.seconds = time.monotonic() - started
@@ -147,7 +152,7 @@ def _node_count(model: ir.Model) -> int:
 class Interface:
     """A session beside what the translation says of it. Names are kept: the model itself is of no more use."""
 
-    session: Session
+    session: Session | None
     fed: tuple[FedPanels, ...]
     inputs: tuple[InputSlot, ...]
     outputs: tuple[OutputSlot, ...]
@@ -166,8 +171,57 @@ class Interface:
         )
 
 
+def _told(
+    module: GraphModule, translation: Translation, layouts: Layouts, debug: bool | Callable[[str], None]
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The reference evaluator in place of a session, which tells of every result."""
+    graph = translation.model.graph
+    evaluator = TellingEvaluator(translation.model, debug if callable(debug) else print)
+    names = [tuple(value.name or "" for value in values) for values in (graph.inputs, graph.outputs)]
+    kinds = {value.name: value.dtype.numpy() for value in graph.inputs if value.dtype is not None}
+    interface = Interface(None, (), translation.inputs, translation.outputs, *names)
+    made = _made(translation.outputs, list(module.graph.nodes)[-1].args[0])
+    dtypes = [getattr(torch, _dtype(node)) for node in made.values()]
+
+    def runner(args: Sequence[Any]) -> list[Any]:
+        fed = {name: as_array(value) for name, value in _fed(interface, layouts, args).items()}
+        found = evaluator.run({name: array.astype(kinds[name]) for name, array in fed.items()})
+        return [_tensor(found[at], dtype) for at, dtype in zip(made, dtypes, strict=True)]
+
+    return _assembled(runner, interface, layouts, list(made))
+
+
+def _tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
+    plain = np.asarray(array)
+    plain = plain if plain.dtype.kind in "biuf" else plain.astype(np.float32)
+    return torch.from_numpy(np.array(plain, order="C")).to(dtype)
+
+
+def _tapped(
+    runner: Callable[[Sequence[Any]], list[Any]], dumped: Dumped | None, interface: Interface, layouts: Layouts,
+    made: Sequence[int],
+) -> Callable[[Sequence[Any]], list[Any]]:  # fmt: skip
+    """The runner, whose calls are kept beside the dumped model."""
+    if dumped is None:
+        return runner
+
+    def run(args: Sequence[Any]) -> list[Any]:
+        kept = _fed(interface, layouts, args) if dumped.wanted else None
+        results = runner(args)
+        if kept is not None:
+            names = [interface.output_names[at] for at in made]
+            dumped.call(kept, dict(zip(names, results, strict=True)))
+        return results
+
+    return run
+
+
+def _graph_text(module: GraphModule) -> str:
+    return str(module.print_readable(print_output=False)) + "\n" + str(module.graph)
+
+
 def _bound(
-    module: GraphModule, interface: Interface, layouts: Layouts, options: TorchOptions
+    module: GraphModule, interface: Interface, layouts: Layouts, options: TorchOptions, dumped: Dumped | None
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     nodes = list(module.graph.nodes)
     placeholders = [n for n in nodes if n.op == "placeholder"]
@@ -177,12 +231,22 @@ def _bound(
     fetches = [Fetch(interface.output_names[at], _dtype(node)) for at, node in made.items()]
     sizes = _sizes(placeholders, list(made.values())) if options.preallocate else None
     if not interface.fed:
-        return _assembled(TorchRunner(interface.session, feeds, fetches, sizes).call, interface, layouts, list(made))
+        plain = TorchRunner(_opened(interface), feeds, fetches, sizes).call
+        return _assembled(_tapped(plain, dumped, interface, layouts, list(made)), interface, layouts, list(made))
     places = _places(interface)
     weights = FedWeights(interface.fed, places, [layouts.before[place] for place in places])
     feeds += [Feed(fed.name, len(placeholders) + at, "float32") for at, fed in enumerate(interface.fed)]
-    runner = TorchRunner(interface.session, feeds, fetches, sizes).call
-    return _assembled(lambda args: runner([*args, *weights.panels(args)]), interface, layouts, list(made))
+    runner = TorchRunner(_opened(interface), feeds, fetches, sizes).call
+
+    def with_panels(args: Sequence[Any]) -> list[Any]:
+        return runner([*args, *weights.panels(args)])
+
+    return _assembled(_tapped(with_panels, dumped, interface, layouts, list(made)), interface, layouts, list(made))
+
+
+def _opened(interface: Interface) -> Session:
+    assert interface.session is not None
+    return interface.session
 
 
 def _fed(interface: Interface, layouts: Layouts, args: Sequence[Any]) -> dict[str, Any]:
@@ -204,7 +268,7 @@ def _places(interface: Interface) -> list[int]:
 
 
 def _feeds(interface: Interface, placeholders: Sequence[Node], layouts: Layouts) -> list[Feed]:
-    known = {argument.name for argument in interface.session.get_inputs()}
+    known = {argument.name for argument in _opened(interface).get_inputs()}
     feeds: list[Feed] = []
     for place, (slot, node) in enumerate(zip(interface.inputs, placeholders, strict=True)):
         if slot.index is None or interface.input_names[slot.index] not in known:
