@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -136,3 +137,10 @@ def test_without_a_compiler_the_artifact_is_the_stock_model_and_says_so(
     result = compile_to(model, tmp_path / "out", Options(force=True), config)
     assert result.artifact.manifest["library"] is None and any("SM-TOOL-001" in note for note in result.notes)
     assert np.allclose(Executable.open(result.artifact).run({"x": X})[0][0, 0], np.exp(X[0, 0]), rtol=1e-5)
+
+
+def test_a_model_in_memory_stays_as_it_is(model, config: Config, tmp_path: Path):
+    given = ir.from_proto(model)
+    before = ir.to_proto(given).SerializeToString(deterministic=True)
+    compile_to(given, tmp_path / "out", Options(verify=False), config)
+    assert ir.to_proto(given).SerializeToString(deterministic=True) == before

@@ -39,13 +39,11 @@ def compile_model(path: Path, output: Path, options: Options, config: Config, *,
     model = load_model(path)
     seconds = time.monotonic() - started
     original = count_ops(model)
-    # The pipeline takes regions apart when it replaces them, so the graph is drawn from a copy.
-    copy = model.clone() if graph and not options.preoptimize else None
     with open_progress(config) as progress:
         result = compile_to(model, output, options, config, progress)
-    if copy is None:
+    if not graph or options.preoptimize:
         return Compilation(result, Picture(original), path.name, seconds)
     if options.dims:
-        BindDims(options.dims)(copy)
-    run_passes(copy, skip=options.skip_passes, patterns=options.patterns)
-    return Compilation(result, draw(copy, result.plan, original), path.name, seconds)
+        BindDims(options.dims)(model)
+    run_passes(model, skip=options.skip_passes, patterns=options.patterns)
+    return Compilation(result, draw(model, result.plan, original), path.name, seconds)

@@ -30,9 +30,10 @@ Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 
 def load_model(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> ir.Model:
-    """Load and verify a model. `base_dir` is where external data lie when the model is not given by path."""
+    """Load and verify a model, which stays as it is; tensors are shared with it. `base_dir` is where external data lie
+    when the model is not given by path."""
     if isinstance(source, ir.Model):
-        return _finish(source, ExternalFolder(Path(base_dir)) if base_dir is not None else None)
+        return _finish(source.clone(), ExternalFolder(Path(base_dir)) if base_dir is not None else None)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         folder: ExternalFolder | None = ExternalFolder(path.parent if base_dir is None else Path(base_dir))
