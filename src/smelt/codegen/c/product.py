@@ -108,7 +108,7 @@ class ProductWriter(RowWriter):
             return self._direct_body(store, extents, columns)
         self._open()
         self.scopes[-1].lines += [
-            f"const float *{accumulator_name(place)} = block + {place} * size + (u - first) * ld;"
+            f"const float *{accumulator_name(place)} = block + {f'{place} * size + ' if place else ''}(u - first) * ld;"
             for place in range(len(self.nest.products))
         ]
         if self.nest.columns:
@@ -119,10 +119,14 @@ class ProductWriter(RowWriter):
             self._row()
         unit = self.scopes.pop()
         shared = self.nest.rhs is None
-        head = self._product_head(rows, extents, columns)
         step = self._advance(rows, extents, False) if shared else [f"++{self.var_names[rows[-1]]};"]
         loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
-        return [*self.scopes[0].lines, *head, *loop, "if (t->rows) smelt_release(t, local);"]
+        lines = self._product_lines(rows, extents, columns, loop)
+        return [*self.scopes[0].lines, *lines, "if (t->rows) smelt_release(t, local);"]
+
+    def _product_lines(self, rows: list[Var], extents: list[str], columns: str, loop: list[str]) -> list[str]:
+        """The task's block of the product, then the loop of its epilogue."""
+        return [*self._product_head(rows, extents, columns), *loop]
 
     def _direct_body(self, store: Store, extents: list[str], columns: str) -> list[str]:
         nest = self.nest
@@ -267,9 +271,10 @@ class ProductWriter(RowWriter):
 
     def _row_lines(self, held: str) -> list[str]:
         """The rows of the epilogue; its row buffers lie behind what the task holds."""
-        lines = ["int64_t u = first;", "const int64_t stop = first + count;"]
-        if self.phases.row_buffers:
-            lines.append(f"char *row = local + {held};")
+        return ["int64_t u = first;", "const int64_t stop = first + count;", *self._row_buffer_lines(held)]
+
+    def _row_buffer_lines(self, held: str) -> list[str]:
+        lines = [f"char *row = local + {held};"] if self.phases.row_buffers else []
         for buffer in self.phases.row_buffers:
             kind, size = C_TYPE[buffer.dtype], self._integer(buffer.elements)
             lines.append(f"{kind} *{self._buffer(buffer)} = ({kind} *)row;")

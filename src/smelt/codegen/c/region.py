@@ -365,7 +365,7 @@ class _Writer:
         made = kernel.product
         if kernel.window is not None:
             numbers = ", ".join(self.integers.text(s) for s in kernel.window.numbers)
-            return f"{kernel.window.launch}({head}, {numbers}, {int(kernel.window.whole_rows)})"
+            return f"{kernel.window.launch}({head}, {numbers}, {kernel.window.wants})"
         if made is None:
             units, cost = self._units(kernel)
             return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"

@@ -7,20 +7,25 @@ the geometry is the only thing that the text says about the window; the kernels 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from smelt.ir.kernel import Ix, Var, Window, ix, product
 from smelt.ir.kernel.panels import PANEL
 
 from .product import ProductWriter
 
+Form = Literal["pointwise", "channelwise", "gathered", "planar", "winograd"]
+_FORMS: dict[str, str] = {
+    "pointwise": "SMELT_BY_PIXELS", "channelwise": "SMELT_BY_CHANNELS", "gathered": "SMELT_BY_WINDOWS",
+    "planar": "SMELT_BY_PLANES",
+}  # fmt: skip
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
 
 
 @dataclass(frozen=True)
 class WindowSizes:
-    """`rows` windows of `columns` results of `depth` multiply-adds; tasks share columns in whole units.
-
-    `line` is set for Winograd's form, whose tasks take whole lines; `depth` are the channels then."""
+    """`rows` windows of `columns` results of `depth` multiply-adds, `line` side by side; tasks share columns in whole
+    units. Winograd's `form` has tasks of whole lines, and its `depth` are the channels."""
 
     rows: Ix
     columns: Ix
@@ -28,19 +33,25 @@ class WindowSizes:
     depth: Ix
     taps: int
     extra_bytes: Ix
+    line: Ix
+    form: Form
     whole_rows: bool
-
-    line: Ix | None = None
 
     @property
     def launch(self) -> str:
-        return "smelt_launch_window" if self.line is None else "smelt_launch_winograd"
+        return "smelt_launch_winograd" if self.form == "winograd" else "smelt_launch_window"
 
     @property
     def numbers(self) -> tuple[Ix, ...]:
-        if self.line is not None:
+        if self.form == "winograd":
             return self.rows // self.line, self.line, self.columns, self.depth, self.extra_bytes
-        return self.rows, self.columns, ix(self.unit), self.depth, ix(self.taps), self.extra_bytes
+        return self.rows, self.columns, ix(self.unit), self.depth, ix(self.taps), self.line, self.extra_bytes
+
+    @property
+    def wants(self) -> str:
+        """What the launch is to know about the kernel and its epilogue."""
+        whole = str(int(self.whole_rows))
+        return whole if self.form == "winograd" else f"{_FORMS[self.form]}, {whole}"
 
 
 class WindowWriter(ProductWriter):
@@ -56,15 +67,15 @@ class WindowWriter(ProductWriter):
         if window is None or tensor is None:
             return None
         rows = product(v.extent for v in self._rows())
-        depth = ix(window.geometry.taps)
-        line = window.geometry.out[-1] if window.kind == "winograd" else None
-        if line is not None:
+        geometry, form = window.geometry, _form(window)
+        depth = ix(geometry.taps)
+        if form == "winograd":
             depth = self._channels(window)
-        if window.kind == "dense":
+        elif form != "channelwise":
             depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
-            rows, tensor.shape[-1], self._unit(window), depth, window.geometry.taps, self.extra_bytes(),
-            bool(self.nest.inner), line,
+            rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(), geometry.out[-1], form,
+            bool(self.nest.inner),
         )  # fmt: skip
 
     def _unit(self, window: Window) -> int:
@@ -73,17 +84,47 @@ class WindowWriter(ProductWriter):
         columns = self.nest.matmul.shape[-1].const
         return PANEL if window.groups == 1 or columns is None else columns // window.groups
 
-    def _product_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
+    def _product_lines(self, rows: list[Var], extents: list[str], columns: str, loop: list[str]) -> list[str]:
+        """The task's windows and columns, a part at a time: its epilogue finds it in L1."""
         window = self._window()
         if window is None:
-            return super()._product_head(rows, extents, columns)
-        total, unit = " * ".join(f"({e})" for e in extents) or "1", self._unit(window)
-        return [
-            "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;",
-            *self._block_lines(total, columns, unit),
-            f"const smelt_window w = {self._geometry(window)};",
+            return super()._product_lines(rows, extents, columns, loop)
+        total = " * ".join(f"({e})" for e in extents) or "1"
+        part = [
+            *self._part_lines(self._unit(window)),
             self._fill(window),
             *self._decode(rows, extents, False),
+            *loop,
+        ]
+        return [
+            *self._task_lines(total, columns, self._unit(window)),
+            f"const smelt_window w = {self._geometry(window)};",
+            "for (int64_t first = from; first < until; first += t->part)",
+            "for (int64_t p0 = q0; p0 < q1; p0 += t->wide) {",
+            *("  " + x for x in part),
+            "}",
+        ]
+
+    def _task_lines(self, rows: str, columns: str, unit: int) -> list[str]:
+        """The task's share: windows from..until-1, columns in units q0..q1-1; memory for a part of it."""
+        wide = "t->wide" if unit == PANEL else f"((t->wide * {unit} + 15) / 16)"
+        return [
+            "const int64_t from = (task % t->units) * t->step, q0 = task / t->units * t->row_bytes;",
+            f"const int64_t until = smelt_min(from + t->step, {rows}), columns = {columns};",
+            f"const int64_t q1 = smelt_min(q0 + t->row_bytes, (columns + {unit - 1}) / {unit});",
+            f"const int64_t slot = SMELT_SLOT(t->part, {wide}, {self._integer(self.extra_bytes())});",
+            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
+            "float *block = (float *)local;",
+            *self._row_buffer_lines(f"t->part * {wide} * 64"),
+        ]
+
+    def _part_lines(self, unit: int) -> list[str]:
+        return [
+            "const int64_t count = smelt_min(t->part, until - first), p1 = smelt_min(p0 + t->wide, q1);",
+            f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, columns);",
+            f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
+            "const int64_t stop = first + count;",
+            "int64_t u = first;",
         ]
 
     def _geometry(self, window: Window) -> str:
@@ -109,8 +150,18 @@ class WindowWriter(ProductWriter):
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, block, ld);"
         assert nest.panels is not None
         if window.kind == "winograd":
-            used = f"SMELT_SLOT(t->step, width, {self._integer(self.extra_bytes())})"
+            used = f"SMELT_SLOT(t->part, t->wide, {self._integer(self.extra_bytes())})"
             panels = self._buffer(nest.panels)
             return f"SMELT_WINOGRAD(&w, {image}, {panels}, first, count, c0, c1, block, ld, (float *)(local + {used}));"
         name = "SMELT_CONVOLVE" if window.kind == "dense" else "SMELT_CHANNELWISE"
         return f"{name}(&w, {image}, {self._buffer(nest.panels)}, first, count, c0, c1, block, ld);"
+
+
+def _form(window: Window) -> Form:
+    if window.kind == "winograd":
+        return "winograd"
+    if window.kind != "dense":
+        return "channelwise"
+    if window.planar:
+        return "planar"
+    return "pointwise" if window.geometry.pointwise and window.groups == 1 else "gathered"

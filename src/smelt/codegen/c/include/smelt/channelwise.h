@@ -7,8 +7,7 @@
 #ifndef SMELT_CHANNELWISE_H
 #define SMELT_CHANNELWISE_H
 
-#include <smelt/vec.h>
-#include <smelt/window.h>
+#include <smelt/channelwise_patch.h>
 
 /* The taps of one window that lie in the image. */
 typedef struct {
@@ -54,60 +53,78 @@ SMELT_INLINE void smelt_list_taps(const smelt_window *w, const smelt_taps *t, sm
     }
 }
 
-/* Lists of what a tile holds: X(window, vector). Spelled out, so that every accumulator is a register. */
-#define SMELT_TILE_1X1(X) X(0, 0)
-#define SMELT_TILE_1X4(X) X(0, 0) X(0, 1) X(0, 2) X(0, 3)
-#define SMELT_TILE_4X1(X) X(0, 0) X(1, 0) X(2, 0) X(3, 0)
-#define SMELT_TILE_4X2(X) SMELT_TILE_4X1(X) X(0, 1) X(1, 1) X(2, 1) X(3, 1)
-#define SMELT_VECTORS_1(X) X(0)
-#define SMELT_VECTORS_2(X) X(0) X(1)
-#define SMELT_VECTORS_4(X) X(0) X(1) X(2) X(3)
-
 #define SMELT_LANES_OF(FROM) (live ? ld_f32_n(FROM, live) : ld_f32(FROM))
-#define SMELT_TILE_ZERO(R, V) v_f32 acc##R##V = bc_f32(0);
 #define SMELT_TILE_WEIGHT(V) const v_f32 weight##V = ld_f32(row + (V)*SMELT_L / 16 * panel + (V)*SMELT_L % 16);
 #define SMELT_TILE_STEP(R, V) acc##R##V += SMELT_LANES_OF(at + (R)*side + (V)*SMELT_L) * weight##V;
 #define SMELT_TILE_STORE(R, V)                                                                                         \
   if (live) st_f32_n(to + (R)*ld + (V)*SMELT_L, acc##R##V, live);                                                      \
   else st_f32(to + (R)*ld + (V)*SMELT_L, acc##R##V);
 
-/* Vectors of channels of windows `side` floats apart, from their listed taps. `x` is the first tap's channel, `f` the
- * panel's first row at that channel; panels lie `panel` floats apart. `live` is the number of lanes of a partial vector, 0
- * for whole ones. */
+/* Windows side by side that see the same taps: lines of `across` taps, `down` of them in each of `sheets`. Steps are in
+ * floats: of the image, and of the rows of the panels that weigh it. */
+typedef struct {
+  const float *at;
+  int64_t sheets, down, across;
+  int64_t sheet_step, line_step, tap_step, side;
+  int64_t sheet_row, line_row, first_row;
+} smelt_tap_box;
+
+SMELT_INLINE smelt_tap_box smelt_box_of(const smelt_window *w, const smelt_taps *t) {
+  const smelt_span *s = t->s;
+  const int64_t line = w->in[2] * w->pixel, taps = w->kernel[2];
+  smelt_tap_box b = {smelt_taps_line(w, t, s[0].lo, s[1].lo) + s[2].lo * w->dilation[2] * w->pixel,
+                     s[0].hi - s[0].lo, s[1].hi - s[1].lo, s[2].hi - s[2].lo,
+                     w->dilation[0] * w->in[1] * line, w->dilation[1] * line, w->dilation[2] * w->pixel,
+                     w->stride[2] * w->pixel, w->kernel[1] * taps * 16, taps * 16,
+                     ((s[0].lo * w->kernel[1] + s[1].lo) * taps + s[2].lo) * 16};
+  return b;
+}
+
+/* Vectors of channels of windows side by side. `x` is the first tap's channel, `f` the panel's first row at that channel;
+ * panels lie `panel` floats apart. `live` is the number of lanes of a partial vector, 0 for whole ones. */
 #define SMELT_CHANNELWISE_TILE(NAME, TILE, VECTORS)                                                                    \
-  SMELT_INLINE void NAME(const smelt_tap_list *list, const float *x, int64_t side, const float *f, int64_t panel,      \
-                         int64_t live, float *to, int64_t ld) {                                                        \
+  SMELT_INLINE void NAME(const smelt_tap_box *b, const float *x, const float *f, int64_t panel, int64_t live, float *to, \
+                         int64_t ld) {                                                                                 \
     TILE(SMELT_TILE_ZERO)                                                                                              \
+    const int64_t side = b->side, step = b->tap_step;                                                                  \
     (void)panel, (void)side, (void)ld;                                                                                 \
-    for (int64_t k = 0; k < list->count; k++) {                                                                        \
-      const float *at = x + list->from[k], *row = f + list->row[k];                                                    \
-      VECTORS(SMELT_TILE_WEIGHT)                                                                                       \
-      TILE(SMELT_TILE_STEP)                                                                                            \
-    }                                                                                                                  \
+    for (int64_t i = 0; i < b->sheets; i++)                                                                            \
+      for (int64_t j = 0; j < b->down; j++) {                                                                          \
+        const float *at = x + i * b->sheet_step + j * b->line_step, *row = f + i * b->sheet_row + j * b->line_row;     \
+        for (int64_t k = b->across; k > 0; k--, at += step, row += 16) {                                               \
+          VECTORS(SMELT_TILE_WEIGHT)                                                                                   \
+          TILE(SMELT_TILE_STEP)                                                                                        \
+        }                                                                                                              \
+      }                                                                                                                \
     TILE(SMELT_TILE_STORE)                                                                                             \
   }
 
-SMELT_CHANNELWISE_TILE(smelt_channelwise_4, SMELT_TILE_4X2, SMELT_VECTORS_2)
-SMELT_CHANNELWISE_TILE(smelt_channelwise_4_narrow, SMELT_TILE_4X1, SMELT_VECTORS_1)
-SMELT_CHANNELWISE_TILE(smelt_channelwise_1, SMELT_TILE_1X4, SMELT_VECTORS_4)
-SMELT_CHANNELWISE_TILE(smelt_channelwise_1_narrow, SMELT_TILE_1X1, SMELT_VECTORS_1)
-
-/* All channels of one window, or of four side by side. c0 is at the start of a panel. */
-#define SMELT_CHANNELWISE_ROW(NAME, TILE, NARROW, V)                                                                   \
-  static __attribute__((unused)) void NAME(const smelt_tap_list *list, int64_t taps, int64_t side, const float *panels, \
-                                           int64_t c0, int64_t c1, float *to, int64_t ld) {                            \
-    const int64_t panel = taps * 16;                                                                                   \
-    const float *x = list->base;                                                                                       \
+/* All channels of some windows side by side, by tiles of V vectors. c0 is at the start of a panel. */
+#define SMELT_CHANNELWISE_ROW(NAME, TILE, VECTORS, V, NARROW)                                                          \
+  SMELT_CHANNELWISE_TILE(NAME##_tile, TILE, VECTORS)                                                                   \
+  SMELT_CHANNELWISE_TILE(NAME##_narrow, NARROW, SMELT_VECTORS_1)                                                       \
+  static __attribute__((unused)) void NAME(const smelt_tap_box *b, int64_t panel, const float *panels, int64_t c0,     \
+                                           int64_t c1, float *to, int64_t ld) {                                        \
+    const float *x = b->at, *f = panels + b->first_row;                                                                \
     int64_t c = c0;                                                                                                    \
     for (; c + (V)*SMELT_L <= c1; c += (V)*SMELT_L)                                                                    \
-      TILE(list, x + c, side, panels + c / 16 * panel + c % 16, panel, 0, to + (c - c0), ld);                          \
+      NAME##_tile(b, x + c, f + c / 16 * panel + c % 16, panel, 0, to + (c - c0), ld);                                 \
     for (; c + SMELT_L <= c1; c += SMELT_L)                                                                            \
-      NARROW(list, x + c, side, panels + c / 16 * panel + c % 16, panel, 0, to + (c - c0), ld);                        \
-    if (c < c1) NARROW(list, x + c, side, panels + c / 16 * panel + c % 16, panel, c1 - c, to + (c - c0), ld);         \
+      NAME##_narrow(b, x + c, f + c / 16 * panel + c % 16, panel, 0, to + (c - c0), ld);                               \
+    if (c < c1) NAME##_narrow(b, x + c, f + c / 16 * panel + c % 16, panel, c1 - c, to + (c - c0), ld);                \
   }
 
-SMELT_CHANNELWISE_ROW(smelt_channelwise_one, smelt_channelwise_1, smelt_channelwise_1_narrow, 4)
-SMELT_CHANNELWISE_ROW(smelt_channelwise_four, smelt_channelwise_4, smelt_channelwise_4_narrow, 2)
+/* Two vectors of each window where there are registers for them. */
+#if SMELT_VL == 64 || defined(__aarch64__)
+SMELT_CHANNELWISE_ROW(smelt_channelwise_8, SMELT_TILE_8X2, SMELT_VECTORS_2, 2, SMELT_TILE_8X1)
+SMELT_CHANNELWISE_ROW(smelt_channelwise_6, SMELT_TILE_6X2, SMELT_VECTORS_2, 2, SMELT_TILE_6X1)
+#else
+SMELT_CHANNELWISE_ROW(smelt_channelwise_8, SMELT_TILE_8X1, SMELT_VECTORS_1, 1, SMELT_TILE_8X1)
+SMELT_CHANNELWISE_ROW(smelt_channelwise_6, SMELT_TILE_6X2, SMELT_VECTORS_2, 2, SMELT_TILE_6X1)
+#endif
+SMELT_CHANNELWISE_ROW(smelt_channelwise_4, SMELT_TILE_4X2, SMELT_VECTORS_2, 2, SMELT_TILE_4X1)
+SMELT_CHANNELWISE_ROW(smelt_channelwise_2, SMELT_TILE_2X2, SMELT_VECTORS_2, 2, SMELT_TILE_2X1)
+SMELT_CHANNELWISE_ROW(smelt_channelwise_1, SMELT_TILE_1X8, SMELT_VECTORS_8, 8, SMELT_TILE_1X1)
 
 /* Windows from p on that lie side by side in one line with all their taps along it in the image; at most `left`. */
 SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place *p, int64_t left) {
@@ -117,19 +134,35 @@ SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place
   return smelt_min(smelt_min(run, w->out[2] - p->at[2]), left);
 }
 
+/* A run of windows side by side, as many at a time as a tile takes. */
+SMELT_INLINE void smelt_channelwise_run(smelt_tap_box b, int64_t run, int64_t panel, const float *panels, int64_t c0,
+                                        int64_t c1, float *to, int64_t ld) {
+  for (int64_t n; run > 0; run -= n, b.at += n * b.side, to += n * ld) {
+    n = run >= 8 && run != 12 ? 8 : run >= 6 ? 6 : run >= 4 ? 4 : run >= 2 ? 2 : 1;
+    if (n == 8) smelt_channelwise_8(&b, panel, panels, c0, c1, to, ld);
+    else if (n == 6) smelt_channelwise_6(&b, panel, panels, c0, c1, to, ld);
+    else if (n == 4) smelt_channelwise_4(&b, panel, panels, c0, c1, to, ld);
+    else if (n == 2) smelt_channelwise_2(&b, panel, panels, c0, c1, to, ld);
+    else smelt_channelwise_1(&b, panel, panels, c0, c1, to, ld);
+  }
+}
+
+/* A block of windows, wherever its taps lie; the block has room for whole panels. */
 static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, const float *image, const float *panels,
                                                       int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                       int64_t ld) {
-  const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], side = w->stride[2] * w->pixel;
+  const int64_t panel = w->kernel[0] * w->kernel[1] * w->kernel[2] * 16;
+  if (smelt_patches_pay(w)) {
+    smelt_channelwise_patches(w, image, panels, first, count, c0, c1, block, ld);
+    return;
+  }
   smelt_place p = smelt_place_of(w, first);
-  smelt_tap_list list;
-  for (int64_t i = 0; i < count;) {
+  for (int64_t i = 0, run; i < count; i += run) {
     const smelt_taps t = smelt_taps_of(w, image, &p);
-    const int n = smelt_side_by_side(w, &p, count - i) >= 4 ? 4 : 1;
-    smelt_list_taps(w, &t, &list);
-    if (n == 4) smelt_channelwise_four(&list, taps, side, panels, c0, c1, block + i * ld, ld);
-    else smelt_channelwise_one(&list, taps, side, panels, c0, c1, block + i * ld, ld);
-    for (int k = 0; k < n; k++, i++) smelt_place_next(w, &p);
+    run = smelt_side_by_side(w, &p, count - i);
+    smelt_channelwise_run(smelt_box_of(w, &t), run, panel, panels, c0, c1, block + i * ld, ld);
+    p.at[2] += run - 1;
+    smelt_place_next(w, &p);
   }
 }
 

@@ -10,9 +10,7 @@
 #ifndef SMELT_CONVOLVE_H
 #define SMELT_CONVOLVE_H
 
-#include <smelt/gemm.h>
-#include <smelt/vec.h>
-#include <smelt/window.h>
+#include <smelt/convolve_planes.h>
 
 /* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
  * cache set. */
@@ -242,7 +240,8 @@ SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
   return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
-/* Columns c0..c1-1; with several groups, c0 and c1 lie between groups, with one they lie between panels. */
+/* Columns c0..c1-1; with several groups, c0 and c1 lie between groups, with one they lie between panels, and the block has
+ * room for whole ones. */
 static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
                                                    int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                    int64_t ld) {
@@ -250,8 +249,12 @@ static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const 
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth;
   void (*const one)(const smelt_window *, const float *, int64_t, const float *, int64_t, int64_t, int64_t, float *,
                     int64_t) = smelt_by_taps(w, depth) ? smelt_convolve_taps : smelt_convolve_group;
+  if (w->planar && smelt_lines_fit(w)) {
+    smelt_convolve_planes(w, image, panels + c0 * K, first, count, (c1 - c0 + 15) / 16 * 16, block, ld);
+    return;
+  }
   if (w->groups == 1) {
-    one(w, image, depth, panels + c0 * K, first, count, c1 - c0, block, ld);
+    one(w, image, depth, panels + c0 * K, first, count, (c1 - c0 + 15) / 16 * 16, block, ld);
     return;
   }
   const int64_t group_floats = smelt_gemm_packed_floats(K, each);

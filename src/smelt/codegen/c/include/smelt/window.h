@@ -3,7 +3,8 @@
  * Input:     smelt_window: sizes, strides, padding of three axes; smelt_task. Output: smelt_launch_window(), and the
  *            kernels as declared here: each fills a block of `count` windows from `first` on, columns c0..c1-1.
  * Invariant: windows are counted over (image, o0, o1, o2); a task owns t->step windows and t->row_bytes units of columns,
- *            t->units blocks of windows. Kernels are compiled apart, once per level (window_unit.h).
+ *            t->units blocks of windows, and computes t->part windows and t->wide units at a time. Kernels are compiled
+ *            apart, once per level (window_unit.h).
  */
 #ifndef SMELT_WINDOW_H
 #define SMELT_WINDOW_H
@@ -43,8 +44,14 @@ enum {
   SMELT_WINDOW_GRAIN = 50000,   /* multiply-adds below which a task costs more to hand out than it brings */
   SMELT_WINDOW_WIDE = 128,      /* columns below which the gathered windows are not worth gathering twice */
   SMELT_WINDOW_ROWS = 56,       /* windows that are gathered at a time */
-  SMELT_WINDOW_PANELS = 200000  /* floats of panels that stay in L2 between tasks */
+  SMELT_WINDOW_PANELS = 200000, /* floats of panels that stay in L2 between tasks */
+  SMELT_WINDOW_PART = 8192,     /* floats of a part that its epilogue finds in L1 */
+  SMELT_PATCH_TAPS = 16,        /* of one channel, from which on windows are computed patch by patch */
+  SMELT_PATCH_COLUMNS = 64      /* of a part that is computed so: many lines of windows share their pixels */
 };
+
+/* What a kernel reads: pixels as they lie, windows channel by channel, windows that are gathered, or planes. */
+enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_WINDOWS, SMELT_BY_PLANES };
 
 /* Columns of one task, in units. All of them where their panels stay in L2: results are then written line by line. Else a
  * block is tall enough that panels are read as few times as the image, which costs one float where they cost `taps`. */
@@ -76,19 +83,50 @@ SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, int64_t part
   return (rows + tasks - 1) / tasks;
 }
 
-/* `rows` windows of `columns` results, which take `depth` multiply-adds each, over `taps` pixels; columns are cut in units. */
+/* Windows of one task where lines of them lie side by side: whole lines, so that no run is cut short. */
+SMELT_INLINE int64_t smelt_window_lines(int64_t rows, int64_t line, double cost) {
+  const int64_t lines = (rows + line - 1) / line, least = (int64_t)(SMELT_WINDOW_GRAIN / (cost * (double)line)) + 1;
+  const int64_t step = smelt_max((lines + SMELT_WINDOW_TASKS - 1) / SMELT_WINDOW_TASKS, least);
+  const int64_t tasks = (lines + step - 1) / step;
+  return (lines + tasks - 1) / tasks * line;
+}
+
+/* Windows that are computed at a time, of lines of `line`, where `fit` fit L1: whole lines or equal parts of one. */
+SMELT_INLINE int64_t smelt_window_part(int64_t line, int64_t fit) {
+  if (line <= fit) return fit / line * line;
+  const int64_t parts = (line + fit - 1) / fit;
+  return (line + parts - 1) / parts;
+}
+
+/* What a task computes at a time before its epilogue: a part that stays in L1, or all of it where windows are gathered for
+ * all columns, and panels pass by for all windows. */
+SMELT_INLINE void smelt_window_parts(smelt_task *task, int64_t line, int64_t unit, int64_t taps, int form, int whole_rows) {
+  task->part = task->step, task->wide = task->row_bytes;
+  if (form == SMELT_BY_WINDOWS) return;
+  const int patches = form == SMELT_BY_CHANNELS && taps >= SMELT_PATCH_TAPS;
+  if (patches && !whole_rows) task->wide = smelt_min(task->wide, smelt_max(SMELT_PATCH_COLUMNS / unit, 1));
+  const int64_t fit = smelt_max((patches ? SMELT_WINDOW_BLOCK : SMELT_WINDOW_PART) / (task->wide * unit), 14);
+  task->part = form == SMELT_BY_PIXELS ? smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS) : smelt_window_part(line, fit);
+  task->part = smelt_min(task->part, task->step);
+}
+
+/* `rows` windows, lines of `line`, of `columns` results, which take `depth` multiply-adds each, over `taps` pixels; columns
+ * are cut in units. */
 static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *task, smelt_body body, int64_t rows,
                                                                  int64_t columns, int64_t unit, int64_t depth, int64_t taps,
-                                                                 int64_t extra, int whole_rows) {
+                                                                 int64_t line, int64_t extra, int form, int whole_rows) {
   if (rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   task->row_bytes = smelt_window_units(rows, columns, unit, depth, taps, whole_rows);
   const int64_t width = task->row_bytes * unit, all = (columns + unit - 1) / unit;
   const int64_t parts = (all + task->row_bytes - 1) / task->row_bytes;
-  task->step = smelt_window_rows(rows, width, parts, (double)width * (double)smelt_max(depth, 1));
+  const double cost = (double)width * (double)smelt_max(depth, 1);
+  task->step = form == SMELT_BY_CHANNELS || form == SMELT_BY_PLANES ? smelt_window_lines(rows, line, cost)
+                                                                   : smelt_window_rows(rows, width, parts, cost);
   task->units = (rows + task->step - 1) / task->step;
+  smelt_window_parts(task, line, unit, taps, form, whole_rows);
   const int64_t tasks = task->units * parts;
-  const int64_t slot = SMELT_SLOT(task->step, (width + 15) / 16, extra);
+  const int64_t slot = SMELT_SLOT(task->part, (task->wide * unit + 15) / 16, extra);
   task->rows = NULL;
   if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
   return smelt_run(task, body, tasks);
@@ -118,6 +156,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *
   task->units = (lines + high - 1) / high;
   task->row_bytes = whole_rows || weights <= 300000 ? panels : smelt_min(panels, task->units >= 4 ? 16 : 8);
   task->step = high * line;
+  task->part = task->step, task->wide = task->row_bytes;
   const int64_t tasks = task->units * ((panels + task->row_bytes - 1) / task->row_bytes);
   const int64_t slot = SMELT_SLOT(task->step, task->row_bytes, extra) +
                        4 * smelt_winograd_floats(high / 2 * across, channels, task->row_bytes * 16);
