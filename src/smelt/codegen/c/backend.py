@@ -128,7 +128,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Un
     units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
     declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in kernels)
     regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
-    head = f"#include <smelt/loop_chain.h>\n#include <smelt/window.h>\n\n{declared}\n"
+    head = f"#include <smelt/loop_chain.h>\n#include <smelt/bands.h>\n\n{declared}\n"
     return units + [Unit(f"regions{n}", head + "\n".join(part)) for n, part in enumerate(_cut(regions))]
 
 

@@ -8,7 +8,7 @@ gets an error and never a stray access.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -24,6 +24,7 @@ from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts, meaning
 
 from .arena import Lifetime, assign_slots, lifetimes
+from .bands import Launches, join_bands, stage_text
 from .emit import Kernel, write_chain, write_kernel
 from .groups import group_kernels
 from .names import Integers
@@ -82,19 +83,26 @@ class _Writer:
         leading = [c for c in plan.clusters if c.follows is None]
         watch(plan.clusters)
         made = [(_kernel(c, followers.get(c)), _sources(c, followers.get(c))) for c in leading]
-        order = group_kernels([kernel for kernel, _ in made])
+        launches = self._launches(plan, [kernel for kernel, _ in made])
+        order = launches.groups
         groups = [[made[place][0] for place in group] for group in order]
         kernels = [kernel for group in groups for kernel in group]
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
         self._checks()
-        self._allocate(outputs, plan, groups)
+        self._allocate(outputs, plan, groups, launches.inner)
         for place, group in enumerate(groups):
-            self._launch(group)
+            if place in launches.banded:
+                self._launch_bands(group, launches.inner)
+            else:
+                self._launch(group)
             self.lines.append(f"SMELT_CLOCK(@NAME@, {place})")
         text = self._function(len(groups))
         info = tuple(_info(*made[place], launch) for launch, group in enumerate(order) for place in group)
         return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
+
+    def _launches(self, plan: Schedule, kernels: Sequence[Kernel]) -> Launches:
+        return join_bands(group_kernels(kernels), kernels, {b.uid for b in plan.temporaries.values()})
 
     def _lower(self) -> list[tuple[Tensor, Buffer]]:
         for value in self.region.inputs:
@@ -289,12 +297,16 @@ class _Writer:
             self.lines.append(f"{name} = smelt_size_mul({name}, {text}, &bad);")
 
     def _allocate(
-        self, outputs: Sequence[tuple[Tensor, Buffer]], plan: Schedule, groups: Sequence[Sequence[Kernel]]
+        self,
+        outputs: Sequence[tuple[Tensor, Buffer]],
+        plan: Schedule,
+        groups: Sequence[Sequence[Kernel]],
+        inner: Collection[int],
     ) -> None:
         self.lines.append("int bad = 0;")
         for place, (_, buffer) in enumerate(outputs):
             self._elements(buffer.shape, f"count{place}")
-        temporaries = lifetimes(plan, groups)
+        temporaries = [one for one in lifetimes(plan, groups) if one.buffer.uid not in inner]
         for buffer in (one.buffer for one in temporaries):
             self._elements(buffer.shape, f"n_{buffer.name}")
             self.lines.append(f"n_{buffer.name} = smelt_size_mul(n_{buffer.name}, {E.SIZE_BYTES[buffer.dtype]}, &bad);")
@@ -358,6 +370,28 @@ class _Writer:
                 f"if ({self._call(kernel, f'task{place}')}) return env->code;",
             ]
         lines += ["if (smelt_run_collected(env, &work)) return env->code;"] if together else []
+        self.lines += ["{", *("  " + line for line in lines), "}"]
+
+    def _launch_bands(self, group: Sequence[Kernel], inner: Collection[int]) -> None:
+        """Kernels that run as one, band by band; what lies between them has no pointer here."""
+        lines: list[str] = []
+        stages: list[str] = []
+        for place, kernel in enumerate(group):
+            pointers = ", ".join("NULL" if b.uid in inner else self._pointer(b) for b in kernel.buffers)
+            sizes = ", ".join(self.symbols[s] for s in kernel.symbols) or "0"
+            lines += [
+                f"void *buffers{place}[] = {{{pointers}}};",
+                f"const int64_t sizes{place}[] = {{{sizes}}};",
+                f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work}};",
+            ]
+            stages.append(stage_text(kernel, f"task{place}", {b.uid: at for at, b in enumerate(kernel.buffers)}))
+        window = group[-1].window
+        assert window is not None and window.band is not None
+        images = self.integers.text(window.rows // (window.band.lines * window.band.line))
+        lines += [
+            f"smelt_stage stages[] = {{{', '.join(stages)}}};",
+            f"if (smelt_launch_bands(stages, {len(group)}, {images})) return env->code;",
+        ]
         self.lines += ["{", *("  " + line for line in lines), "}"]
 
     def _call(self, kernel: Kernel, task: str) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.ir.kernel import Ix, Var, Window, ix, product
+from smelt.ir.kernel import Ix, Var, Window, flat, ix, of, product
+from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL
+from smelt.ir.kernel.window import numbers
 
 from .product import ProductWriter
 
@@ -20,6 +22,28 @@ _FORMS: dict[str, str] = {
     "planar": "SMELT_BY_PLANES",
 }  # fmt: skip
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
+
+
+@dataclass(frozen=True)
+class Band:
+    """Lines of a kernel of known sizes: what it reads (`image`) and, where it is all that it makes, its dense `result`.
+
+    A window reaches over `reach` lines of the image; both are uids of buffers.
+    """
+
+    image: int
+    result: int | None
+    in_lines: int
+    lines: int
+    line: int
+    columns: int
+    stride: int
+    before: int
+    reach: int
+
+    @property
+    def line_bytes(self) -> int:
+        return self.line * self.columns * 4
 
 
 @dataclass(frozen=True)
@@ -36,6 +60,7 @@ class WindowSizes:
     line: Ix
     form: Form
     whole_rows: bool
+    band: Band | None = None
 
     @property
     def launch(self) -> str:
@@ -74,9 +99,35 @@ class WindowWriter(ProductWriter):
         elif form != "channelwise":
             depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
-            rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(), geometry.out[-1], form,
-            bool(self.nest.inner),
+            rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(), geometry.out[-1],
+            form, bool(self.nest.inner), self._band(window),
         )  # fmt: skip
+
+    def _band(self, window: Window) -> Band | None:
+        """Two known axes and an epilogue that needs no memory of its own, nor the image again."""
+        g, columns = window.geometry, self._columns_of().const
+        sizes = numbers((*g.sizes, *g.out, *g.before))
+        if sizes is None or g.rank != 2 or g.spread or columns is None or self.phases.row_buffers:
+            return None
+        assert self.nest.lhs is not None
+        image = self.nest.lhs.buffer.uid
+        if image in self._loaded() or window.groups not in (1, columns):
+            return None
+        reach = (g.kernel[0] - 1) * g.dilation[0] + 1
+        result = self._dense_result()
+        return Band(image, result, sizes[0], sizes[2], sizes[3], columns, g.stride[0], sizes[4], reach)
+
+    def _loaded(self) -> set[int]:
+        roots = (*(s.value for s in self.nest.stores), *(r.value for r in self.nest.reductions))
+        return {node.kind.buffer.uid for node in E.walk(*roots) if isinstance(node.kind, E.Load)}
+
+    def _dense_result(self) -> int | None:
+        """The only buffer that is stored, when that happens window by window in their order."""
+        nest = self.nest
+        if nest.inner or nest.reductions or len(nest.stores) != 1 or nest.stores[0].buffer.dtype != "f32":
+            return None
+        whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
+        return nest.stores[0].buffer.uid if nest.stores[0].offset == whole else None
 
     def _unit(self, window: Window) -> int:
         """Columns that no task shares: a panel, or all of a group's."""
@@ -109,7 +160,7 @@ class WindowWriter(ProductWriter):
         """The task's share: windows from..until-1, columns in units q0..q1-1; memory for a part of it."""
         wide = "t->wide" if unit == PANEL else f"((t->wide * {unit} + 15) / 16)"
         return [
-            "const int64_t from = (task % t->units) * t->step, q0 = task / t->units * t->row_bytes;",
+            "const int64_t from = t->start + (task % t->units) * t->step, q0 = task / t->units * t->row_bytes;",
             f"const int64_t until = smelt_min(from + t->step, {rows}), columns = {columns};",
             f"const int64_t q1 = smelt_min(q0 + t->row_bytes, (columns + {unit - 1}) / {unit});",
             f"const int64_t slot = SMELT_SLOT(t->part, {wide}, {self._integer(self.extra_bytes())});",

@@ -114,17 +114,9 @@ SMELT_INLINE smelt_tap_box smelt_box_of(const smelt_window *w, const smelt_taps 
     if (c < c1) NAME##_narrow(b, x + c, f + c / 16 * panel + c % 16, panel, c1 - c, to + (c - c0), ld);                \
   }
 
-/* Two vectors of each window where there are registers for them. */
-#if SMELT_VL == 64 || defined(__aarch64__)
-SMELT_CHANNELWISE_ROW(smelt_channelwise_8, SMELT_TILE_8X2, SMELT_VECTORS_2, 2, SMELT_TILE_8X1)
-SMELT_CHANNELWISE_ROW(smelt_channelwise_6, SMELT_TILE_6X2, SMELT_VECTORS_2, 2, SMELT_TILE_6X1)
-#else
-SMELT_CHANNELWISE_ROW(smelt_channelwise_8, SMELT_TILE_8X1, SMELT_VECTORS_1, 1, SMELT_TILE_8X1)
-SMELT_CHANNELWISE_ROW(smelt_channelwise_6, SMELT_TILE_6X2, SMELT_VECTORS_2, 2, SMELT_TILE_6X1)
-#endif
 SMELT_CHANNELWISE_ROW(smelt_channelwise_4, SMELT_TILE_4X2, SMELT_VECTORS_2, 2, SMELT_TILE_4X1)
 SMELT_CHANNELWISE_ROW(smelt_channelwise_2, SMELT_TILE_2X2, SMELT_VECTORS_2, 2, SMELT_TILE_2X1)
-SMELT_CHANNELWISE_ROW(smelt_channelwise_1, SMELT_TILE_1X8, SMELT_VECTORS_8, 8, SMELT_TILE_1X1)
+SMELT_CHANNELWISE_ROW(smelt_channelwise_1, SMELT_TILE_1X4, SMELT_VECTORS_4, 4, SMELT_TILE_1X1)
 
 /* Windows from p on that lie side by side in one line with all their taps along it in the image; at most `left`. */
 SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place *p, int64_t left) {
@@ -138,10 +130,8 @@ SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place
 SMELT_INLINE void smelt_channelwise_run(smelt_tap_box b, int64_t run, int64_t panel, const float *panels, int64_t c0,
                                         int64_t c1, float *to, int64_t ld) {
   for (int64_t n; run > 0; run -= n, b.at += n * b.side, to += n * ld) {
-    n = run >= 8 && run != 12 ? 8 : run >= 6 ? 6 : run >= 4 ? 4 : run >= 2 ? 2 : 1;
-    if (n == 8) smelt_channelwise_8(&b, panel, panels, c0, c1, to, ld);
-    else if (n == 6) smelt_channelwise_6(&b, panel, panels, c0, c1, to, ld);
-    else if (n == 4) smelt_channelwise_4(&b, panel, panels, c0, c1, to, ld);
+    n = run >= 4 ? 4 : run >= 2 ? 2 : 1;
+    if (n == 4) smelt_channelwise_4(&b, panel, panels, c0, c1, to, ld);
     else if (n == 2) smelt_channelwise_2(&b, panel, panels, c0, c1, to, ld);
     else smelt_channelwise_1(&b, panel, panels, c0, c1, to, ld);
   }

@@ -14,7 +14,6 @@
 #define SMELT_TILE_1X1(X) X(0, 0)
 #define SMELT_TILE_1X2(X) X(0, 0) X(0, 1)
 #define SMELT_TILE_1X4(X) SMELT_TILE_1X2(X) X(0, 2) X(0, 3)
-#define SMELT_TILE_1X8(X) SMELT_TILE_1X4(X) X(0, 4) X(0, 5) X(0, 6) X(0, 7)
 #define SMELT_TILE_2X1(X) X(0, 0) X(1, 0)
 #define SMELT_TILE_4X1(X) SMELT_TILE_2X1(X) X(2, 0) X(3, 0)
 #define SMELT_TILE_6X1(X) SMELT_TILE_4X1(X) X(4, 0) X(5, 0)
@@ -24,13 +23,11 @@
 #define SMELT_TILE_2X2(X) SMELT_TILE_2X1(X) X(0, 1) X(1, 1)
 #define SMELT_TILE_4X2(X) SMELT_TILE_2X2(X) X(2, 0) X(3, 0) X(2, 1) X(3, 1)
 #define SMELT_TILE_6X2(X) SMELT_TILE_4X2(X) X(4, 0) X(5, 0) X(4, 1) X(5, 1)
-#define SMELT_TILE_8X2(X) SMELT_TILE_6X2(X) X(6, 0) X(7, 0) X(6, 1) X(7, 1)
 #define SMELT_TILE_2X4(X) SMELT_TILE_2X2(X) X(0, 2) X(1, 2) X(0, 3) X(1, 3)
 #define SMELT_TILE_4X4(X) SMELT_TILE_2X4(X) X(2, 0) X(3, 0) X(2, 1) X(3, 1) X(2, 2) X(3, 2) X(2, 3) X(3, 3)
 #define SMELT_VECTORS_1(X) X(0)
 #define SMELT_VECTORS_2(X) X(0) X(1)
 #define SMELT_VECTORS_4(X) SMELT_VECTORS_2(X) X(2) X(3)
-#define SMELT_VECTORS_8(X) SMELT_VECTORS_4(X) X(4) X(5) X(6) X(7)
 
 #define SMELT_TILE_ZERO(R, V) v_f32 acc##R##V = bc_f32(0);
 

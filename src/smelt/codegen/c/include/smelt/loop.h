@@ -33,6 +33,7 @@ typedef struct {
   int64_t units, step; /* units of work in all, and per task */
   int64_t group;       /* batch indices that one task of a chain takes */
   int64_t row_bytes;   /* of the row buffers of a task */
+  int64_t start;       /* the first row of all tasks, where that is not 0 */
   int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */

@@ -46,6 +46,7 @@ enum {
   SMELT_WINDOW_ROWS = 56,       /* windows that are gathered at a time */
   SMELT_WINDOW_PANELS = 200000, /* floats of panels that stay in L2 between tasks */
   SMELT_WINDOW_PART = 8192,     /* floats of a part that its epilogue finds in L1 */
+  SMELT_PART_PANELS = 65536,    /* floats of panels that are read again for each part, rather than for many rows */
   SMELT_PATCH_TAPS = 16,        /* of one channel, from which on windows are computed patch by patch */
   SMELT_PATCH_COLUMNS = 64      /* of a part that is computed so: many lines of windows share their pixels */
 };
@@ -100,13 +101,15 @@ SMELT_INLINE int64_t smelt_window_part(int64_t line, int64_t fit) {
 
 /* What a task computes at a time before its epilogue: a part that stays in L1, or all of it where windows are gathered for
  * all columns, and panels pass by for all windows. */
-SMELT_INLINE void smelt_window_parts(smelt_task *task, int64_t line, int64_t unit, int64_t taps, int form, int whole_rows) {
+SMELT_INLINE void smelt_window_parts(smelt_task *task, int64_t line, int64_t unit, int64_t depth, int64_t taps, int form,
+                                     int whole_rows) {
   task->part = task->step, task->wide = task->row_bytes;
   if (form == SMELT_BY_WINDOWS) return;
   const int patches = form == SMELT_BY_CHANNELS && taps >= SMELT_PATCH_TAPS;
   if (patches && !whole_rows) task->wide = smelt_min(task->wide, smelt_max(SMELT_PATCH_COLUMNS / unit, 1));
   const int64_t fit = smelt_max((patches ? SMELT_WINDOW_BLOCK : SMELT_WINDOW_PART) / (task->wide * unit), 14);
-  task->part = form == SMELT_BY_PIXELS ? smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS) : smelt_window_part(line, fit);
+  const int64_t pixels = depth * task->wide * unit > SMELT_PART_PANELS ? SMELT_WINDOW_ROWS : smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS);
+  task->part = form == SMELT_BY_PIXELS ? pixels : smelt_window_part(line, fit);
   task->part = smelt_min(task->part, task->step);
 }
 
@@ -124,7 +127,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
   task->step = form == SMELT_BY_CHANNELS || form == SMELT_BY_PLANES ? smelt_window_lines(rows, line, cost)
                                                                    : smelt_window_rows(rows, width, parts, cost);
   task->units = (rows + task->step - 1) / task->step;
-  smelt_window_parts(task, line, unit, taps, form, whole_rows);
+  smelt_window_parts(task, line, unit, depth, taps, form, whole_rows);
   const int64_t tasks = task->units * parts;
   const int64_t slot = SMELT_SLOT(task->part, (task->wide * unit + 15) / 16, extra);
   task->rows = NULL;

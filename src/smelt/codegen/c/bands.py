@@ -1,0 +1,93 @@
+"""Windows of windows, band by band: which kernels run as one launch, with what lies between them in L2.
+
+Input: groups of kernels in execution order. Output: the same with some merged, and the buffers that need no memory of
+their own. Invariant: such a buffer is written by one kernel, line by line as its windows are counted, and read by the
+next one alone, as its image.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from .emit import Kernel
+
+LEAST_BYTES = 1 << 20  # of an image between two kernels, from which on it would leave L2
+MOST_BUFFERS = 16
+MOST_COLUMNS = 1024
+
+
+@dataclass(frozen=True)
+class Launches:
+    """`groups` are places of kernels; those in `banded` are chains. `inner` has the uids of what lies inside of one."""
+
+    groups: list[list[int]]
+    banded: frozenset[int]
+    inner: frozenset[int]
+
+
+def join_bands(groups: Sequence[Sequence[int]], kernels: Sequence[Kernel], temporaries: Collection[int]) -> Launches:
+    """Chains: a convolution, a kernel of windows over its result, then perhaps one of single pixels."""
+    uses = Counter(b.uid for kernel in kernels for b in kernel.buffers)
+    private = {uid for uid in temporaries if uses[uid] == 2}
+    out: list[list[int]] = []
+    banded: set[int] = set()
+    inner: set[int] = set()
+    place = 0
+    while place < len(groups):
+        length = _chain(groups, place, kernels, private)
+        if length > 1:
+            banded.add(len(out))
+            inner |= {_result(kernels[groups[k][0]]) for k in range(place, place + length - 1)}
+        out.append([k for group in groups[place : place + length] for k in group])
+        place += length
+    return Launches(out, frozenset(banded), frozenset(inner))
+
+
+def _result(kernel: Kernel) -> int:
+    assert kernel.window is not None and kernel.window.band is not None and kernel.window.band.result is not None
+    return kernel.window.band.result
+
+
+def _chain(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]) -> int:
+    """How many groups from this one on are a chain."""
+    stages = [kernels[group[0]] for group in groups[place : place + 3] if len(group) == 1]
+    if len(stages) < 2 or not (_joined(stages[0], stages[1], private) and _worth(stages[0], stages[1])):
+        return 1
+    follows = len(stages) == 3 and len(groups[place + 2]) == 1 and _joined(stages[1], stages[2], private)
+    return 3 if follows and _form(stages[2]) == "pointwise" else 2
+
+
+def _form(kernel: Kernel) -> str:
+    return kernel.window.form if kernel.window is not None else ""
+
+
+def _joined(one: Kernel, other: Kernel, private: Collection[int]) -> bool:
+    """Whether the second reads what the first makes, which nobody else needs."""
+    first, second = (k.window.band if k.window is not None else None for k in (one, other))
+    if first is None or second is None or max(len(one.buffers), len(other.buffers)) > MOST_BUFFERS:
+        return False
+    return first.result in private and first.result == second.image
+
+
+def _worth(one: Kernel, other: Kernel) -> bool:
+    """Channel by channel after pixels or planes: little is computed twice, and the image between them is large."""
+    assert one.window is not None and one.window.band is not None
+    band = one.window.band
+    if _form(one) not in ("pointwise", "planar") or _form(other) != "channelwise":
+        return False
+    return band.lines * band.line_bytes >= LEAST_BYTES
+
+
+def stage_text(kernel: Kernel, task: str, places: Mapping[int, int]) -> str:
+    """One entry of a launch's table; `places` has the kernel's buffers by uid."""
+    window = kernel.window
+    assert window is not None and window.band is not None
+    band = window.band
+    numbers = (
+        len(kernel.buffers), places[band.image], places.get(band.result or -1, 0), band.in_lines, band.lines, band.line,
+        band.line_bytes, band.stride, band.before, band.reach, band.columns, window.unit, window.depth.const or 1,
+        window.taps,
+    )  # fmt: skip
+    return f"{{&{task}, SMELT_NAME({kernel.name}), {', '.join(map(str, numbers))}, {window.wants}}}"
