@@ -142,13 +142,13 @@ class WindowWriter(ProductWriter):
             return super()._product_lines(rows, extents, columns, loop)
         total = " * ".join(f"({e})" for e in extents) or "1"
         part = [
-            *self._part_lines(self._unit(window)),
+            *self._window_part_lines(self._unit(window)),
             self._fill(window),
             *self._decode(rows, extents, False),
             *loop,
         ]
         return [
-            *self._task_lines(total, columns, self._unit(window)),
+            *self._window_task_lines(total, columns, self._unit(window)),
             f"const smelt_window w = {self._geometry(window)};",
             "for (int64_t first = from; first < until; first += t->part)",
             "for (int64_t p0 = q0; p0 < q1; p0 += t->wide) {",
@@ -156,7 +156,7 @@ class WindowWriter(ProductWriter):
             "}",
         ]
 
-    def _task_lines(self, rows: str, columns: str, unit: int) -> list[str]:
+    def _window_task_lines(self, rows: str, columns: str, unit: int) -> list[str]:
         """The task's share: windows from..until-1, columns in units q0..q1-1; memory for a part of it."""
         wide = "t->wide" if unit == PANEL else f"((t->wide * {unit} + 15) / 16)"
         return [
@@ -169,7 +169,7 @@ class WindowWriter(ProductWriter):
             *self._row_buffer_lines(f"t->part * {wide} * 64"),
         ]
 
-    def _part_lines(self, unit: int) -> list[str]:
+    def _window_part_lines(self, unit: int) -> list[str]:
         return [
             "const int64_t count = smelt_min(t->part, until - first), p1 = smelt_min(p0 + t->wide, q1);",
             f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, columns);",
