@@ -21,12 +21,9 @@ from opinfo_samples import Sample, is_random  # noqa: E402
 
 # One or two of every family of the exporter's table.
 CHOSEN = (
-    "abs", "add", "addmm", "all", "amax", "arange", "argmax", "bmm", "cat", "clamp", "cumsum", "div.no_rounding_mode",
-    "div.floor_rounding", "einsum", "nn.functional.embedding", "expand", "flip", "gather", "index_put", "linspace",
-    "logsumexp", "masked_fill", "mean", "nn.functional.avg_pool2d", "nn.functional.batch_norm", "nn.functional.conv2d",
-    "nn.functional.cross_entropy", "nn.functional.dropout", "nn.functional.gelu", "nn.functional.layer_norm",
-    "nn.functional.max_pool2d", "nn.functional.pad.reflect", "permute", "pow", "roll", "scatter_add", "softmax",
-    "sort", "split", "std", "topk", "tril", "unfold", "where",
+    "add", "addmm", "all", "arange", "argmax", "cat", "cumsum", "div.floor_rounding", "einsum", "gather", "index_put",
+    "logsumexp", "nn.functional.avg_pool2d", "nn.functional.batch_norm", "nn.functional.conv2d",
+    "nn.functional.cross_entropy", "nn.functional.layer_norm", "nn.functional.pad.reflect", "scatter_add", "sort",
 )  # fmt: skip
 
 
@@ -86,7 +83,7 @@ def test_random_ops_are_recognized():
 
 def test_chosen_ops_run_in_onnx_runtime_alone(tmp_path: Path):
     pattern = "^(" + "|".join(name.replace(".", r"\.") for name in CHOSEN) + ")$"
-    found = _run(tmp_path, "plain", "--ops", pattern, "--dtypes", "float32", "--limit", "2", "--workers", "1")
+    found = _run(tmp_path, "plain", "--ops", pattern, "--dtypes", "float32", "--limit", "1", "--workers", "1")
     assert sorted(key.split()[0] for key in found) == sorted(CHOSEN)
     assert {key: answer for key, answer in found.items() if answer["status"] != "pass"} == {}
 
