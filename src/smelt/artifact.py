@@ -140,6 +140,7 @@ def _manifest(
         "regions": _regions(generated),
         "left": _left(plan),
         "verified": _verified(findings),
+        "settings": {} if findings is None else dict(findings.settings),
         "options": _options(options),
     }
 

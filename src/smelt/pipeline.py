@@ -3,7 +3,7 @@
 Input: a model (path, bytes, ModelProto, onnx_ir.Model) and options. Output: an artifact folder and a `Result` that says
 what happened. Invariant: the folder is complete or absent; the model's inputs and outputs are unchanged.
 
-    load -> passes -> analyze -> capture -> generate -> build -> verify -> tune -> rewrite -> save
+    load -> passes -> analyze -> capture -> generate -> build -> tune -> examine -> rewrite -> save
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,11 +24,11 @@ from smelt.base.config import Config
 from smelt.base.errors import NoCompilerError
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, runs_on_host, select_targets
-from smelt.check import Examination, Findings, examine, start_digest
+from smelt.check import Choice, Examination, Findings, choose_settings, examine, start_digest
 from smelt.check.dump import Dump
 from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
-from smelt.codegen import CBackend, Generated, attach_packed, with_inputs
+from smelt.codegen import CBackend, Generated, attach_packed, with_inputs, with_settings
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Left, Library, Plan, Source
 from smelt.ir.save import save_model
@@ -53,6 +53,7 @@ class Options:
     preoptimize: bool = False
     verify: bool = True
     tune: bool = False
+    tune_seconds: float = 60.0
     threads: int = 0
     dump: Path | None = None
     feeds: Mapping[str, Any] | None = None
@@ -165,6 +166,19 @@ def _kernels(
     wanted = _examination(targets, options, config, dump)
     weights = start_digest(model) if wanted is not None and plan.regions else None
 
+    choices: list[Choice] = []
+
+    def tuned(generated: Generated, library: Library) -> tuple[Generated, Library]:
+        """Sizes are searched for once; later rounds keep them."""
+        make: Callable[[Source], Library] = lambda source: _build(source, targets, compiler, config, Silent())  # noqa: E731
+        if not choices:
+            assert wanted is not None
+            choices.append(choose_settings(model, generated, make, wanted, config, progress))
+        if not choices[0].settings:
+            return generated, library
+        source = with_settings(generated.source, choices[0].settings)
+        return dataclasses.replace(generated, source=source), make(source)
+
     def attempt(plan: Plan, known: tuple[int, ...]) -> tuple[_Made, Findings]:
         """One round: what came of the plan as it is, and what was found."""
         if not plan.regions:
@@ -175,9 +189,12 @@ def _kernels(
         if not generated.regions:
             return _Made(plan), Findings()
         with clock("build"):
-            dump.sources(generated, tuple(t.name for t in targets))
             library = _build(generated.source, targets, compiler, config, progress)
-            dump.library(library)
+        if wanted is not None and wanted.tune:
+            with clock("tune"):
+                generated, library = tuned(generated, library)
+        dump.sources(generated, tuple(t.name for t in targets))
+        dump.library(library)
         with clock("examine"):
             found = Findings()
             if wanted is not None:
@@ -186,6 +203,9 @@ def _kernels(
         return _Made(plan, generated, library), found
 
     made, findings = settle(plan, attempt)
+    if choices:
+        notes = (*findings.notes, *choices[0].notes())
+        findings = dataclasses.replace(findings, settings=choices[0].settings, notes=notes)
     dump.plan(made.plan)
     dump.findings(findings)
     return dataclasses.replace(made, findings=findings, notes=findings.notes)
@@ -206,7 +226,9 @@ def _examination(targets: Sequence[Target], options: Options, config: Config, du
     if not (verify or tune):
         return None
     force = options.force or config.force
-    return Examination(verify, tune, options.threads, options.feeds, dump.calls, keep_unverified=force)
+    return Examination(
+        verify, tune, options.threads, options.tune_seconds, options.feeds, dump.calls, keep_unverified=force
+    )
 
 
 def _rewrite(model: ir.Model, made: _Made) -> None:

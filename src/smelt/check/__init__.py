@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smelt.check.findings import Examination, Findings, Verdict
+from smelt.check.findings import Choice, Examination, Findings, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import onnx_ir as ir
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from smelt.check.standalone_program import Standalone
     from smelt.check.weights_digest import WeightsDigest
     from smelt.codegen import Generated
-    from smelt.ir.records import Library
+    from smelt.ir.records import Library, Source
 
 
 def examine(
@@ -30,6 +31,16 @@ def examine(
     from smelt.check import examination
 
     return examination.examine(model, generated, library, wanted, config, progress, weights)
+
+
+def choose_settings(
+    model: ir.Model, generated: Generated, build: Callable[[Source], Library], wanted: Examination, config: Config,
+    progress: Progress,
+) -> Choice:  # fmt: skip
+    """The sizes that make the model fastest on this machine."""
+    from smelt.check import search
+
+    return search.search(model, generated, build, wanted, config, progress)
 
 
 def start_digest(model: ir.Model) -> WeightsDigest:
@@ -46,4 +57,4 @@ def standalone(dump: Path, region: int, config: Config) -> Standalone:
     return standalone_program.standalone(dump, region, config)
 
 
-__all__ = ["Examination", "Findings", "Verdict", "examine", "standalone", "start_digest"]
+__all__ = ["Choice", "Examination", "Findings", "Verdict", "choose_settings", "examine", "standalone", "start_digest"]

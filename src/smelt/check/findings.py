@@ -1,7 +1,7 @@
 """What examining a compiled model found.
 
-Input: verdicts of verification and tuning. Output: `Findings`. Invariant: a region that failed either is in `rejected`
-with a reason that a user can read.
+Input: verdicts of verification and tuning. Output: `Findings`, `Choice`. Invariant: a region that failed either is in
+`rejected` with a reason that a user can read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ class Examination:
 
     `keep_unverified` keeps what could not be run at all, for want of inputs; what fails is always rejected.
     `known` are regions that were verified in an earlier round, as the same code over the same values.
+    `tune_seconds` bounds the search for sizes.
     `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
     """
 
     verify: bool = True
     tune: bool = False
     threads: int = 0
+    tune_seconds: float = 60.0
     feeds: Mapping[str, Any] | None = None
     keep_calls: Path | None = None
     keep_unverified: bool = False
@@ -60,12 +62,14 @@ class Verdict:
 @dataclass(frozen=True)
 class Findings:
     """`faults` are the rejected regions that are themselves to blame, so that a part of one may be good: those that
-    gave a wrong result or crashed, and those that lost time. Others were rejected because nothing could tell."""
+    gave a wrong result or crashed, and those that lost time. Others were rejected because nothing could tell.
+    `settings` are the sizes that tuning chose, where they are not the defaults."""
 
     verdicts: tuple[Verdict, ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict[int, str])
     notes: tuple[str, ...] = ()
     faults: Mapping[int, Fault] = field(default_factory=dict[int, "Fault"])
+    settings: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def merge(self, later: Findings) -> Findings:
         """Earlier rejections stay; a verdict is what the last examination that looked found."""
@@ -77,3 +81,29 @@ class Findings:
         rejected = {**self.rejected, **later.rejected}
         faults: dict[int, Fault] = {**self.faults, **later.faults}
         return Findings(tuple(kept.values()), rejected, tuple(notes), faults)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting's value: how many times as fast the model was with it, and the lower end of the 95% interval."""
+
+    name: str
+    value: int
+    ratio: float
+    low: float
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings other than the defaults, and all that was tried; `complete` unless the time ran out."""
+
+    settings: Mapping[str, int]
+    trials: tuple[Trial, ...] = ()
+    complete: bool = True
+
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about it."""
+        kept = [f"{t.name} {t.value} ({t.ratio:.2f} times as fast)" for t in self.trials if t.kept]
+        tried = f"{len(self.trials)} sizes were timed" + ("" if self.complete else " before the time ran out")
+        return (f"Tuned for this machine, {tried}: {', '.join(kept) if kept else 'the defaults are the fastest'}.",)

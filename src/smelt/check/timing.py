@@ -28,7 +28,8 @@ _PROFILE_RUNS: Final = 5
 
 
 def time_variants(job: Mapping[str, Any], folder: Path, report: Report) -> None:
-    sessions = _Sessions(folder, Path(job["library"]), int(job["threads"]))
+    others = {name: Path(library) for name, library in job.get("libraries", {}).items()}
+    sessions = _Sessions(folder, Path(job["library"]), int(job["threads"]), others)
     report(at="observe", attempt=int(job["attempt"]))
     feeds = _accepted_feeds(job, folder, sessions["stock.onnx"])
     if feeds is None:
@@ -49,17 +50,18 @@ def time_variants(job: Mapping[str, Any], folder: Path, report: Report) -> None:
 
 
 class _Sessions(dict[str, Session]):
-    """Sessions by file name, opened when first asked for."""
+    """Sessions by file name, opened when first asked for. `file@label` is the same file with another library."""
 
-    def __init__(self, folder: Path, library: Path, threads: int) -> None:
+    def __init__(self, folder: Path, library: Path, threads: int, others: Mapping[str, Path]) -> None:
         super().__init__()
+        self.others = others
         self.folder = folder
         self.library = library
         self.settings = SessionSettings(threads=threads, log_severity=4)
 
     def __missing__(self, name: str) -> Session:
-        library = None if name == "stock.onnx" else self.library
-        self[name] = session_for(self.folder / name, library, self.settings)
+        library = None if name == "stock.onnx" else self.others.get(name, self.library)
+        self[name] = session_for(self.folder / name.partition("@")[0], library, self.settings)
         return self[name]
 
     def drop(self, *names: str) -> None:

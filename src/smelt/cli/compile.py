@@ -33,6 +33,7 @@ def compile_command(
     levels: opt.Levels = "",
     no_verify: opt.NoVerify = False,
     tune: opt.Tune = False,
+    tune_seconds: opt.TuneSeconds = 60.0,
     threads: opt.Threads = 0,
     preoptimize: opt.Preoptimize = False,
     skip_pass: opt.SkipPass = None,
@@ -62,6 +63,7 @@ def compile_command(
             preoptimize=preoptimize,
             verify=not no_verify,
             tune=tune,
+            tune_seconds=tune_seconds,
             threads=threads,
             dump=dump,
         )

@@ -46,7 +46,11 @@ Dims = Annotated[
 TargetArch = Annotated[str | None, typer.Option("--target", metavar="ARCH", help="Architecture: x86-64 or aarch64.")]
 Levels = Annotated[str, typer.Option("--levels", metavar="NAMES", help="CPU levels to build, e.g. v2,v3.")]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Do not compare results with the reference.")]
-Tune = Annotated[bool, typer.Option("--tune", help="Time each region and leave what does not pay to ONNX Runtime.")]
+Tune = Annotated[
+    bool,
+    typer.Option("--tune", help="Choose sizes by timing, and leave regions that do not pay to ONNX Runtime."),
+]
+TuneSeconds = Annotated[float, typer.Option("--tune-seconds", min=0, help="Time that the choice of sizes may take.")]
 Preoptimize = Annotated[bool, typer.Option("--preoptimize", help="Let ONNX Runtime's own optimizer go first.")]
 SkipPass = Annotated[
     list[str] | None, typer.Option("--skip-pass", metavar="PASS", help="A pass to leave out. May be repeated.")

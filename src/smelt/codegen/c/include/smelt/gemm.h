@@ -17,7 +17,10 @@
 #define SMELT_GEMM_KC 512
 #endif
 /* Rows that share one pass over B: their block of A stays in L2. */
-#define SMELT_GEMM_MC (144 / SMELT_GEMM_MR * SMELT_GEMM_MR)
+#ifndef SMELT_GEMM_ROWS
+#define SMELT_GEMM_ROWS 144
+#endif
+#define SMELT_GEMM_MC (SMELT_GEMM_ROWS / SMELT_GEMM_MR * SMELT_GEMM_MR)
 /* Leading dimension of A's copy: off a power of two, so that rows do not share a cache set. */
 #define SMELT_GEMM_LD (SMELT_GEMM_KC + 16)
 /* Floats of workspace that smelt_gemm_f32 may use for m rows; 64-byte alignment helps and is not required. */
@@ -193,7 +196,9 @@ typedef struct {
 } smelt_gemm_tasks;
 
 /* Multiply-adds below which a task costs more to hand out than it brings. */
+#ifndef SMELT_GEMM_GRAIN
 #define SMELT_GEMM_GRAIN 50000
+#endif
 /* Rows below which a task that reads all of B waits for memory rather than computes. */
 #define SMELT_GEMM_WHOLE_ROWS (24 / SMELT_GEMM_MR * SMELT_GEMM_MR + (24 % SMELT_GEMM_MR ? SMELT_GEMM_MR : 0))
 

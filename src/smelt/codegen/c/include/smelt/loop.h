@@ -15,8 +15,11 @@
 
 enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 
+#ifndef SMELT_GRAIN
+#define SMELT_GRAIN 12000 /* simple vector-lane operations that make a task worth starting */
+#endif
+
 enum {
-  SMELT_GRAIN = 12000,     /* simple vector-lane operations that make a task worth starting */
   SMELT_MOST_TASKS = 128,
   SMELT_MOST_SLOTS = 256,  /* tasks that hold memory of their own at the same time */
   SMELT_MOST_PARTS = 8,    /* kernels that run together */

@@ -14,9 +14,11 @@ enum {
 };
 /* Measured over 128 to 2048 columns: few rows read the right operands too often, many leave L1 and then L2. Longer rows
  * cost the same per element, so that there is no second algorithm for them. */
+#ifndef SMELT_CHAIN_ROWS
+#define SMELT_CHAIN_ROWS 28 /* of a block that does not stay in L1 */
+#endif
 enum {
   SMELT_CHAIN_FLOATS = 8192,  /* of a block that stays in L1 */
-  SMELT_CHAIN_ROWS = 28,      /* of a block that does not */
   SMELT_CHAIN_MOST = 131072,  /* floats of a block of so many rows, which then stays in L2 */
   SMELT_CHAIN_LEAST = 6,      /* rows in any case */
   SMELT_CHAIN_FEW = 4         /* rows that read their right operands where they lie */

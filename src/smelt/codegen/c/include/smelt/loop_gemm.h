@@ -54,7 +54,9 @@ enum { SMELT_BLOCK_FLOATS = 8192 };
  * none, and the product goes where it is stored. */
 enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2, SMELT_NO_BLOCK = 3 };
 /* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
-enum { SMELT_NEAR_PANELS = 256 * 1024 };
+#ifndef SMELT_NEAR_PANELS
+#define SMELT_NEAR_PANELS 262144
+#endif
 /* Rows from which on blocks of rows are tall enough, and many enough for any number of threads. */
 enum { SMELT_TALL = 2048 };
 
