@@ -131,6 +131,8 @@ class Lowering:
         self.builder.prefix = node.name
         trace = node.meta.get("stack_trace") if self.options.sources else None
         self.builder.metadata = {"smelt.source": user_line(trace)} if trace else {}
+        if self.options.modules:
+            self.builder.metadata["smelt.module"] = _module_lines(node)
 
     def _attribute(self, node: torch.fx.Node, gm: torch.fx.GraphModule | None) -> Any:
         owner: Any = gm if gm is not None else node.graph.owning_module
@@ -336,6 +338,13 @@ class Lowering:
         if made and not self.builder.taken(name):
             value.name = self.builder.unique(name)
         return value
+
+
+def _module_lines(node: torch.fx.Node) -> str:
+    """The modules whose forward the node comes from, outermost first: path and class."""
+    stack: Any = node.meta.get("nn_module_stack") or {}
+    kinds = [(path, k if isinstance(k, str) else f"{k.__module__}.{k.__qualname__}") for path, k in stack.values()]
+    return "\n".join(f"{path} {kind}" for path, kind in kinds)
 
 
 def _shared_tensor(data: torch.Tensor) -> ir.TensorProtocol:

@@ -32,6 +32,7 @@ class ExportOptions:
     kernel of a type. input_names, output_names: names of graph inputs (placeholders that are no constants) and outputs.
     new_guards: whether a decomposition may assume more about sizes than the graph does; only for callers that check
     what the graph's ShapeEnv then says.
+    modules: keep the modules of nodes as the metadata `smelt.module`, a line "path class" per module.
     dim_names: symbols of the FX graph (`s0`) -> names of dimensions in the ONNX model.
     """
 
@@ -42,6 +43,7 @@ class ExportOptions:
     sources: bool = True
     runtime_types: bool = True
     new_guards: bool = False
+    modules: bool = False
     input_names: tuple[str, ...] | None = None
     output_names: tuple[str, ...] | None = None
     dim_names: Mapping[str, str] = field(default_factory=dict[str, str])

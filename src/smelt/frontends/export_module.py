@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from smelt.base.errors import ExportError, InputError
 from smelt.frontends.dumping import Dumped, dump_target
 from smelt.ir.save import Saved, save_model
-from smelt.passes import TABLE, Patterns, run_passes
+from smelt.passes import TABLE, OutlineModules, Patterns, run_passes, wanted_classes
 from smelt.runtime import SessionSettings, session_for
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def export_module(
     module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None,
     opset: int | None = None, input_names: Sequence[str] | None = None, output_names: Sequence[str] | None = None,
-    strict: bool = False, patterns: Patterns | None = None, dump_patterns: str | Path | None = None,
-    verbose: bool = False,
+    strict: bool = False, functions: bool | Sequence[Any] = False, patterns: Patterns | None = None,
+    dump_patterns: str | Path | None = None, verbose: bool = False,
 ) -> Exported:  # fmt: skip
     """Export a module, a function or a `torch.export.ExportedProgram` to ONNX.
 
@@ -42,9 +42,10 @@ def export_module(
         exported.save("model.onnx")
         exported.run(x)
 
-    `opset`: of the model (default 20). `strict`: torch.export's own strict mode. `patterns`: the rules that simplify
-    the model, as a selector ("default", "default+ort", "none") or a list of selectors and rules; `dump_patterns`: a
-    folder for what each of them changed. `verbose` prints the report.
+    `opset`: of the model (default 20). `strict`: torch.export's own strict mode. `functions`: submodules become
+    functions of the model, all whose classes are not torch's own (True) or those of the classes listed. `patterns`: the
+    rules that simplify the model, as a selector ("default", "default+ort", "none") or a list of selectors and rules;
+    `dump_patterns`: a folder for what each of them changed. `verbose` prints the report.
     """
     import torch
 
@@ -57,12 +58,16 @@ def export_module(
         input_names=tuple(input_names) if input_names is not None else None,
         output_names=tuple(output_names) if output_names is not None else None,
         dim_names=names,
+        modules=bool(functions),
     )
     TABLE.chosen(patterns)  # an unknown name is said before the work
     with torch.no_grad():
         translation = translate_program(program, options=options)
         exported = Exported(translation, program, _dumped(translation.model, program))
         _simplify(exported, patterns, None if dump_patterns is None else Path(dump_patterns))
+        if functions:
+            outlined = OutlineModules(wanted_classes(functions))(exported.model)
+            exported.report.simplified("outline-modules", outlined.changes.total(), 0.0)
     if verbose:
         print(exported.report)
     return exported

@@ -30,6 +30,7 @@ from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
 from smelt.passes.ort_preoptimize import ort_preoptimize
 from smelt.passes.outcome import Outcome, Pass
+from smelt.passes.outline_modules import OutlineModules, wanted_classes
 from smelt.passes.recompose_gelu import RecomposeGelu
 from smelt.passes.recompose_layer_norm import RecomposeLayerNorm
 from smelt.passes.recompose_rms_norm import RecomposeRmsNorm
@@ -126,6 +127,6 @@ def _chosen(
 
 
 __all__ = [
-    "PASSES", "TABLE", "BindDims", "Outcome", "Pass", "Patterns", "Rule", "ort_preoptimize", "run_passes",
-    "spelled",
+    "PASSES", "TABLE", "BindDims", "Outcome", "OutlineModules", "Pass", "Patterns", "Rule", "ort_preoptimize",
+    "run_passes", "spelled", "wanted_classes",
 ]  # fmt: skip

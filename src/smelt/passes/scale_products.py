@@ -47,7 +47,9 @@ def _move(node: ir.Node, names: Names) -> bool:
             _drop_maker(maker)
     value = ir.Value(name=names.fresh("v"), type=result.type, shape=result.shape)
     scale = add_constant(graph, np.asarray(factor, np.float32), names)
-    graph.insert_after(node, ir.Node("", "Mul", [result, scale], outputs=[value], name=names.fresh("Mul")))
+    scaled = ir.Node("", "Mul", [result, scale], outputs=[value], name=names.fresh("Mul"))
+    scaled.metadata_props.update(node.metadata_props)
+    graph.insert_after(node, scaled)
     for user, place in users:
         user.replace_input_with(place, value)
     return True

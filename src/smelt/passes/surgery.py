@@ -143,6 +143,7 @@ def insert_node(
     """A new one-output node in front of `before`, whose result has the type and shape of `like`."""
     value = ir.Value(name=names.fresh("v"), type=like.type, shape=like.shape)
     node = ir.Node(domain, op_type, inputs, attributes, outputs=[value], name=names.fresh(op_type))
+    node.metadata_props.update(before.metadata_props)
     assert before.graph is not None
     before.graph.insert_before(before, node)
     return node

@@ -36,9 +36,9 @@ def _place(part: ir.Value | None, data: ir.Value, axis: int, rank: int, rewrite:
     value = _source(part, "Unsqueeze")
     value = _source(value, "Expand") or value
     shape = value.shape if value is not None else None
-    if value is None or shape is None or shape.rank() != rank:
+    if value is None or shape is None or shape.rank() > rank:
         return None
-    wide = [at for at, size in enumerate(shape) if size != 1]
+    wide = [at + rank - shape.rank() for at, size in enumerate(shape) if size != 1]
     counted = _range_of(value)
     if len(wide) != 1 or counted is None:
         return None
