@@ -50,11 +50,13 @@ def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray
     return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
 
 
-def optimized(proto: onnx.ModelProto, *feeds: dict[str, np.ndarray], only: list[str] | None = None) -> ir.Model:
+def optimized(
+    proto: onnx.ModelProto, *feeds: dict[str, np.ndarray], only: list[str] | None = None, patterns: str | None = None
+) -> ir.Model:
     """The model after the passes; checked to keep interface and results for all feeds."""
     expected = [run(proto, feed) for feed in feeds]
     model = load_model(proto.SerializeToString())
-    run_passes(model, only=only)
+    run_passes(model, only=only, patterns=patterns)
     verify_model(model)
     after = ir.to_proto(model)
     assert [v.name for v in after.graph.output] == [v.name for v in proto.graph.output]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from pass_models import BOOL, FLOAT, INT64, build, kinds, op, optimized, x
@@ -208,3 +209,81 @@ def test_an_index_of_whole_ranges_is_the_tensor_itself():
 def test_an_index_of_ranges_over_part_of_an_axis_stays():
     feeds = {"ids": np.zeros((2, 5), np.int64), "mask": x(4, 5)}
     assert "GatherND" in kinds(optimized(ranged_mask("rows"), feeds))
+
+
+# rules for ONNX Runtime's own nodes
+
+
+def attention(opset: int, mask: str, shared: int) -> onnx.ModelProto:
+    """Queries of 4 heads, keys and values of 4 or `shared`, a mask of floats or bools."""
+    constants: dict[str, np.ndarray] = {"scale": np.float32(0.3), "no": np.float32("-inf")}
+    constants |= {"two": np.array([2]), "grown": np.array([2, shared, 4 // shared, 6, 8])}
+    constants["heads"] = np.array([2, 4, 6, 8])
+    nodes = []
+    for name in "kv":
+        if shared < 4:
+            nodes += [op("Unsqueeze", f"{name} two", f"{name}u"), op("Expand", f"{name}u grown", f"{name}e"),
+                      op("Reshape", f"{name}e heads", f"{name}h")]  # fmt: skip
+        else:
+            nodes.append(op("Neg", name, f"{name}h"))
+    nodes += [op("Transpose", "kh", "kt", perm=[0, 1, 3, 2]), op("MatMul", "q kt", "s"), op("Mul", "s scale", "t")]
+    masked = {"float": op("Add", "t m", "u"), "bool": op("Where", "m t no", "u"), "": op("Identity", "t", "u")}
+    nodes += [masked[mask], op("Softmax", "u", "p", axis=-1), op("MatMul", "p vh", "y")]
+    inputs = [("q", FLOAT, [2, 4, 5, 8]), *((n, FLOAT, [2, shared, 6, 8]) for n in "kv")]
+    given = {"float": [("m", FLOAT, [2, 1, 5, 6])], "bool": [("m", BOOL, [2, 1, 5, 6])], "": []}[mask]
+    return build(nodes, [*inputs, *given], [("y", FLOAT, [2, 4, 5, 8])], constants, opset=opset, ir_version=10)
+
+
+@pytest.mark.parametrize(("mask", "shared"), [("float", 4), ("bool", 2), ("", 1)])
+def test_attention_is_one_node_and_shared_heads_are_not_repeated(mask: str, shared: int):
+    feeds: dict[str, np.ndarray] = {
+        "q": x(2, 4, 5, 8),
+        "k": x(2, shared, 6, 8, seed=1),
+        "v": x(2, shared, 6, 8, seed=2),
+    }
+    if mask:
+        drawn = x(2, 1, 5, 6, seed=3)
+        feeds["m"] = drawn if mask == "float" else (drawn > -1.5) | (np.arange(6) == 0)
+    model = optimized(attention(23, mask, shared), feeds, patterns="default+ort")
+    assert kinds(model) == (["Attention"] if shared < 4 else ["Neg", "Neg", "Attention"])
+    older = optimized(attention(20, mask, shared), feeds, patterns="default+ort")
+    assert "Attention" not in kinds(older)
+
+
+def test_a_rotary_embedding_is_one_node():
+    nodes = [
+        op("Concat", "a a", "aa", axis=-1), op("Cos", "aa", "c"), op("Sin", "aa", "s"), op("Unsqueeze", "c one", "cu"),
+        op("Unsqueeze", "s one", "su"), op("Slice", "x zero half last one", "lower"),
+        op("Slice", "x half end last one", "upper"), op("Neg", "upper", "n"), op("Concat", "n lower", "r", axis=-1),
+        op("Mul", "x cu", "f"), op("Mul", "r su", "g"), op("Add", "f g", "y"),
+    ]  # fmt: skip
+    constants = {"zero": np.array([0]), "one": np.array([1]), "half": np.array([4]), "last": np.array([3]),
+                 "end": np.array([1 << 62])}  # fmt: skip
+    inputs = [("x", FLOAT, ["n", 2, "m", 8]), ("a", FLOAT, [1, "m", 4])]
+    proto = build(nodes, inputs, [("y", FLOAT, ["n", 2, "m", 8])], constants, opset=23, ir_version=10)
+    model = optimized(proto, {"x": x(3, 2, 5, 8), "a": x(1, 5, 4)}, patterns="default+ort")
+    assert "RotaryEmbedding" in kinds(model) and "Neg" not in kinds(model)
+
+
+def test_nodes_of_onnx_runtime_replace_chains_of_standard_ones():
+    nodes = [
+        op("Add", "x r", "s"), op("LayerNormalization", "s g b", "n", axis=-1), op("Add", "n b", "o"),
+        op("Gelu", "o", "a"), op("Sigmoid", "a", "t"), op("Mul", "a t", "u"), op("Transpose", "w", "v", perm=[0, 2, 1]),
+        op("MatMul", "u v", "p"), op("Mul", "p c", "y"),
+    ]  # fmt: skip
+    constants = {"g": x(8), "b": x(8, seed=1), "c": np.float32(0.25)}
+    inputs = [("x", FLOAT, [2, "m", 8]), ("r", FLOAT, [2, "m", 8]), ("w", FLOAT, [2, 4, 8])]
+    proto = build(nodes, inputs, [("y", FLOAT, [2, "m", 4])], constants, opset=20)
+    feeds = {"x": x(2, 5, 8), "r": x(2, 5, 8, seed=2), "w": x(2, 4, 8, seed=3)}
+    assert kinds(optimized(proto, feeds, patterns="default+ort")) == [
+        "SkipLayerNormalization", "BiasGelu", "QuickGelu", "FusedMatMul",
+    ]  # fmt: skip
+    assert "LayerNormalization" in kinds(optimized(proto, feeds))
+
+
+def test_a_gradient_of_a_weight_is_one_gemm():
+    nodes = [op("Transpose", "x", "t", perm=[1, 0]), op("MatMul", "t g", "y")]
+    proto = build(nodes, [("x", FLOAT, ["n", 3]), ("g", FLOAT, ["n", 4])], [("y", FLOAT, [3, 4])])
+    feeds = {"x": x(5, 3), "g": x(5, 4)}
+    assert kinds(optimized(proto, feeds, patterns="training")) == ["Gemm"]
+    assert kinds(optimized(proto, feeds)) == ["Transpose", "MatMul"]

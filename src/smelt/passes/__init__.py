@@ -39,6 +39,10 @@ from smelt.passes.rewrites.gather_by_ranges import GATHER_BY_RANGES
 from smelt.passes.rewrites.merge_axes import MERGE_AXES
 from smelt.passes.rewrites.merge_casts import MERGE_CASTS
 from smelt.passes.rewrites.neutral_elements import NEUTRAL_ELEMENTS
+from smelt.passes.rewrites.ort_activations import ORT_ACTIVATIONS
+from smelt.passes.rewrites.ort_attention import ORT_ATTENTION
+from smelt.passes.rewrites.ort_normalization import ORT_NORMALIZATION
+from smelt.passes.rewrites.ort_products import ORT_PRODUCTS
 from smelt.passes.rules import Rule
 from smelt.passes.scale_products import ScaleProducts
 from smelt.passes.selection import Entry, Patterns, Table, spelled
@@ -65,6 +69,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "recompose-gelu": RecomposeGelu,
     "recompose-layer-norm": RecomposeLayerNorm,
     "recompose-rms-norm": RecomposeRmsNorm,
+    **{rule.name: rule for rule in (*ORT_ATTENTION, *ORT_NORMALIZATION, *ORT_ACTIVATIONS, *ORT_PRODUCTS)},
     "remove-unused": RemoveUnused,
 }
 

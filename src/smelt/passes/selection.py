@@ -1,6 +1,6 @@
 """Which passes and rules run: names, sets of names, and text that chooses among them.
 
-Input: a selector: `"default+ort-cast"`, `"default-recompose-gelu"`, or a list of such text and rules. Output: the
+Input: a selector: `"default+ort"`, `"default-recompose-gelu"`, or a list of such text and rules. Output: the
 chosen passes in the order of the table, rules of the user's before the last of them. Invariant: an unknown name is an
 error that says which are known; what a process registered is chosen by its own name or set only.
 """
