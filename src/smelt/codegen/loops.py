@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
+from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, Window, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
@@ -58,7 +58,9 @@ def build(cluster: Cluster) -> Nest:
         work.drop_units()
     work.split()
     if cluster.matmul is None:
-        work.merge()
+        work.merge(len(work.vars))
+    elif isinstance(cluster.matmul.definition, Window):
+        work.merge(len(work.vars) - 1)  # the last one is the product's columns
     return work.nest()
 
 
@@ -148,9 +150,9 @@ class _Work:
             at = self.reduced.index(var)
             self.reduced[at : at + 1] = new
 
-    def merge(self) -> None:
-        """Two adjacent loops that every access walks as one become one."""
-        position = len(self.vars) - 2
+    def merge(self, count: int) -> None:
+        """Two adjacent loops, of the first `count`, that every access walks as one become one."""
+        position = count - 2
         while position >= 0:
             first, second = self.vars[position], self.vars[position + 1]
             if (first in self.reduced) == (second in self.reduced) and self._walks_as_one(first, second):
