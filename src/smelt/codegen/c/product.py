@@ -135,7 +135,7 @@ class ProductWriter(RowWriter):
         a, b, to = (self._buffer(x) for x in (nest.lhs.buffer, _panels_of(nest.matmul), store.buffer))
         return [
             TASK_OF_ROWS,
-            *self._share_lines(total, columns, 16),
+            *self._share_lines(total, columns),
             "(void)c1; (void)ld;",
             f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {b}, {depth}, {to} + first * ({columns}) + c0, "
             f"{columns}, count, p0, p1, {columns});",
@@ -172,7 +172,7 @@ class ProductWriter(RowWriter):
         """The block is the task's own, or these rows of a product that was computed apart."""
         copies, extra = len(self.nest.products), self._integer(self.extra_bytes())
         return [
-            *self._share_lines(rows, columns, 16),
+            *self._share_lines(rows, columns),
             f"const int64_t all = (({columns}) + 15) / 16 * 16, size = t->apart ? ({rows}) * all : t->step * ld;",
             *apart,
             f"const int64_t held = t->apart ? 0 : {copies} * size * 4;",
@@ -249,24 +249,24 @@ class ProductWriter(RowWriter):
         copy = f"SMELT_MOVE({there}, {step}, {here}, {step_here}, {extent}, {self._integer(width)});"
         return [*lines, f"if ((at + 1) % t->group == 0) {copy}"]
 
-    def _block_lines(self, rows: str, columns: str, unit: int = 16) -> list[str]:
-        """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole units."""
-        copies, wide = len(self.nest.products), "width" if unit == 16 else f"((width * {unit} + 15) / 16)"
+    def _block_lines(self, rows: str, columns: str) -> list[str]:
+        """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole panels."""
+        copies = len(self.nest.products)
         return [
-            *self._share_lines(rows, columns, unit),
-            f"const int64_t slot = SMELT_SLOT(t->step, {wide} * {copies}, {self._integer(self.extra_bytes())});",
-            f"const int64_t size = t->step * {wide} * 16;",
+            *self._share_lines(rows, columns),
+            f"const int64_t slot = SMELT_SLOT(t->step, width * {copies}, {self._integer(self.extra_bytes())});",
+            "const int64_t size = t->step * width * 16;",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
             *self._row_lines(f"{copies} * size * 4"),
         ]
 
-    def _share_lines(self, rows: str, columns: str, unit: int) -> list[str]:
+    def _share_lines(self, rows: str, columns: str) -> list[str]:
         return [
             f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
-            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + {unit - 1}) / {unit});",
-            f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, {columns});",
-            f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
+            f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
+            f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns});",
+            "const int64_t ld = (p1 - p0) * 16;",
         ]
 
     def _row_lines(self, held: str) -> list[str]:

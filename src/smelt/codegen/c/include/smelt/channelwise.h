@@ -2,7 +2,8 @@
  *
  * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: lanes are channels; every element is one chain over the taps that lie in the image, in rising order, so its
- *            bits do not depend on how windows and channels are grouped. Padding takes no part.
+ *            bits do not depend on how windows and channels are grouped. Padding takes no part. Large filters are those of
+ *            channelwise_patch.h.
  */
 #ifndef SMELT_CHANNELWISE_H
 #define SMELT_CHANNELWISE_H
