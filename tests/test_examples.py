@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))
-NEED_TORCH = {"bert", "gpt2_with_past", "unet_block"}
+NEED_TORCH = {"bert", "generate", "gpt2_with_past", "unet_block"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

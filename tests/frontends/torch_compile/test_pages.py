@@ -10,7 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.mark.parametrize("name", ["torch_compile.md", "training.md"])
+@pytest.mark.parametrize("name", ["torch_compile.md", "training.md", "generate.md"])
 def test_the_code_of_a_page_runs(name: str, capsys: pytest.CaptureFixture[str]):
     text = (DOCS / name).read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -154,7 +154,8 @@ def same_curve(make: Callable[[], tuple[nn.Module, Callable[[], dict[str, torch.
     pytest.importorskip("transformers")
     model, batch = make()
     twin = copy.deepcopy(model)
-    batches = [batch() for _ in range(steps)]
+    few = [batch() for _ in range(min(steps, 4))]  # met again and again: there is something to learn
+    batches = [few[step % len(few)] for step in range(steps)]
     found = losses(twin, torch.compile(twin, backend="smelt", options=PLAIN), batches)
     wanted = losses(model, model, batches)
     torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted), rtol=2e-3, atol=2e-3)
