@@ -40,7 +40,10 @@ from smelt.toolchain import Cache, Compiler, build, count_jobs, find_compiler, h
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose for one compilation. Machine-wide knobs are in `Config`."""
+    """What a user may choose for one compilation. Machine-wide knobs are in `Config`.
+
+    `feeds` are inputs to verify on; `recorded` says that they are one call of many, and that findings hold for all.
+    """
 
     select: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -57,6 +60,7 @@ class Options:
     threads: int = 0
     dump: Path | None = None
     feeds: Mapping[str, Any] | None = None
+    recorded: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,7 +231,14 @@ def _examination(targets: Sequence[Target], options: Options, config: Config, du
         return None
     force = options.force or config.force
     return Examination(
-        verify, tune, options.threads, options.tune_seconds, options.feeds, dump.calls, keep_unverified=force
+        verify,
+        tune,
+        options.threads,
+        options.tune_seconds,
+        options.feeds,
+        dump.calls,
+        keep_unverified=force,
+        recorded=options.recorded,
     )
 
 

@@ -73,3 +73,25 @@ def test_classes_come_from_the_ops():
 
 def test_results_near_zero_are_not_magnified():
     assert not compare(as32(1e-40, 0.0), np.array([0.0, 0.0]), None, 1e-2).problem
+
+
+def test_a_sum_that_cancels_may_be_off_as_far_as_it_moves_with_the_last_place_of_its_inputs():
+    """Nothing but roundings is left of the second output: it is right at their size, and wrong beyond it."""
+    references = [np.array([1.0, -1.0]), np.array([2e-9, -1e-9, 3e-9, 1e-9])]
+    nearby = [np.array([1.0 + 1e-7, -1.0]), np.array([9e-8, -7e-8, 5e-8, -8e-8])]
+    stock = [as32(1.0, -1.0), as32(2e-9, -1e-9, 3e-9, 1e-9)]
+
+    def problem(*noise: float) -> str:
+        results = [as32(1.0, -1.0), as32(*noise)]
+        return compare_all(results, references, stock, "product", moved=lambda: nearby).problem
+
+    assert not problem(3e-7, -2e-7, 1e-7, 4e-7)
+    assert "output 1" in problem(3e-5, -2e-5, 1e-5, 4e-5)
+    assert compare_all([as32(1.0, -1.01), stock[1]], references, stock, "product", moved=lambda: nearby).problem
+
+
+def test_inputs_are_moved_only_when_an_output_is_off():
+    def never() -> list[np.ndarray]:
+        raise AssertionError
+
+    assert not compare_all([as32(1.0, 2.0)], [np.array([1.0, 2.0])], None, "product", moved=never).problem

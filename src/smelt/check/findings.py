@@ -21,6 +21,7 @@ class Examination:
     `keep_unverified` keeps what could not be run at all, for want of inputs; what fails is always rejected.
     `known` are regions that were verified in an earlier round, as the same code over the same values.
     `tune_seconds` bounds the search for sizes.
+    `recorded` says that the inputs are one call of many: findings are kept for all calls of those shapes.
     `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
     """
 
@@ -32,6 +33,7 @@ class Examination:
     keep_calls: Path | None = None
     keep_unverified: bool = False
     known: tuple[int, ...] = ()
+    recorded: bool = False
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def findings_key(
     for name, array in (wanted.feeds or {}).items():
         given = np.ascontiguousarray(array)
         digest.update(f"{name}\0{given.dtype}\0{given.shape}\0".encode())
-        digest.update(given.tobytes())
+        digest.update(b"recorded" if wanted.recorded else given.tobytes())
     digest.update(weights.digest())
     return digest.hexdigest()
 

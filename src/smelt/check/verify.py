@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -184,11 +184,12 @@ class _Case:
     reference: list[Any]
     stock: Sequence[Array]
     stock_is_reference: bool
+    moved: Callable[[], Sequence[Any]] | None = None
 
     def compare(self, results: Sequence[Array], op_types: Sequence[str]) -> Comparison:
         return compare_all(
             results, self.reference, self.stock, op_class(op_types), steps=has_steps(op_types),
-            stock_is_reference=self.stock_is_reference,
+            stock_is_reference=self.stock_is_reference, moved=self.moved,
         )  # fmt: skip
 
 
@@ -239,9 +240,11 @@ class _RegionCheck:
         self, region: Mapping[str, Any], values: Mapping[str, Array], stock: Sequence[Array]
     ) -> tuple[_Case, str]:
         inputs = [values[name] for name in region["inputs"]]
-        plain = [values[name] for name in region["plain_inputs"]]
+        plain, path = [values[name] for name in region["plain_inputs"]], self.folder / region["plain"]
         try:
-            return _Case(inputs, evaluate_model(self.folder / region["plain"], plain), stock, False), ""
+            return _Case(
+                inputs, evaluate_model(path, plain), stock, False, lambda: evaluate_model(path, _moved(plain))
+            ), ""
         except NoReferenceError as error:
             note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
             return _Case(inputs, list(stock), stock, True), note
@@ -327,6 +330,22 @@ def _sprinkled(values: Mapping[str, Array]) -> dict[str, Array] | None:
     return out if changed else None
 
 
+def _moved(arrays: Sequence[Array]) -> list[Array]:
+    """Every float, but zeros, moved by one unit in its last place, up or down."""
+    rng = np.random.default_rng(11)
+    out: list[Array] = []
+    for array in arrays:
+        if array.dtype.kind != "f":
+            out.append(array)
+            continue
+        towards = rng.choice(np.array([-np.inf, np.inf], array.dtype), array.shape)
+        moved = array.copy()
+        with np.errstate(all="ignore"):
+            np.nextafter(array, towards, out=moved, where=np.isfinite(array) & np.not_equal(array, 0))
+        out.append(moved)
+    return out
+
+
 # the whole model
 
 
@@ -342,9 +361,17 @@ def _whole(
         results = session.run(names, feeds)
     except Exception as error:
         return Comparison(problem=f"the model does not run: {short(error)}"), ""
-    reference, note = _model_reference(folder / "stock.onnx", feeds, stock)
-    steps = has_steps(job["op_types"])
-    return compare_all(results, reference, stock, "model", steps=steps, stock_is_reference=bool(note)), note
+    path, steps = folder / "stock.onnx", has_steps(job["op_types"])
+    reference, note = _model_reference(path, feeds, stock)
+
+    def moved() -> Sequence[Any]:
+        nearby = dict(zip(feeds, _moved(list(feeds.values())), strict=True))
+        return _model_reference(path, nearby, stock)[0]
+
+    found = compare_all(
+        results, reference, stock, "model", steps=steps, stock_is_reference=bool(note), moved=None if note else moved
+    )
+    return found, note
 
 
 def _other_branches(job: Mapping[str, Any], folder: Path, values: Mapping[str, Array]) -> dict[str, Array] | None:

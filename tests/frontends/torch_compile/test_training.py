@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -109,6 +112,61 @@ def test_training_graphs_get_kernels_only_when_asked_for():
     with Listening() as record:
         torch.compile(model, backend="smelt")(torch.randn(64, 64)).sum().backward()
     assert [part.kernels for graph in record.graphs for part in graph.parts] == [False, False]
+
+
+class Turned(nn.Module):
+    """Its first bias has no effect on the loss: the gradient is zero, but for roundings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.values = nn.Linear(48, 48), nn.Linear(48, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shares = (x @ self.keys(x).transpose(-1, -2) / 7).softmax(-1)
+        return (shares @ self.values(x)).square().mean()
+
+
+def test_kernels_of_training_graphs_are_verified_on_the_first_call(monkeypatch: pytest.MonkeyPatch):
+    from smelt.frontends.torch_compile import sessions
+
+    fed: list[Mapping[str, Any] | None] = []
+    compile_to = sessions.compile_to
+
+    def watched(model: Any, folder: Path, options: Any, config: Any) -> Any:
+        fed.append(options.feeds)
+        return compile_to(model, folder, options, config)
+
+    monkeypatch.setattr(sessions, "compile_to", watched)
+    model, x = Turned(), torch.randn(2, 40, 48)
+    twin = copy.deepcopy(model)
+    with Listening() as record:
+        fast = torch.compile(twin, backend="smelt", options={"kernels": True})
+        for _ in range(2):
+            for each in (model, fast):
+                each.zero_grad()
+                each(x).backward()
+    assert len(fed) == 2
+    assert any(np.array_equal(array, x.numpy()) for array in (fed[0] or {}).values())
+    parts = [part for graph in record.graphs for part in graph.parts]
+    assert [part.kernels for part in parts] == [True, True]
+    assert all(part.in_kernels for part in parts) and not any(part.notes for part in parts)
+    for wanted, found in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_a_part_that_cannot_be_compiled_at_its_first_call_gets_a_plain_session(monkeypatch: pytest.MonkeyPatch):
+    from smelt.frontends.torch_compile import sessions
+
+    def broken(*_: Any) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(sessions, "compile_to", broken)
+    model, x = feed_forward(), torch.randn(4, 8)
+    with Listening() as record, pytest.warns(UserWarning, match="a plain session instead: OSError: no space left"):
+        found = torch.compile(model, backend="smelt", options={"kernels": True})(x)
+    torch.testing.assert_close(found, model(x))
+    part = record.graphs[0].parts[0]
+    assert part.notes and not part.kernels and not part.failures
 
 
 def llama() -> tuple[nn.Module, Callable[[], dict[str, torch.Tensor]]]:

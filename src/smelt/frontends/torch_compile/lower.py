@@ -54,10 +54,7 @@ def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphRe
     seen.left = list(cut.left)
     if cut.left and settings.options.strict:
         raise _left_behind(cut.left)
-    calls: list[torch.nn.Module] = []
-    for part in cut.parts:
-        call = _part(part, settings, fixed, seen)
-        calls.append(call)
+    calls = [_part(part, settings, fixed, seen) for part in cut.parts]
     if not seen.parts:
         return boxed(graph)
     direct = _direct(cut, calls)
@@ -67,7 +64,7 @@ def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphRe
 def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> torch.nn.Module:
     """A part's session; the part itself, run by torch, where that cannot be made."""
     try:
-        call = compile_part(twin(part.module), settings, _fixed_of(part, fixed))
+        call = compile_part(twin(part.module), settings, _fixed_of(part, fixed), record=_records(seen.kind, settings))
     except Exception as error:
         if settings.options.strict:
             raise
@@ -77,6 +74,11 @@ def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> to
         return part.module
     seen.parts.append(call.report)
     return call
+
+
+def _records(kind: str, settings: Settings) -> bool:
+    """Kernels of training graphs are verified on the arguments of the first call."""
+    return kind != "inference" and bool(settings.options.kernels) and settings.options.verify
 
 
 def _fixed_of(part: Part, fixed: Fixed) -> Fixed:

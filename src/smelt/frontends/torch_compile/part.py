@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from smelt.codegen import FedPanels
 from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, translate
 from smelt.frontends.dumping import Dumped, as_array, dump_target
 from smelt.frontends.torch_compile.debug import checked
+from smelt.frontends.torch_compile.first_call import Call, Feeds, FirstCall
 from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts, with_pairs
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
@@ -87,8 +88,8 @@ class CompiledPart(torch.nn.Module):
             self.call = self._in_torch
 
 
-def compile_part(module: GraphModule, settings: Settings, fixed: Fixed) -> CompiledPart:
-    """Translate, optimize, compile where that pays, and bind."""
+def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, record: bool = False) -> CompiledPart:
+    """Translate, optimize, compile where that pays, and bind. With `record`, the latter wait for the first call."""
     started = time.monotonic()
     options = settings.options
     eager = twin(module)
@@ -100,16 +101,35 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed) -> Compi
     report = PartReport(sum(n.op == "call_function" for n in eager.graph.nodes), _node_count(translation.model))
     target = dump_target(options.dump)
     dumped = None if target is None else Dumped(target, translation.model, _graph_text(module))
+
+    def finished(call: Call) -> Call:
+        report.seconds = time.monotonic() - started
+        return call if options.tolerance is None else checked(call, eager, options.tolerance)
+
+    def bound(translation: Translation, settings: Settings, feeds: Feeds | None) -> Call:
+        """A session for the part, and the function that calls it."""
+        made = session_for_model(module, translation, settings, report, bool(constants), feeds)
+        return finished(_bound(module, Interface.of(translation, made), layouts, options, dumped))
+
+    strict = options.strict or options.tolerance is not None
     if options.debug:
-        call = _told(module, translation, layouts, options.debug)
-    else:
-        _mark_weights(translation, placeholders, fixed.weights)
-        interface = Interface.of(translation, session_for_model(module, translation, settings, report, bool(constants)))
-        call = _bound(module, interface, layouts, options, dumped)
-    if options.tolerance is not None:
-        call = checked(call, eager, options.tolerance)
-    report.seconds = time.monotonic() - started
-    return CompiledPart(eager, call, report, options.strict or options.tolerance is not None)
+        return CompiledPart(eager, finished(_told(module, translation, layouts, options.debug)), report, strict)
+    _mark_weights(translation, placeholders, fixed.weights)
+    if not record:
+        return CompiledPart(eager, bound(translation, settings, None), report, strict)
+    spare = replace(translation, model=translation.model.clone())
+    plain = replace(settings, options=replace(options, kernels=False))
+    described = Interface.unopened(translation)
+    part = CompiledPart(eager, _unbound, report, strict)
+    part.call = FirstCall(
+        lambda args: _fed(described, layouts, args), lambda feeds: bound(translation, settings, feeds),
+        lambda: bound(spare, plain, None), lambda call: setattr(part, "call", call), report.notes,
+    )  # fmt: skip
+    return part
+
+
+def _unbound(_args: Sequence[Any]) -> Sequence[Any]:
+    raise AssertionError("a part is bound before it is called")
 
 
 def _as_laid_out(constants: Mapping[str, Any], placeholders: Sequence[Node], layouts: Layouts) -> dict[str, Any]:
@@ -170,6 +190,13 @@ class Interface:
             made.output_names,
         )
 
+    @classmethod
+    def unopened(cls, translation: Translation) -> Interface:
+        """Without a session: what the model takes and gives."""
+        graph = translation.model.graph
+        names = [tuple(value.name or "" for value in values) for values in (graph.inputs, graph.outputs)]
+        return cls(None, (), translation.inputs, translation.outputs, *names)
+
 
 def _told(
     module: GraphModule, translation: Translation, layouts: Layouts, debug: bool | Callable[[str], None]
@@ -177,9 +204,8 @@ def _told(
     """The reference evaluator in place of a session, which tells of every result."""
     graph = translation.model.graph
     evaluator = TellingEvaluator(translation.model, debug if callable(debug) else print)
-    names = [tuple(value.name or "" for value in values) for values in (graph.inputs, graph.outputs)]
     kinds = {value.name: value.dtype.numpy() for value in graph.inputs if value.dtype is not None}
-    interface = Interface(None, (), translation.inputs, translation.outputs, *names)
+    interface = Interface.unopened(translation)
     made = _made(translation.outputs, list(module.graph.nodes)[-1].args[0])
     dtypes = [getattr(torch, _dtype(node)) for node in made.values()]
 

@@ -12,9 +12,10 @@ import shutil
 import tempfile
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import onnx_ir as ir
 import torch
@@ -59,16 +60,20 @@ _known: Final[OrderedDict[str, Made]] = OrderedDict()
 
 
 def session_for_model(
-    module: GraphModule, translation: Translation, settings: Settings, report: PartReport, has_constants: bool
-) -> Made:
-    """A session for the model; one that was made for an equal model, unless it holds weights of its own."""
+    module: GraphModule, translation: Translation, settings: Settings, report: PartReport, has_constants: bool,
+    feeds: Mapping[str, Any] | None = None,
+) -> Made:  # fmt: skip
+    """A session for the model; one that was made for an equal model, unless it holds weights of its own.
+
+    `feeds` are the inputs of a call, for kernels to be verified on.
+    """
     options = settings.options
     model = _transformed(translation.model, options)
     wanted = options.kernels if options.kernels is not None else kernels_pay(module)
     key = "" if has_constants or not options.cache_size else _key(model, settings, wanted)
     made = _recall(key)
     if made is None:
-        made = _made(model, settings, wanted)
+        made = _made(model, settings, wanted, feeds)
         _remember(key, made, options.cache_size)
     report.kernels, report.in_kernels = made.kernels, made.in_kernels
     report.left_to_ort = Counter(dict(made.left))
@@ -105,14 +110,14 @@ def _remember(key: str, made: Made, size: int) -> None:
             _known.popitem(last=False)
 
 
-def _made(model: ir.Model, settings: Settings, wanted: bool) -> Made:
+def _made(model: ir.Model, settings: Settings, wanted: bool, feeds: Mapping[str, Any] | None) -> Made:
     options = settings.options
     inputs = tuple(v.name or "" for v in model.graph.inputs)
     outputs = tuple(v.name or "" for v in model.graph.outputs)
     folder = Path(tempfile.mkdtemp(prefix="smelt-"))
     try:
         if wanted:
-            return _compiled(model, folder / "artifact", settings, inputs, outputs)
+            return _compiled(model, folder / "artifact", settings, inputs, outputs, feeds)
         run_passes(model, skip=options.skip_passes, patterns=options.patterns)
         save_model(model, folder / "model.onnx", data_name="model.data")
         return Made(session_for(folder / "model.onnx", None, session_settings(options)), (), inputs, outputs)
@@ -122,12 +127,13 @@ def _made(model: ir.Model, settings: Settings, wanted: bool) -> Made:
 
 
 def _compiled(
-    model: ir.Model, folder: Path, settings: Settings, inputs: tuple[str, ...], outputs: tuple[str, ...]
-) -> Made:
+    model: ir.Model, folder: Path, settings: Settings, inputs: tuple[str, ...], outputs: tuple[str, ...],
+    feeds: Mapping[str, Any] | None,
+) -> Made:  # fmt: skip
     options = settings.options
     chosen = Options(
         verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), patterns=options.patterns,
-        threads=options.threads,
+        threads=options.threads, feeds=feeds, recorded=feeds is not None,
     )  # fmt: skip
     result = compile_to(model, folder, chosen, settings.config)
     opened = open_artifact(result.artifact.directory)
