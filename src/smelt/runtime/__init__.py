@@ -5,7 +5,7 @@ from smelt.runtime.call_file import read_call, write_call
 from smelt.runtime.executable import Executable
 from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
 from smelt.runtime.profile import NodeTime, node_times, read_profile
-from smelt.runtime.session import Session, SessionSettings, session_for
+from smelt.runtime.session import Session, SessionSettings, available_providers, session_for
 from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Session",
     "SessionSettings",
     "TorchRunner",
+    "available_providers",
     "input_specs",
     "integer_feed",
     "node_times",

@@ -24,6 +24,11 @@ def _ort() -> Any:
     return onnxruntime
 
 
+def available_providers() -> tuple[str, ...]:
+    """The execution providers of the installed onnxruntime."""
+    return tuple(str(name) for name in _ort().get_available_providers())
+
+
 class Session(Protocol):
     """What smelt uses of onnxruntime.InferenceSession."""
 

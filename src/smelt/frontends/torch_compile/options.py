@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
 from smelt.passes import TABLE, Patterns
+from smelt.runtime import available_providers
 
 Provider = str | tuple[str, Mapping[str, Any]]
 Transform = Callable[[Any], Any]
@@ -32,7 +33,8 @@ class TorchOptions:
     freeze        parameters become constants: faster, but a later change is not seen before `smelt.refresh`
     strict        raise when a node would be left to torch, or a graph falls back
     check         compare every call with torch; True or a tolerance
-    providers     execution providers, each a name or (name, options); None: by the device of the inputs
+    providers     execution providers, each a name or (name, options); None: the one of the inputs' device, which is
+                  the CPU: tensors on other devices stay in torch
     session       configuration entries of the sessions
     threads       threads of a session; 0: as many as torch uses
     transforms    functions that change the ONNX model before its session is made, in place or by returning another
@@ -73,6 +75,7 @@ class TorchOptions:
 
 _TOLERANCE: Final = 1e-4
 _NAMES: Final = tuple(f.name for f in dataclasses.fields(TorchOptions))
+_NO_OPTIONS: Final[Mapping[str, str]] = {}
 _BOOLEANS: Final = ("verify", "tune", "freeze", "strict", "preallocate")
 _COUNTS: Final = ("threads", "cache_size")
 
@@ -108,11 +111,26 @@ def _check(options: TorchOptions) -> None:
             raise _wrong(options, name, "a whole number from 0 on")
     if isinstance(options.skip_passes, str) or isinstance(options.providers, str):
         raise _wrong(options, "skip_passes" if isinstance(options.skip_passes, str) else "providers", "a list")
+    _check_providers(options)
     if not isinstance(cast("object", options.check), (bool, int, float)) or options.check < 0:
         raise _wrong(options, "check", "True, False or a tolerance")
     TABLE.chosen(options.patterns)  # an unknown name is said now, not in the first call
     if not all(callable(t) for t in options.transforms):
         raise _wrong(options, "transforms", "a list of functions")
+
+
+def _check_providers(options: TorchOptions) -> None:
+    """ONNX Runtime itself only warns of a provider that it does not have, and takes another."""
+    for given in cast("Sequence[object]", options.providers or ()):
+        pair: tuple[object, ...] = (
+            cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given, _NO_OPTIONS)
+        )
+        if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], Mapping):
+            raise _wrong(options, "providers", "a list, each a name or a pair of a name and options")
+        known = available_providers()
+        if pair[0] not in known:
+            message = f"this onnxruntime has no provider {pair[0]!r}"
+            raise ConfigError("SM-DEVICE-001", message, hint=f"It has {', '.join(known)}.")
 
 
 def _wrong(options: TorchOptions, name: str, wanted: str) -> ConfigError:

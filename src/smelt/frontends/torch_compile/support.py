@@ -23,6 +23,14 @@ _DTYPES: Final = frozenset(
     )
 )  # fmt: skip
 
+_aten: Final = torch.ops.aten
+_PRODUCTS: Final = frozenset(
+    (
+        _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.mv, _aten.addmv, _aten.dot, _aten.addr, _aten.linear,
+        _aten.convolution,
+    )
+)  # fmt: skip
+
 
 def reason_to_stay(node: Node) -> str | None:
     """None when the node may run in ONNX Runtime."""
@@ -37,6 +45,8 @@ def reason_to_stay(node: Node) -> str | None:
         return "writes to its arguments"
     if target is torch.ops.aten.as_strided.default and not _contiguous(node.args[0]):
         return "depends on the strides of its argument"
+    if _mixes_types(node):
+        return "a product of tensors of different types, which torch refuses"
     for value in _values(node):
         reason = _against_tensor(value)
         if reason is not None:
@@ -46,6 +56,15 @@ def reason_to_stay(node: Node) -> str | None:
     except Exception as error:
         # A converter may be the user's own. Whatever it raises, the node can still run in torch.
         return f"its converter failed: {type(error).__name__}: {str(error)[:200]}"
+
+
+def _mixes_types(node: Node) -> bool:
+    """Tracing lets such products pass; torch refuses them when they run, and so must we."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet not in _PRODUCTS:
+        return False
+    values = [n.meta.get("val") for n in node.all_input_nodes]
+    return len({value.dtype for value in values if isinstance(value, torch.Tensor)}) > 1
 
 
 def _is_size(node: Node) -> bool:
