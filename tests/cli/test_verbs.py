@@ -203,6 +203,24 @@ def test_weights_go_and_come_back(call, tmp_path: Path):
     assert call("unlighten", tmp_path / "m.onnx", "-o", tmp_path / "no.onnx").code == 2
 
 
+def test_optimize_takes_a_selector_and_tells_what_was_applied(call, tmp_path: Path):
+    listed = call("optimize", "--list-patterns")
+    assert listed.code == 0 and "recompose-gelu" in listed.out and "ort-attention" in listed.out
+    model = small_model()
+    model.graph.node.insert(0, onnx.helper.make_node("Identity", ["x"], ["same"]))
+    model.graph.node[1].input[0] = "same"
+    onnx.save(model, tmp_path / "in.onnx")
+    words = ("optimize", tmp_path / "in.onnx", "-o", tmp_path / "out.onnx")
+    facts = json.loads(call(*words, "--json", "--dump-patterns", tmp_path / "places").out)
+    (row,) = [row for row in facts["passes"] if row["name"] == "eliminate-identity"]
+    assert row["count"] == 1 and row["seconds"] > 0
+    assert any("Identity" in path.read_text() for path in (tmp_path / "places").glob("*-eliminate-identity.txt"))
+    facts = json.loads(call(*words, "--json", "--patterns", "default-eliminate-identity").out)
+    assert facts["after"].get("Identity") == 1
+    assert call(*words, "--patterns", "defaul").code == 2
+    assert call(*words, "--patterns", "default", "--pass", "fold-constants").code == 2
+
+
 def test_optimize_fixes_sizes(call, model_path: Path, tmp_path: Path):
     assert call("optimize", model_path, "-o", tmp_path / "out.onnx", "--dims", "n=4").code == 0
     shape = onnx.load(tmp_path / "out.onnx").graph.input[0].type.tensor_type.shape

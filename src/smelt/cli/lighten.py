@@ -14,7 +14,6 @@ import typer
 from smelt.cli import options as opt
 from smelt.cli.output import reporting
 
-Target = Annotated[Path, typer.Option("-o", "--output", metavar="OUT.onnx", help="File to write.", show_default=False)]
 MinBytes = Annotated[int, typer.Option("--min-bytes", min=1, help="Keep tensors smaller than this.")]
 Original = Annotated[
     Path | None,
@@ -29,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def lighten_command(
     model: opt.ModelPath,
-    output: Target,
+    output: opt.OutputModel,
     min_bytes: MinBytes = 1024,
     as_json: opt.Json = False,
     verbose: opt.Verbose = 0,
@@ -54,7 +53,7 @@ def lighten_command(
 
 def unlighten_command(
     model: opt.ModelPath,
-    output: Target,
+    output: opt.OutputModel,
     original: Original = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,

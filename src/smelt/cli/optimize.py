@@ -32,7 +32,6 @@ def _list_patterns(wanted: bool) -> None:
     raise typer.Exit
 
 
-Target = Annotated[Path, typer.Option("-o", "--output", metavar="OUT.onnx", help="File to write.", show_default=False)]
 Listed = Annotated[
     bool,
     typer.Option("--list-patterns", callback=_list_patterns, is_eager=True, help="Print passes, rules and sets."),
@@ -52,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 def optimize_command(
     model: opt.ModelPath,
-    output: Target,
+    output: opt.OutputModel,
     only: OnlyPass = None,
     skip_pass: opt.SkipPass = None,
     patterns: opt.Patterns = None,

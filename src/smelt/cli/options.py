@@ -18,6 +18,9 @@ ModelPath = Annotated[Path, typer.Argument(help="An ONNX model.", show_default=F
 Subject = Annotated[
     Path, typer.Argument(help="An ONNX model, or an artifact folder.", show_default=False, metavar="MODEL|ARTIFACT")
 ]
+OutputModel = Annotated[
+    Path, typer.Option("-o", "--output", metavar="OUT.onnx", help="File to write.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
 Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print results only: no tables, no progress.")]
