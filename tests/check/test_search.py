@@ -46,3 +46,11 @@ def test_when_the_time_is_over_nothing_is_remembered(timed: list[int], tmp_path:
     chosen, note = settings(tmp_path, 0)
     assert chosen == {} and "before the time ran out" in note and timed == []
     assert settings(tmp_path, 600)[0] == {"loop-grain": 30000}
+
+
+def test_an_artifact_says_what_was_chosen() -> None:
+    from smelt.cli import inspect
+
+    assert "tuned: chain-rows 14, loop-grain 5000" in inspect._manifest_lines(
+        {"settings": {"loop-grain": 5000, "chain-rows": 14}}
+    )

@@ -132,6 +132,9 @@ def _manifest_lines(manifest: Any) -> list[str]:
         lines.append(f"verified: {verified.get('regions')} regions, model error {verified.get('model_error')}")
     else:
         lines.append("not verified")
+    settings = _mapping(manifest.get("settings"))
+    if settings:
+        lines.append("tuned: " + ", ".join(readable(f"{name} {value}") for name, value in sorted(settings.items())))
     return lines
 
 
