@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import sys
 from collections import Counter
@@ -25,14 +26,20 @@ from smelt.base.progress import open_progress  # noqa: E402
 
 SAVE_EVERY = 20
 BAR = 0.85
+SAMPLE_SEED = 147
 Results = dict[str, dict[str, dict[str, Any]]]
 
 
 def main() -> int:
     arguments = _arguments()
     results: Results = json.loads(arguments.json.read_text()) if arguments.json.exists() and arguments.resume else {}
-    for mode in arguments.modes:
-        _run_mode(mode, results.setdefault(mode, {}), results, arguments)
+    try:
+        for mode in arguments.modes:
+            _run_mode(mode, results.setdefault(mode, {}), results, arguments)
+    except KeyboardInterrupt:
+        print(report(results, arguments.verbose))
+        print("stopped; go on with --resume")
+        return 1
     print(report(results, arguments.verbose))
     return 0 if all(good(results[mode]) for mode in arguments.modes if mode != "torch_onnx") else 1
 
@@ -40,6 +47,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="run the entries whose full name matches this pattern")
+    parser.add_argument("--sample", type=int, default=0, help="this many of them, drawn with a fixed seed; 0 for all")
     parser.add_argument("--dtypes", default="float32,int64,bool")
     parser.add_argument(
         "--modes", nargs="+", default=["smelt"], help="smelt, kernels, plain, gradients, torch_onnx, ..."
@@ -60,7 +68,7 @@ def _requests(mode: str, found: dict[str, Any], arguments: argparse.Namespace) -
     from opinfo_samples import dtypes_of, entries
 
     again = arguments.status.split(",") if arguments.status else []
-    names = {n: e for n, e in entries().items() if re.search(arguments.ops, n)}
+    names = drawn({n: e for n, e in entries().items() if re.search(arguments.ops, n)}, arguments.sample)
     wanted = [
         {"name": n, "dtype": d, "mode": mode, "limit": arguments.limit}
         for n, e in names.items()
@@ -69,6 +77,12 @@ def _requests(mode: str, found: dict[str, Any], arguments: argparse.Namespace) -
     ]
     old = {key: answer["status"] for key, answer in found.items()} if arguments.resume else {}
     return [r for r in wanted if key_of(r) not in old or old[key_of(r)] in again]
+
+
+def drawn(names: dict[str, Any], count: int) -> dict[str, Any]:
+    """`count` of the entries, the same in every run; all of them for 0."""
+    chosen = random.Random(SAMPLE_SEED).sample(sorted(names), count) if 0 < count < len(names) else names
+    return {name: names[name] for name in names if name in set(chosen)}
 
 
 def key_of(request: dict[str, Any]) -> str:
@@ -81,12 +95,14 @@ def _run_mode(mode: str, found: dict[str, Any], results: Results, arguments: arg
     with open_progress(Config.from_env()) as progress:
         step = progress.task(f"{mode:10}", len(requests))
         answers = run_all(requests, arguments.workers, arguments.timeout, command)
-        for number, (request, answer) in enumerate(answers):
-            found[key_of(request)] = answer
-            step(key_of(request))
-            if number % SAVE_EVERY == 0:
-                _save(results, arguments.json)
-    _save(results, arguments.json)
+        try:
+            for number, (request, answer) in enumerate(answers):
+                found[key_of(request)] = answer
+                step(key_of(request))
+                if number % SAVE_EVERY == 0:
+                    _save(results, arguments.json)
+        finally:  # what was found is kept, also of a run that is stopped
+            _save(results, arguments.json)
 
 
 def _save(results: Results, path: Path) -> None:
@@ -118,10 +134,28 @@ def report(results: Results, verbose: bool = False) -> str:
         lines.append(_row(f"{mode} ops", by_entry(found).values()))
         for dtype in ("float32", "int64", "bool"):
             lines.append(_row(f"  {dtype}", (a["status"] for k, a in found.items() if k.endswith(" " + dtype))))
+    if "smelt" in results and "torch_onnx" in results:
+        lines += ["", *comparison(results["smelt"], results["torch_onnx"])]
     for mode, found in results.items():
         if verbose and mode != "torch_onnx":
             lines += _failures(mode, found)
     return "\n".join(lines)
+
+
+def comparison(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Entries that both were asked about: how many either gets right, and how the rest of theirs ends."""
+    both = {key for key in ours.keys() & theirs.keys() if ours[key]["status"] != "refused"}
+    mine, other = (by_entry({key: found[key] for key in both}) for found in (ours, theirs))
+    counts = Counter(other.values())
+    right = [name for name, status in mine.items() if status in ("pass", "partly")]
+    others = [name for name, status in other.items() if status == "pass"]
+    return [
+        f"of {len(mine)} ops that both were asked about:",
+        f"  smelt        {len(right)} right, {sum(mine[name] == 'pass' for name in right)} in ONNX Runtime alone",
+        f"  torch.onnx   {len(others)} right, {counts['mismatch']} wrong, "
+        f"{len(other) - len(others) - counts['mismatch']} refused or failing",
+        f"  only smelt   {len(set(right) - set(others))}, only torch.onnx {len(set(others) - set(right))}",
+    ]
 
 
 def _row(title: str, statuses: Iterable[str]) -> str:

@@ -52,6 +52,22 @@ def test_the_report_names_what_failed_and_why():
     assert "add float32: mismatch: off by one" in text
 
 
+def test_two_exporters_are_compared_over_what_both_were_asked():
+    theirs = _results(a="pass", b="error", c="mismatch", other="pass")
+    lines = runner.comparison(_results(a="pass", b="partly", c="pass", d="pass", e="refused"), theirs)
+    assert lines[0].startswith("of 3 ops")
+    assert "3 right, 2 in ONNX Runtime alone" in lines[1]
+    assert "1 right, 1 wrong, 1 refused" in lines[2]
+    assert "only smelt   2, only torch.onnx 0" in lines[3]
+
+
+def test_a_part_of_the_database_is_the_same_in_every_run():
+    names = {f"op{k}": k for k in range(50)}
+    assert len(runner.drawn(names, 7)) == 7
+    assert runner.drawn(names, 7) == runner.drawn(dict(reversed(names.items())), 7)
+    assert runner.drawn(names, 0) == names
+
+
 def test_values_shapes_dtypes_and_structure_are_compared():
     one = torch.ones(3)
     compare((one, 2), (one.clone(), 2), lambda: one.double(), values=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from zoo_build import SIZES_OF_INPUTS, build, inputs, kinds
 from zoo_names import NAMES
-from zoo_run import good, report
+from zoo_run import good, page, report
 from zoo_worker import Subject, difference, leaves, run
 
 
@@ -62,6 +62,19 @@ def test_the_report_counts_and_gives_reasons():
     text = report(answers(3, a="mismatch", b="unbuilt"))
     assert "compile: 3 of 4 right" in text
     assert "compile: why" in text
+
+
+def test_the_page_has_a_row_for_what_was_run():
+    text = page(answers(2, a="mismatch"))
+    assert "- compile: 2 of 3 right" in text
+    assert "| a | mismatch |  |" in text
+    assert "| architecture | compile | compiles (allowed) |" in text
+
+
+def test_rows_of_tokens_differ_in_length_and_no_weight_is_one_number():
+    model, config = build("bert")
+    assert inputs(model, config, 2, 16)["attention_mask"].sum(1).tolist() == [13, 16]
+    assert all(len(set(p.flatten().tolist())) > 1 for p in model.parameters())
 
 
 def test_what_cannot_be_built_says_why():
