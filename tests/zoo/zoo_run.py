@@ -117,7 +117,8 @@ model in float64 as eager torch is, within a factor of three or 1e-5.
 | partly | the same, with some nodes left in torch |
 | refused | `aot_eager` or `torch.export` itself cannot take it |
 
-`compile` is torch.compile as it comes, `plain` the same without kernels of smelt's own, `export` is `smelt.export`.
+`compile` is torch.compile as it comes, `plain` the same without kernels of smelt's own, `export` is `smelt.export`. An
+empty cell was not run. Of {declared} architectures that `make zoo` knows, {run} were run for this page:
 
 {sums}
 
@@ -136,8 +137,8 @@ def page(results: Results) -> str:
     rows = [f"| {name} | {' | '.join(_states(answers, modes))} |" for name, answers in sorted(results.items())]
     sums = "\n".join(f"- {_sum(mode, counts[mode])}" for mode in modes)
     return PAGE.format(
-        version=transformers.__version__, sums=sums, modes=" | ".join(modes), rule="---|" * len(modes),
-        rows="\n".join(rows),
+        version=transformers.__version__, sums=sums, declared=len(NAMES), run=len(results), modes=" | ".join(modes),
+        rule="---|" * len(modes), rows="\n".join(rows),
     )  # fmt: skip
 
 

@@ -234,6 +234,8 @@ class Lowering:
             yield "table", lambda: _nothing(f"{target_name(target)} is no ATen op")
 
     def _by_table(self, found: Any, target: Any, args: Any, kwargs: Any, outs: tuple[Any, ...]) -> Any:
+        if found.standalone and not self.options.standalone:
+            raise Refused("torch's own kernel is faster")
         arguments, defaults = bind(target, args, kwargs)
         return found(Call(found.target, arguments, outs, self.builder, self.sizes), defaults)
 

@@ -34,6 +34,7 @@ class ExportOptions:
     what the graph's ShapeEnv then says.
     modules: keep the modules of nodes as the metadata `smelt.module`, a line "path class" per module.
     dim_names: symbols of the FX graph (`s0`) -> names of dimensions in the ONNX model.
+    standalone: the model will run without torch: forms that are slower than torch's own kernels are better than none.
     """
 
     opset: int = DEFAULT_OPSET
@@ -47,6 +48,7 @@ class ExportOptions:
     input_names: tuple[str, ...] | None = None
     output_names: tuple[str, ...] | None = None
     dim_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    standalone: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Converter:
     origin: Origin
     function: Callable[..., Any]
     complex: bool = False
+    standalone: bool = False
 
     def __call__(self, call: Call, defaults: Mapping[str, Any]) -> Any:
         if isinstance(self.function, Expression):
@@ -80,14 +81,17 @@ def declare(entries: Mapping[str, Expression | Callable[..., Any]]) -> None:
         _OWN[name] = Converter(name, "table", function)
 
 
-def converter(*targets: str, complex: bool = False) -> Callable[[F], F]:
-    """Add a function to the project's own table. `complex`: it also takes complex tensors (as pairs of reals)."""
+def converter(*targets: str, complex: bool = False, standalone: bool = False) -> Callable[[F], F]:
+    """Add a function to the project's own table. `complex`: it also takes complex tensors (as pairs of reals).
+
+    `standalone`: its form is slower than torch's own kernel, and is for models that have to run without torch.
+    """
 
     def register(function: F) -> F:
         for target in targets:
             name = full_name(target)
             assert name not in _OWN, f"{name} is declared twice"
-            _OWN[name] = Converter(name, "table", function, complex)
+            _OWN[name] = Converter(name, "table", function, complex, standalone)
         return function
 
     return register

@@ -59,6 +59,7 @@ def export_module(
         output_names=tuple(output_names) if output_names is not None else None,
         dim_names=names,
         modules=bool(functions),
+        standalone=True,
     )
     TABLE.chosen(patterns)  # an unknown name is said before the work
     with torch.no_grad():
