@@ -65,7 +65,7 @@ def record_call(model: Path, number: int, inputs: Mapping[str, Array], outputs: 
 def recorded_calls(place: Path) -> list[Call]:
     """The calls of a dumped model, or of every model of a folder, in the order they came."""
     if not place.exists():
-        raise InputError("SM-INPUT-003", f"there is no {place}")
+        raise InputError("SM-INPUT-003", f"there is no {place}", hint="Give a folder that smelt.dump wrote.")
     models = [place] if place.is_file() else sorted(place.glob("*.onnx"))
     found = [call for model in models for call in _calls(model)]
     if not found:

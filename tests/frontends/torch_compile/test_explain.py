@@ -43,3 +43,15 @@ def test_backward_graphs_are_told_and_gradients_left_alone():
     told = smelt.explain(model, torch.randn(3, 4), options={"kernels": False})
     assert [graph.kind for graph in told.graphs] == ["forward", "backward"]
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@torch.no_grad()
+def test_rules_that_were_applied_are_counted():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 1.0).unsqueeze(0).unsqueeze(1).exp()
+
+    told = smelt.explain(function, torch.randn(3), options={"kernels": False})
+    assert told.graphs[0].parts[0].rules["neutral-elements"][0] == 1
+    assert "neutral-elements x1" in str(told) and "merge-unsqueezes x1" in str(told)
+    without = smelt.explain(function, torch.randn(3), options={"kernels": False, "patterns": "none"})
+    assert not without.graphs[0].parts[0].rules

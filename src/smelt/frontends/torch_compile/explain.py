@@ -125,6 +125,9 @@ def _part_lines(part: PartReport) -> list[str]:
         f"    left to ONNX Runtime: {count} x {op}: {reason}"
         for (op, reason), count in part.left_to_ort.most_common(_LINES)
     ]
+    if part.rules:
+        took = sum(seconds for _, seconds in part.rules.values())
+        lines.append(f"    rules ({took * 1e3:.0f} ms): " + ", ".join(f"{n} x{c}" for n, (c, _) in part.rules.items()))
     return [*lines, *(f"    note: {note}" for note in part.notes)]
 
 

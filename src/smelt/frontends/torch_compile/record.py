@@ -14,7 +14,10 @@ from typing import Any, Final
 
 @dataclass
 class PartReport:
-    """One session: how many ATen nodes it took over, and what became of its ONNX nodes."""
+    """One session: how many ATen nodes it took over, and what became of its ONNX nodes.
+
+    `rules`: passes and rules that were applied, with count and seconds.
+    """
 
     nodes: int
     onnx_nodes: int = 0
@@ -23,6 +26,7 @@ class PartReport:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list[str])
     left_to_ort: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    rules: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     failures: int = 0
 
 

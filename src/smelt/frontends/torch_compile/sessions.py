@@ -28,7 +28,7 @@ from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
 from smelt.frontends.torch_compile.worth import kernels_pay
 from smelt.ir.save import save_model
-from smelt.passes import run_passes
+from smelt.passes import Outcome, run_passes
 from smelt.pipeline import Options, compile_to
 from smelt.runtime import Session, SessionSettings, open_artifact, session_for
 
@@ -53,6 +53,7 @@ class Made:
     in_kernels: int = 0
     left: tuple[tuple[tuple[str, str], int], ...] = ()
     notes: tuple[str, ...] = ()
+    rules: tuple[tuple[str, Outcome], ...] = ()
 
 
 _lock: Final = threading.Lock()
@@ -78,6 +79,9 @@ def session_for_model(
     report.kernels, report.in_kernels = made.kernels, made.in_kernels
     report.left_to_ort = Counter(dict(made.left))
     report.notes += made.notes
+    for name, outcome in made.rules:
+        count, seconds = report.rules.get(name, (0, 0.0))
+        report.rules[name] = count + outcome.changes.total(), seconds + outcome.seconds
     return made
 
 
@@ -118,9 +122,11 @@ def _made(model: ir.Model, settings: Settings, wanted: bool, feeds: Mapping[str,
     try:
         if wanted:
             return _compiled(model, folder / "artifact", settings, inputs, outputs, feeds)
-        run_passes(model, skip=options.skip_passes, patterns=options.patterns)
+        rules = tuple(run_passes(model, skip=options.skip_passes, patterns=options.patterns))
         save_model(model, folder / "model.onnx", data_name="model.data")
-        return Made(session_for(folder / "model.onnx", None, session_settings(options)), (), inputs, outputs)
+        return Made(
+            session_for(folder / "model.onnx", None, session_settings(options)), (), inputs, outputs, rules=rules
+        )
     finally:
         # A session maps what it needs; the files are of no more use.
         shutil.rmtree(folder, ignore_errors=True)
@@ -147,6 +153,7 @@ def _compiled(
         in_kernels=sum(len(region.nodes) for region in result.plan.regions),
         left=tuple(Counter((left.node.op_type, left.reason) for left in result.plan.left).items()),
         notes=result.notes,
+        rules=result.passes,
     )  # fmt: skip
 
 
