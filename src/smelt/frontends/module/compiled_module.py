@@ -93,7 +93,10 @@ class CompiledModule(torch.nn.Module):
         if not self._quick:
             return None
         try:
-            program = self._quick.get(tuple([(a.shape, a.dtype, a.requires_grad) for a in args]))
+            if len(args) == 1:  # a comprehension costs as much as the lookup
+                program = self._quick.get((args[0].shape, args[0].dtype, args[0].requires_grad))
+            else:
+                program = self._quick.get(tuple([(a.shape, a.dtype, a.requires_grad) for a in args]))
         except AttributeError:  # not all are tensors
             return None
         if program is None or (program.state and program.state != _state(program.weights)):
@@ -106,7 +109,8 @@ class CompiledModule(torch.nn.Module):
         if plain and captured.out_spec.is_leaf() and captured.results == ((False, 0),) and not captured.written:
             if len(self._quick) >= _QUICK:
                 self._quick.clear()
-            self._quick[tuple([(a.shape, a.dtype, False) for a in args])] = program
+            kinds = tuple((a.shape, a.dtype, False) for a in args)
+            self._quick[kinds[0] if len(kinds) == 1 else kinds] = program
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and (self.training or _wants_gradient((args, kwargs))):

@@ -126,19 +126,24 @@ def _direct(cut: Split, calls: Sequence[torch.nn.Module]) -> Boxed | None:
     same = places == list(range(len(placeholders)))
     plain = picks == [("part", at) for at in range(len(part.outputs))]
 
-    def run(args: list[Any]) -> Sequence[Any]:
-        given = args if same else [args[place] for place in places]
-        try:  # as `call.run` does: one frame less
-            made = call.call(given)
+    def whole(args: list[Any]) -> Sequence[Any]:
+        """The part is the graph: nothing to pick. As `call.run` does, with one frame less."""
+        try:
+            made = call.call(args)
         except Exception as error:
-            made = call.instead(error, given)
-        if not plain:
-            made = [made[at] if kind == "part" else args[at] if kind == "argument" else at for kind, at in picks]
+            made = call.instead(error, args)
         args.clear()
         return made
 
-    run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
-    return run
+    def run(args: list[Any]) -> Sequence[Any]:
+        made = call.run([args[place] for place in places])
+        made = [made[at] if kind == "part" else args[at] if kind == "argument" else at for kind, at in picks]
+        args.clear()
+        return made
+
+    chosen = whole if same and plain else run
+    chosen._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
+    return chosen
 
 
 def _pick(result: Any, part: Part, placeholders: Sequence[Node]) -> tuple[str, Any] | None:
