@@ -220,13 +220,22 @@ static __attribute__((unused)) void smelt_convolve_columns(const smelt_window *w
   }
 }
 
+/* Whether the first tap of every window lies in the image. */
+SMELT_GEMM_INLINE int smelt_tap_inside(const smelt_window *w) {
+  int inside = 1;
+  for (int axis = 0; axis < 3; axis++)
+    inside &= w->before[axis] == 0 && (w->out[axis] - 1) * w->stride[axis] < w->in[axis];
+  return inside;
+}
+
 /* One group of channels, tap by tap and in place: nothing is gathered. Each tap's sum is one chain, added in their order. */
 static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, const float *image, int64_t depth,
                                                         const float *b, int64_t first, int64_t count, int64_t cols,
                                                         float *block, int64_t ld) {
   const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], stride = taps * depth * SMELT_GEMM_PANEL;
-  for (int64_t i = 0; i < count; i++) __builtin_memset(block + i * ld, 0, (size_t)cols * sizeof(float));
-  smelt_gemm_slab s = {NULL, 0, NULL, stride, depth, NULL, ld, 0, 0, 1};
+  const int add = taps > 1 || !smelt_tap_inside(w);
+  for (int64_t i = 0; add && i < count; i++) __builtin_memset(block + i * ld, 0, (size_t)cols * sizeof(float));
+  smelt_gemm_slab s = {NULL, 0, NULL, stride, depth, NULL, ld, 0, 0, add};
   for (int64_t col = 0; col < cols; col += s.cols) {
     s.cols = smelt_gemm_min(SMELT_GEMM_NP * SMELT_GEMM_PANEL, cols - col);
     if (s.cols < SMELT_GEMM_NP * SMELT_GEMM_PANEL) s.cols = smelt_gemm_min(SMELT_GEMM_PANEL, s.cols);
@@ -235,8 +244,10 @@ static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, c
   }
 }
 
-/* Lines must be long enough for tall tiles. */
+/* Lines must be long enough for tall tiles, and windows a multiple of 4096 bytes apart share a cache set: a tall tile has more
+ * of them than a set has ways. */
 SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
+  if (SMELT_GEMM_MR > 8 && w->stride[2] * w->pixel % 1024 == 0) return 0;
   return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
