@@ -19,6 +19,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.expr import Expr
 
 SHUT, OPEN = -1e30, -1e28
+LARGEST = ("max", "top")
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def watch(clusters: Sequence[Cluster]) -> None:
 class _Softmax:
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
-        tops = [r for r in nest.reductions if r.kind == "max" and self._has_product(r.value)]
+        tops = [r for r in nest.reductions if r.kind in LARGEST and self._has_product(r.value)]
         self.scores = tops[0].value if len(tops) == 1 else None
         self.bias = self._bias(self.scores) if self.scores is not None else None
 
@@ -118,7 +119,7 @@ class _Softmax:
         return len(self.nest.products) == 1 and self._vanishes(self.nest.stores[0].value)
 
     def _ignores(self, kind: str, value: Expr) -> bool:
-        if kind == "max":
+        if kind in LARGEST:
             return value is self.scores or value is self.bias
         return kind == "sum" and self._vanishes(value)
 
