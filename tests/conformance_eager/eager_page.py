@@ -10,15 +10,17 @@ from collections import Counter
 from typing import Any
 
 from eager_forms import FORMS
-from eager_worker import STATUSES
+from eager_worker import FAULTS, STATUSES
 
 Found = dict[str, dict[str, Any]]
 _TITLE = """# The device `ort` against PyTorch's operator database
 
-Written by `make conformance-eager ARGS='--page docs/eager_conformance.md'`. Every entry of the `op_db` that ships with
-PyTorch, on samples of float32, int64 and bool, runs on `ort` and on the CPU in every form that PyTorch has of it;
-results, what was written, and errors are compared by the [numerics contract](numerics.md). Each entry runs in a process
-of its own making, which may crash without an end to the run. {entries} entries, {taken}, {runs} comparisons.
+Written by `make conformance-eager ARGS='--limit {limit} --page docs/eager_conformance.md'`. Every entry of the `op_db`
+that ships with PyTorch, on samples of float32, int64 and bool, runs on `ort` and on the CPU in every form that PyTorch
+has of it; results, what was written, and errors are compared by the [numerics contract](numerics.md). Each entry runs in a process
+of its own making, which may crash without an end to the run.
+
+{entries} entries, {taken}, {runs} comparisons.
 """
 _WHERE = """
 *out*: a result of the right shape is written into; *empty out*: one without elements is resized. Where the CPU resizes
@@ -54,7 +56,8 @@ def _rows(found: Found) -> list[tuple[str, Counter[str]]]:
 def natives(found: Found) -> Counter[str]:
     total: Counter[str] = Counter()
     for answer in found.values():
-        total.update({_operator(op): count for op, count in answer.get("natives", {}).items()})
+        for op, count in answer.get("natives", {}).items():
+            total[_operator(op)] += count
     return total
 
 
@@ -82,12 +85,14 @@ def page(found: Found, limit: int) -> str:
     taken = f"at most {limit} samples, spread evenly, of each entry and dtype" if limit else "all samples"
     on_cpu = sum(sum(fallen[op].values()) for op in only)
     lines = [
-        _TITLE.format(entries=len(entries), taken=taken, runs=f"{runs:,}"),
+        _TITLE.format(limit=limit, entries=len(entries), taken=taken, runs=f"{runs:,}"),
         "| form | same | the CPU refuses too | differs |",
         "|---|---:|---:|---:|",
         *(_form_row(form, counts) for form, counts in _rows(found)),
         _WHERE.format(native=len(native), calls=f"{sum(native.values()):,}", only=len(only), on_cpu=f"{on_cpu:,}"),
         _listed(sorted(native)),
+        "\n## Not compared\n\n| entry | form | why |\n|---|---|---|",
+        *(f"| {name} | {form} | {why} |" for (name, form), why in FAULTS.items()),
         "\n## On the CPU alone\n\n| reason | operators |\n|---|---|",
         *_reasons(only, fallen),
         "",

@@ -16,6 +16,12 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "conformance_torch")]
 MEMORY_BYTES = 12_000_000_000
+# Forms whose results on the CPU are no reference.
+FAULTS = {
+    (name, form): "PyTorch exchanges argument and result on the way, so that its own result is what the memory held"
+    for name in ("fft.ihfft2", "fft.ihfftn")
+    for form in ("out", "empty out")
+}
 # From worst to best. `refused`: the CPU raises as well, or torch has no sample.
 STATUSES = ("crashed", "hanged", "error", "mismatch", "silent", "pass", "refused")
 
@@ -45,7 +51,8 @@ def run_entry(entry: Any, request: dict[str, Any]) -> dict[str, Any]:
 
     eager.reset_counts()
     samples = _samples(entry, request)
-    forms = {form: _run_form(form, entry, samples) for form in forms_of(entry, request["dtype"]) if samples}
+    wanted = [form for form in forms_of(entry, request["dtype"]) if samples and (entry.name, form) not in FAULTS]
+    forms = {form: _run_form(form, entry, samples) for form in wanted}
     if request["dtype"] == "float32" and request.get("errors", True):
         forms["errors"] = _run_errors(entry)
     return {

@@ -226,6 +226,7 @@ def test_a_storage_grows_for_all_its_tensors() -> None:
         lambda x: torch.cat([x[:2], x[2:3]], out=x[1:4]), lambda x: x[:1].expand(3).add_(1),
         lambda x: torch.aminmax(x, out=(x.double(), x.double())), lambda x: torch.add(x, 1, out=x.double()),
         lambda x: x[:1].clone().addbmm_(x.view(1, 2, 3), x.view(1, 3, 2)),
+        lambda x: x[1].clone().addbmm_(x.view(1, 2, 3), x.view(1, 3, 2), beta=0.5),
         lambda x: torch.linspace(x[0], 1, 0, device=x.device),
         lambda x: torch.pow(x.long(), torch.arange(40, 46, device=x.device)),
         lambda x: torch.bucketize(x, x.view(2, 3)), lambda x: x.masked_scatter(x.byte(), x),
@@ -248,6 +249,32 @@ def test_corners_are_the_cpus(call: Any) -> None:
         else:
             assert got.device.type == "ort"
             torch.testing.assert_close(got.cpu(), wanted)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.to_sparse() + x.to_sparse(), lambda x: x.to_sparse_csr() * 2, lambda x: x.to_sparse().mul_(3),
+        lambda x: torch.sparse.mm(x.to_sparse(), x), lambda x: x.to_sparse().coalesce().values(),
+        lambda x: torch.sparse_coo_tensor([[0], [1]], [2.0], device=x.device), lambda x: x.to_sparse().sum(),
+    ],
+)  # fmt: skip
+def test_sparse_tensors_are_the_cpus(call: Any) -> None:
+    wanted, got = (call(torch.tensor([[0.0, 1.0], [2.0, 0.0]], device=device)) for device in ("cpu", "ort"))
+    assert got.is_ort and got.layout == wanted.layout
+    torch.testing.assert_close(got.to_dense().cpu(), wanted.to_dense())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gradients_of_bags_of_words(sparse: bool) -> None:
+    grads: list[Any] = []
+    for device in ("cpu", "ort"):
+        weight = torch.ones(5, 3, device=device, requires_grad=True)
+        words, starts = torch.tensor([4, 1, 1, 0], device=device), torch.tensor([0, 2], device=device)
+        bags = nn.functional.embedding_bag(words, weight, starts, mode="sum", sparse=sparse)
+        (bags * torch.arange(6.0, device=device).view(2, 3)).sum().backward()
+        grads.append(weight.grad.to_dense().cpu())
+    assert torch.equal(*grads)
 
 
 def test_results_in_lists_are_written(o: Any, x: Any) -> None:

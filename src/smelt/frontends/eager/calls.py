@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final, cast
 
 import torch
 
 from . import tally
+from ._internals import torch_c
 from .aliases import resize, retyped, whole_storage
 from .memory import new_on_ort, on_cpu, on_ort
 from .programs import REFUSED_DTYPES, Bound, NoProgramError, Programs, map_tensors, tensors_of
 from .providers import placement
+from .sparse import placed
 
 _Tensor: Final = torch.Tensor
+_storage: Final[Any] = torch_c._storage_address
 # Ops that take tensors of several devices: copies, and indices, which may lie on the CPU.
 _MIXED: Final = frozenset(
     ("_copy_from", "_copy_from_and_resize", "copy_", "index", "index_put", "index_put_", "_index_put_impl_", "set_")
@@ -164,7 +168,7 @@ class InPlaceOp:
 
     def __call__(self, target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         try:
-            if share_memory(target, tensors_of((args, kwargs))):
+            if share_memory(self.op, target, tensors_of((args, kwargs))):
                 raise NoProgramError("it reads memory that it writes")
             (result,), _ = self.native.compute((target, *args), kwargs)
         except NoProgramError as reason:
@@ -186,7 +190,7 @@ class OutOp:
         outs = tensors_of([kwargs[name] for name in self.outs])
         rest = {name: value for name, value in kwargs.items() if name not in self.outs}
         try:
-            if any(share_memory(out, tensors_of((args, rest))) for out in outs):
+            if any(share_memory(self.op, out, tensors_of((args, rest))) for out in outs):
                 raise NoProgramError("it reads memory that it writes")
             results, _ = self.native.compute(args, rest)
         except NoProgramError as reason:
@@ -200,10 +204,24 @@ class OutOp:
         return outs[0] if len(self.op._schema.returns) == 1 else tuple(outs)
 
 
-def share_memory(target: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
-    """Whether another tensor than `target` itself lies in its storage: the CPU's kernel knows what is allowed then."""
-    memory = target.untyped_storage().data_ptr()
-    return any(o is not target and o.untyped_storage().data_ptr() == memory for o in others) and bool(memory)
+def share_memory(op: Any, target: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Whether what is read lies in the storage that is written: the CPU's kernel knows what is allowed then.
+
+    Element by element, a tensor may be written over itself.
+    """
+    storage = _storage(target)
+    for other in others:
+        if other is target:
+            if not is_pointwise(op):
+                return True
+        elif _storage(other) == storage:
+            return True
+    return False
+
+
+@cache
+def is_pointwise(op: Any) -> bool:
+    return torch.Tag.pointwise in op.tags
 
 
 def write_out(out: torch.Tensor, result: torch.Tensor) -> None:
@@ -226,7 +244,7 @@ def run_on_cpu(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], reason: 
     outs = {a.name: kwargs[a.name] for a in op._schema.arguments if a.is_out and a.name in kwargs}
     read = tensors_of((args, {k: v for k, v in kwargs.items() if k not in outs}))
     to_cpu = Mirrors(tensors)
-    fresh = {name: map_tensors(lambda out: _room_for(out, read, to_cpu), value) for name, value in outs.items()}
+    fresh = {name: map_tensors(lambda out: _room_for(op, out, read, to_cpu), value) for name, value in outs.items()}
     given = {**map_tensors(to_cpu, {k: v for k, v in kwargs.items() if k not in outs and k != "device"}), **fresh}
     if "device" in kwargs:
         given["device"] = torch.device("cpu")
@@ -248,10 +266,16 @@ class Mirrors:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._uses = Counter(t.untyped_storage().data_ptr() for t in tensors)
         self._storages: dict[int, torch.UntypedStorage] = {}
+        self._made: dict[int, torch.Tensor] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.device.type == "cpu":
             return tensor
+        if id(tensor) not in self._made:
+            self._made[id(tensor)] = self._mirror(tensor)
+        return self._made[id(tensor)]
+
+    def _mirror(self, tensor: torch.Tensor) -> torch.Tensor:
         memory = tensor.untyped_storage().data_ptr()
         if self._uses[memory] < 2 or not memory:
             return on_cpu(tensor)
@@ -267,12 +291,15 @@ def _on_same_memory(op: Any, args: Sequence[Any], given: Mapping[str, Any], to_c
     except RuntimeError as error:
         if "not resizable" not in str(error):
             raise
-    return _on_copies(op, args, given, to_cpu)
+    return _on_copies(op, args, given)
 
 
-def _on_copies(op: Any, args: Sequence[Any], given: Mapping[str, Any], to_cpu: Mirrors) -> Any:
-    """A call that resizes an argument, which memory under a second name does not allow."""
-    plain = list(map_tensors(to_cpu, args))
+def _on_copies(op: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+    """A call that resizes an argument, which memory under a second name does not allow.
+
+    The mirrors are new: those of the first attempt may have other sizes already.
+    """
+    plain = list(map_tensors(Mirrors(tensors_of(args)), args))
     for place, argument in enumerate(op._schema.arguments[: len(args)]):
         if argument.alias_info is not None and argument.alias_info.is_write:
             plain[place] = map_tensors(torch.clone, plain[place])
@@ -285,9 +312,9 @@ def _on_copies(op: Any, args: Sequence[Any], given: Mapping[str, Any], to_cpu: M
     return result
 
 
-def _room_for(out: torch.Tensor, read: Sequence[torch.Tensor], to_cpu: Mirrors) -> torch.Tensor:
+def _room_for(op: Any, out: torch.Tensor, read: Sequence[torch.Tensor], to_cpu: Mirrors) -> torch.Tensor:
     """A tensor of the type and shape; `out` itself where it shares memory with what is read, which may be forbidden."""
-    return to_cpu(out) if share_memory(out, read) else torch.empty(out.shape, dtype=out.dtype)
+    return to_cpu(out) if share_memory(op, out, read) else torch.empty(out.shape, dtype=out.dtype)
 
 
 def _results(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, index: int) -> Any:
@@ -304,7 +331,7 @@ def _result(op: Any, declared: Any, args: Sequence[Any], kwargs: Mapping[str, An
     """An argument that was written to is itself returned; a view becomes a view of the argument; the rest is new."""
     alias = declared.alias_info
     if alias is None:
-        return map_tensors(lambda t: on_ort(t, index), result)
+        return map_tensors(lambda t: placed(t, index), result)
     source = _argument(op, alias, args, kwargs)
     if alias.is_write or source is None:
         return source

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from . import aliases, special
+from . import aliases, sparse, special
 from ._internals import torch_c
 from .calls import InPlaceOp, NativeOp, OutOp, run_on_cpu
 
@@ -48,7 +48,7 @@ def register_kernels(key: str) -> list[Any]:
     taken.update(("aten::empty.memory_format", "aten::empty_strided"))
     for op in _functional_ops():
         _put_forms(op, put)
-    return [general, library, *special.register_lazy_copies(), *special.register_autocast()]
+    return [general, library, *special.register_lazy_copies(), *special.register_autocast(), *sparse.register_sparse()]
 
 
 def _general(op: Any, *args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ REFUSED_DTYPES: Final = frozenset(
     (torch.complex32, torch.complex64, torch.complex128, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 )
 _HELD: Final = 4096  # exact argument patterns remembered per op
+_MOST_FRACTIONS: Final = 8  # programs that differ in constants such as a step size
+_MOST_PROGRAMS: Final = 128  # programs for tensors of the same types and ranks
 
 
 class NoProgramError(Exception):
@@ -74,6 +77,7 @@ class Programs:
         self.op = op
         self.by_call: dict[Any, Bound | str] = {}
         self._by_kind: dict[Any, list[tuple[Translation, Program]]] = {}
+        self._made: Counter[Any] = Counter()
         self._lock = threading.Lock()
 
     def find(self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any], placement: Placement) -> Bound:
@@ -91,17 +95,26 @@ class Programs:
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any], placement: Placement) -> Bound | str:
         kind = placement.index, _kind(list(args)), tuple((name, _kind(kwargs[name])) for name in sorted(kwargs))
         shapes = [t.shape for t in tensors_of((args, kwargs))]
-        known = self._by_kind.setdefault(kind, [])
-        for made, program in known:
+        for made, program in self._by_kind.get(kind, ()):
             if made.guards is not None and made.guards.fit(shapes):
                 return Bound(program)
         try:
+            self._count([list(args), [kwargs[name] for name in sorted(kwargs)]], kind not in self._by_kind)
             made = self._translated(args, kwargs)
             program = _program(self.op, made, placement)
         except NoProgramError as reason:
             return str(reason)
-        known.append((made, program))
+        self._by_kind.setdefault(kind, []).append((made, program))
         return Bound(program)
+
+    def _count(self, arguments: Sequence[Any], new: bool) -> None:
+        """A constant that is another in each call would give a program to each, and so may sizes."""
+        limits = (((float, int, bool), _MOST_PROGRAMS), ((float,), _MOST_FRACTIONS))
+        for constants, most in limits[: 2 if new else 1]:
+            form = constants, _kind(arguments, constants)
+            self._made[form] += 1
+            if self._made[form] > most:
+                raise NoProgramError("a constant or size that changes from call to call")
 
     def _translated(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Translation:
         reason = reason_against(self.op, args, kwargs)
@@ -179,10 +192,10 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return found
 
 
-def _kind(value: Any) -> Any:
-    """All of an argument but its sizes."""
+def _kind(value: Any, without: tuple[type, ...] = ()) -> Any:
+    """All of an argument but its sizes and constants of some types."""
     if isinstance(value, torch.Tensor):
         return "tensor", value.dtype, value.dim()
     if isinstance(value, (list, tuple)):
-        return tuple(_kind(v) for v in cast("Sequence[Any]", value))
-    return type(value), value
+        return tuple(_kind(v, without) for v in cast("Sequence[Any]", value))
+    return type(value), None if type(value) in without else value

@@ -22,6 +22,7 @@ from smelt.frontends.torch_compile._torch import (
 from smelt.frontends.torch_compile.debug import intercepted
 from smelt.frontends.torch_compile.frozen import FrozenGraph, frozen_parameters
 from smelt.frontends.torch_compile.lower import Boxed, lower
+from smelt.frontends.torch_compile.on_device import device_index
 from smelt.frontends.torch_compile.options import TorchOptions, read_options
 from smelt.frontends.torch_compile.part import Fixed
 from smelt.frontends.torch_compile.sessions import Settings
@@ -72,7 +73,9 @@ def _inference_compiler(settings: Settings, given: list[Any]) -> Callable[[Graph
     def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
         del example_inputs
         static = static_inputs()
-        parameters = frozen_parameters(graph, static, given) if settings.options.freeze else {}
+        parameters = (
+            frozen_parameters(graph, static, given) if settings.options.freeze and device_index(graph) is None else {}
+        )
         given.clear()
         if parameters:
             return FrozenGraph(graph, settings, parameters)

@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 
 from smelt.base.errors import TorchError
 from smelt.frontends.torch_compile._torch import no_modes
+from smelt.frontends.torch_compile.on_device import OnDevice, device_index, results_on_device, to_host
 from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, twin
 from smelt.frontends.torch_compile.random_nodes import free_random_nodes
 from smelt.frontends.torch_compile.record import GraphReport, LeftNode, report
@@ -30,6 +31,11 @@ _LISTED = 20
 
 def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None = None) -> Boxed:
     """Compile what can be compiled; the rest stays in torch, inside the same function."""
+    index = device_index(graph)
+    if index is not None:
+        host, places = twin(graph), results_on_device(graph)
+        to_host(host)
+        return OnDevice(lower(host, kind, settings, fixed), index, places)
     started = time.monotonic()
     seen = GraphReport(kind, sum(n.op == "call_function" for n in graph.graph.nodes))
     try:
