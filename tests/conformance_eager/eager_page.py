@@ -17,8 +17,8 @@ _TITLE = """# The device `ort` against PyTorch's operator database
 
 Written by `make conformance-eager ARGS='--limit {limit} --page docs/eager_conformance.md'`. Every entry of the `op_db`
 that ships with PyTorch, on samples of float32, int64 and bool, runs on `ort` and on the CPU in every form that PyTorch
-has of it; results, what was written, and errors are compared by the [numerics contract](numerics.md). Each entry runs in a process
-of its own making, which may crash without an end to the run.
+has of it; results, what was written, and errors are compared by the [numerics contract](numerics.md). Each entry
+runs in a worker process, which may crash without an end to the run.
 
 {entries} entries, {taken}, {runs} comparisons.
 """
