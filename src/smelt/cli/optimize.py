@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smelt.base.errors import ConfigError
 from smelt.cli import options as opt
 from smelt.cli.output import reporting
 
@@ -65,6 +64,7 @@ def optimize_command(
     """Simplify a model by smelt's passes and rules, without kernels."""
     del list_patterns
     with reporting(as_json, verbose, quiet) as out:
+        from smelt.base.errors import ConfigError
         from smelt.ir.load import load_model
         from smelt.ir.save import save_model
         from smelt.passes import BindDims
