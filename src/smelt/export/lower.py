@@ -42,6 +42,11 @@ _CHECKS: Final = frozenset((
     "aten::_assert_scalar", "aten::_assert_async", "aten::_assert_async.msg", "aten::sym_constrain_range",
     "aten::sym_constrain_range_for_size", "aten::_assert_tensor_metadata", "aten::_print",
 ))  # fmt: skip
+# What these give besides their first result, gradients need; the conversions leave it out.
+_FIRST_RESULT_ONLY: Final = frozenset((
+    "aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_flash_attention",
+))  # fmt: skip
 _PAIR: Final = {torch.complex64: ir.DataType.FLOAT, torch.complex128: ir.DataType.DOUBLE}
 
 
@@ -221,6 +226,9 @@ class Lowering:
         complex_ = any(isinstance(out, Meta) and out.complex for out in outs) or _has_complex(node)
         found = find(target_name(target))
         ours = found if found is not None and (found.complex or not complex_) else None
+        if target_name(target).partition(".")[0] in _FIRST_RESULT_ONLY and _reads_later_results(node):
+            yield "table", lambda: _nothing("only its first result is computed")
+            return
         if ours is not None:
             yield ours.origin, lambda: self._by_table(ours, target, args, kwargs, outs)
         # What the table refuses, torchlib may get wrong: it is asked only about ops that the table does not know.
@@ -395,6 +403,10 @@ def _has_no_element(meta: Meta) -> bool:
 
 def _nothing(reason: str) -> Any:
     raise Refused(reason)
+
+
+def _reads_later_results(node: torch.fx.Node) -> bool:
+    return any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users)
 
 
 def _has_complex(node: torch.fx.Node) -> bool:

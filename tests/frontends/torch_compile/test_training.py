@@ -269,3 +269,18 @@ def test_gradients_accumulate_and_checkpoints_recompute():
         fast(x).sum().backward()
     for wanted, found in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_words_train_and_serve(mode):
+    torch.manual_seed(0)
+    module = nn.EmbeddingBag(10, 4, mode=mode, padding_idx=3)
+    compiled = torch.compile(copy.deepcopy(module), backend="smelt")
+    words, begins = torch.tensor([1, 2, 4, 5, 3, 3, 2, 9]), torch.tensor([0, 3, 3, 4, 6])
+    wanted, found = module(words, begins), compiled(words, begins)
+    wanted.square().sum().backward()
+    found.square().sum().backward()
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(compiled.weight.grad, module.weight.grad)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(words, begins), wanted.detach())

@@ -45,13 +45,8 @@ def _scattered(given: Mapping[str, Any]) -> str | None:
     return "a mask that is not of type bool" if given["mask"].dtype != torch.bool else None
 
 
-def _bag(_: Mapping[str, Any]) -> str:
-    return "the conversion gives no places of bags, which gradients need"
-
-
 _RULES: Final[dict[str, Callable[[Mapping[str, Any]], str | None]]] = {
     "pow": _power,
     "bucketize": _buckets,
     "masked_scatter": _scattered,
-    "_embedding_bag": _bag,
 }
