@@ -30,7 +30,7 @@ def _pooled(call: Call, kind: str, x: Tensor, g: Geometry, *, counted: bool = Fa
     return call.k.channels_first(made)
 
 
-@op("MaxPool", kind="reduction")
+@op("MaxPool", kind="window")
 def max_pool(call: Call) -> Tensor:
     x = call.x()
     if call.n_outputs > 1:
@@ -43,7 +43,7 @@ def max_pool(call: Call) -> Tensor:
     return _over_taps(call.k, "max", gathered(call.k, x, g, LEAST[x.dtype]), g.rank)
 
 
-@op("AveragePool", kind="reduction")
+@op("AveragePool", kind="window")
 def average_pool(call: Call) -> Tensor:
     x, k = call.x(), call.k
     if x.dtype not in E.FLOATS:
@@ -56,7 +56,7 @@ def average_pool(call: Call) -> Tensor:
     return k.map(lambda t, c: E.op("div", t, c), total, count)
 
 
-@op("LpPool", since=2, kind="reduction")
+@op("LpPool", since=2, kind="window")
 def lp_pool(call: Call) -> Tensor:
     x, k, p = call.x(), call.k, call.int("p", 2)
     if x.dtype not in E.FLOATS or p < 1:
@@ -93,19 +93,19 @@ def _spatial(call: Call) -> list[int]:
     return list(range(2, x.rank))
 
 
-@op("GlobalAveragePool", kind="reduction")
+@op("GlobalAveragePool", kind="window")
 def global_average_pool(call: Call) -> Tensor:
     k, x, axes = call.k, call.x(), _spatial(call)
     count = E.cast(E.index(product(x.shape[2:])), x.dtype)
     return k.map(lambda e: E.op("div", e, count), k.reduce("sum", x, axes))
 
 
-@op("GlobalMaxPool", kind="reduction")
+@op("GlobalMaxPool", kind="window")
 def global_max_pool(call: Call) -> Tensor:
     return call.k.reduce("max", call.x(), _spatial(call))
 
 
-@op("GlobalLpPool", since=2, kind="reduction")
+@op("GlobalLpPool", since=2, kind="window")
 def global_lp_pool(call: Call) -> Tensor:
     k, p = call.k, call.int("p", 2)
     if p < 1:

@@ -80,8 +80,8 @@ def resized(call: Call) -> list[Sized | None]:
     return [Sized(call.x().dtype, tuple(a.after for a in resized_axes(call)))]
 
 
-@op("Resize", since=10, kind="movement")
-@op("Upsample", since=7, before=10, kind="movement")
+@op("Resize", since=10, kind="window")
+@op("Upsample", since=7, before=10, kind="window")
 def resize(call: Call) -> Tensor:
     x = call.x()
     mode = call.str("mode", "nearest")

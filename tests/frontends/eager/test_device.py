@@ -367,3 +367,22 @@ def test_no_import_is_needed() -> None:
     code = "import torch; x = torch.ones(2, device='ort'); print((x + x).cpu().tolist(), torch.ort.device_count())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.split("\n")[0] == "[2.0, 2.0] 1", done.stderr
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell])
+@pytest.mark.parametrize("bias", [True, False])
+def test_recurrent_modules_run_and_learn(kind: Any, bias: bool) -> None:
+    torch.manual_seed(0)
+    plain = kind(3, 4, bias=bias)
+    moved = copy.deepcopy(plain).to("ort")
+    x = torch.randn(2, 3) if kind in (nn.LSTMCell, nn.GRUCell) else torch.randn(5, 2, 3)
+    wanted, found = plain(x), moved(x.to("ort"))
+    first, other = (r[0] if isinstance(r, tuple) else r for r in (wanted, found))
+    torch.testing.assert_close(other.cpu(), first)
+    first.square().sum().backward()
+    other.square().sum().backward()
+    for name, weight in plain.named_parameters():
+        torch.testing.assert_close(moved.get_parameter(name).grad.cpu(), weight.grad, msg=name)
+    with torch.inference_mode():
+        again = moved(x.to("ort"))
+        torch.testing.assert_close((again[0] if isinstance(again, tuple) else again).cpu(), first.detach())

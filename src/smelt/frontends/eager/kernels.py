@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from . import aliases, sparse, special
+from . import aliases, recurrent, sparse, special
 from ._internals import torch_c
 from .calls import InPlaceOp, NativeOp, OutOp, run_on_cpu
 
@@ -45,10 +45,13 @@ def register_kernels(key: str) -> list[Any]:
         put(op, aliases.metadata_kernel(op))
     for op, kernel in special.KERNELS:
         put(op, kernel)
+    for name, cell in recurrent.CELLS.items():
+        put(getattr(aten, name).default, cell)
     taken.update(("aten::empty.memory_format", "aten::empty_strided"))
     for op in _functional_ops():
         _put_forms(op, put)
-    return [general, library, *special.register_lazy_copies(), *special.register_autocast(), *sparse.register_sparse()]
+    others = [*special.register_lazy_copies(), *special.register_autocast(), *sparse.register_sparse()]
+    return [general, library, *recurrent.register_cells(key), *others]
 
 
 def _general(op: Any, *args: Any, **kwargs: Any) -> Any:
