@@ -386,3 +386,11 @@ def test_recurrent_modules_run_and_learn(kind: Any, bias: bool) -> None:
     with torch.inference_mode():
         again = moved(x.to("ort"))
         torch.testing.assert_close((again[0] if isinstance(again, tuple) else again).cpu(), first.detach())
+
+
+def test_a_bool_is_not_subtracted() -> None:
+    number = torch.ones(2, device="ort")
+    flag = number.bool()
+    for call in (lambda: number - True, lambda: flag - flag, lambda: number - flag, lambda: torch.rsub(number, True)):
+        with pytest.raises(RuntimeError, match="Subtraction"):
+            call()

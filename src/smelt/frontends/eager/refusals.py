@@ -45,8 +45,18 @@ def _scattered(given: Mapping[str, Any]) -> str | None:
     return "a mask that is not of type bool" if given["mask"].dtype != torch.bool else None
 
 
+def _difference(given: Mapping[str, Any]) -> str | None:
+    """torch subtracts no bool from anything, nor anything from a bool."""
+    for value in (given.get("self"), given.get("other")):
+        if isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool):
+            return "a bool in a subtraction, which torch refuses"
+    return None
+
+
 _RULES: Final[dict[str, Callable[[Mapping[str, Any]], str | None]]] = {
     "pow": _power,
+    "sub": _difference,
+    "rsub": _difference,
     "bucketize": _buckets,
     "masked_scatter": _scattered,
 }
