@@ -281,8 +281,9 @@ def test_nodes_of_onnx_runtime_replace_chains_of_standard_ones():
     assert "LayerNormalization" in kinds(optimized(proto, feeds))
 
 
-def test_a_gradient_of_a_weight_is_one_gemm():
-    nodes = [op("Transpose", "x", "t", perm=[1, 0]), op("MatMul", "t g", "y")]
+@pytest.mark.parametrize("said", [{"perm": [1, 0]}, {}])
+def test_a_gradient_of_a_weight_is_one_gemm(said: dict[str, list[int]]):
+    nodes = [op("Transpose", "x", "t", **said), op("MatMul", "t g", "y")]
     proto = build(nodes, [("x", FLOAT, ["n", 3]), ("g", FLOAT, ["n", 4])], [("y", FLOAT, [3, 4])])
     feeds = {"x": x(5, 3), "g": x(5, 4)}
     assert kinds(optimized(proto, feeds, patterns="training")) == ["Gemm"]

@@ -114,6 +114,15 @@ def test_training_graphs_get_kernels_only_when_asked_for():
     assert [part.kernels for graph in record.graphs for part in graph.parts] == [False, False]
 
 
+@pytest.mark.parametrize(("patterns", "applied"), [(None, True), ("default", False)])
+def test_graphs_with_gradients_are_simplified_by_the_set_for_training(patterns: str | None, applied: bool):
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    with Listening() as record:
+        torch.compile(model, backend="smelt", options={"patterns": patterns})(torch.randn(6, 8)).sum().backward()
+    rules = {name for graph in record.graphs for part in graph.parts for name in part.rules}
+    assert ("transposed-to-gemm" in rules) is applied
+
+
 class Turned(nn.Module):
     """Its first bias has no effect on the loss: the gradient is zero, but for roundings."""
 

@@ -59,8 +59,10 @@ def _compiler(kind: str, settings: Settings) -> Callable[[GraphModule, Sequence[
 
     A kernel is checked on made-up inputs; for a backward graph those are saved activations that fit no forward pass.
     """
-    if settings.options.kernels is None:
-        settings = replace(settings, options=replace(settings.options, kernels=False))
+    options = settings.options
+    kernels = False if options.kernels is None else options.kernels
+    patterns = "training" if options.patterns is None else options.patterns
+    settings = replace(settings, options=replace(options, kernels=kernels, patterns=patterns))
 
     def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
         del example_inputs

@@ -39,7 +39,8 @@ class TorchOptions:
     threads       threads of a session; 0: as many as torch uses
     transforms    functions that change the ONNX model before its session is made, in place or by returning another
     skip_passes   names of passes to leave out
-    patterns      which passes and rules run: a selector such as "default+ort", or a list of selectors and rules
+    patterns      which passes and rules run: a selector such as "default+ort", or a list of selectors and rules; None:
+                  "default", and "training" for graphs with gradients
     dump          folder that receives every model, its FX graph and its inputs
     cache_size    sessions kept for graphs met again
     preallocate   results are written into memory of torch's own where their shapes are known before the call

@@ -18,11 +18,18 @@ _CONTRIB = "com.microsoft"
 def _plain(value: ir.Value | None) -> tuple[ir.Value | None, bool]:
     """What is transposed in its last two axes, and whether it is."""
     node = value.producer() if value is not None else None
-    perm = ints_attribute(node, "perm") if node is not None and is_op(node, "Transpose") else None
-    if node is None or perm is None or len(perm) < 2:
+    if node is None or not is_op(node, "Transpose"):
+        return value, False
+    perm = ints_attribute(node, "perm") or _reversal(node.inputs[0])
+    if perm is None or len(perm) < 2:
         return value, False
     turned = perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2)
     return (node.inputs[0], True) if turned else (value, False)
+
+
+def _reversal(value: ir.Value | None) -> tuple[int, ...] | None:
+    """What a Transpose does that says no permutation."""
+    return None if value is None or value.shape is None else tuple(reversed(range(value.shape.rank())))
 
 
 def _is_float(*values: ir.Value | None) -> bool:
