@@ -90,6 +90,19 @@ def test_a_peer_that_dies_on_the_way_is_left_out_and_the_others_are_timed(
     assert outcome.rows[2].ratio is not None
 
 
+def test_what_would_take_longer_than_the_time_given_is_left_for_the_next_call(config: Config):
+    said: list[str] = []
+    cases = [micro_case("softmax", config)]
+    outcome = run_suite(cases, Plan(("ort",), (1,), QUICK), config, say=said.append, limit_s=1.0)
+    assert outcome.rows == ()
+    assert said[0].startswith("1 measurements ahead, about") and "left for the next call" in said[1]
+
+
+def test_a_peer_that_does_not_open_in_time_is_a_row_with_the_reason(config: Config):
+    outcome = run_suite([micro_case("softmax", config)], Plan(("ort",), (1,), QUICK, patience_s=0.01), config)
+    assert "no answer in 0.01 s" in outcome.rows[0].problem
+
+
 def test_without_the_first_peer_nothing_is_compared(config: Config):
     case = dataclasses.replace(micro_case("softmax", config), module="")
     outcome = run_suite([case], Plan(("eager", "ort"), (1,), QUICK), config)

@@ -50,3 +50,19 @@ def test_interruptions_that_only_some_runs_meet_count_in_full():
     (series,) = interleave([Interrupted("A", 1.0, [])], Pace(rounds=8, turn_s=10.0, warm_s=0.0, fewest=10))
     assert series.median == 2.0
     assert series.percentile(50) == 1.0
+
+
+def test_who_is_far_behind_the_best_other_stops_after_the_trial_and_is_compared_over_its_rounds():
+    times = (("A", 0.9), ("B", 0.1), ("C", 0.5), ("D", 1.0))
+    first, ours, near, far = (FakeRunner(name, each, []) for name, each in times)
+    pace = Pace(rounds=9, turn_s=0.1, warm_s=0.01, trial=3)
+    series = interleave([first, ours, near, far], pace, ours={1})
+    assert [len(one.rounds) for one in series] == [9, 9, 9, 3]
+    assert series[3].ratio_to(series[0]).rounds == 3
+    assert series[1].ratio_to(series[2]).rounds == 9
+
+
+def test_long_runs_are_not_warmed_up():
+    long = FakeRunner("A", 0.5, [])
+    interleave([long], Pace(rounds=2, turn_s=0.1, warm_s=0.05))
+    assert long.turns == [1, 1, 1]

@@ -56,6 +56,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", default="")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.25)
+    parser.add_argument("--minutes", type=float, help="leave what would take longer for the next call")
+    parser.add_argument("--patience", type=float, default=600.0, help="seconds that a peer may take to open a model")
     parser.add_argument("--scale", default="full")
     parser.add_argument("--fresh", action="store_true", help="start again instead of going on where results end")
     parser.add_argument("--results", type=Path, default=Path("bench/results"))
@@ -64,7 +66,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _measure(run: Run, given: argparse.Namespace, config: Config) -> None:
     peers = find_peers(given.peers.split(",")) if given.peers else run.peers
-    plan = Plan(peers, parse_threads(given.threads), Pace(given.rounds, given.seconds))
+    plan = Plan(peers, parse_threads(given.threads), Pace(given.rounds, given.seconds), patience_s=given.patience)
     path = given.results / f"{run.name}.json"
     if given.fresh:
         path.unlink(missing_ok=True)
@@ -72,9 +74,14 @@ def _measure(run: Run, given: argparse.Namespace, config: Config) -> None:
     print(f"{run.name}: {run.about}", flush=True)
     with open_progress(config) as progress:
         cases = run.cases(config, find_scale(given.scale), [name for name in given.only.split(",") if name])
-        outcome = run_suite(cases, plan, config, progress, ledger)
+        limit_s = given.minutes * 60 if given.minutes else None
+        outcome = run_suite(cases, plan, config, progress, ledger, _say, limit_s)
     print_table(outcome, color=config.color)
     write_plot(outcome, path.with_suffix(".html"))
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def _print_goals(results: Path) -> None:

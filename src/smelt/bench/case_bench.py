@@ -7,8 +7,10 @@ is missing or fails is a row that says so, never the end of the run.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,12 +35,13 @@ DEFAULT_PEERS: Final = ("ort", "smelt")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run measures."""
+    """What a run measures. A peer that takes longer than `patience_s` to open is left out with that reason."""
 
     peers: tuple[str, ...] = DEFAULT_PEERS
     threads: tuple[int, ...] = (1, 2)
     pace: Pace = field(default_factory=Pace)
     options: Options = field(default_factory=Options)
+    patience_s: float = 600.0
 
 
 class Prepared:
@@ -120,8 +123,9 @@ class CaseBench:
         failed: list[Row] = []
         while True:
             step = self.prepared.progress.task(f"{self.case.name}, {threads} threads", self.plan.pace.rounds)
+            ours = {place for place, (_, one) in enumerate(opened) if one.name == "smelt"}
             try:
-                return opened, interleave([contestant for _, contestant in opened], self.plan.pace, step), failed
+                return opened, interleave([one for _, one in opened], self.plan.pace, step, ours), failed
             except PeerError as error:
                 culprits = [(label, one) for label, one in opened if one is error.contestant]
                 if not culprits:
@@ -133,18 +137,25 @@ class CaseBench:
         return Row(self.case.name, self.case.about, label, threads, problem)
 
     def _open_all(self, threads: int, stack: ExitStack) -> tuple[Opened, list[Row]]:
+        """Those that compile are opened side by side; the others one by one, since their time to load is shown."""
+        jobs = {
+            label: Job(name, self.prepared.models[name], self.feeds, threads, self.case.module)
+            for label, name in zip(labels(self.plan.peers), self.plan.peers, strict=True)
+            if name not in self.prepared.problems
+        }
+        patience_s = self.plan.patience_s
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            waiting = {label: pool.submit(_try_open, job, patience_s) for label, job in jobs.items() if job.compiles}
+            found = {label: future.result() for label, future in waiting.items()}
+        found |= {label: _try_open(job, patience_s) for label, job in jobs.items() if not job.compiles}
         opened: Opened = []
         rows: list[Row] = []
         for label, name in zip(labels(self.plan.peers), self.plan.peers, strict=True):
-            problem = self.prepared.problems.get(name, "")
-            if not problem:
-                job = Job(name, self.prepared.models[name], self.feeds, threads, self.case.module)
-                try:
-                    opened.append((label, stack.enter_context(Contestant.open(job, choose_cpus(threads)))))
-                except PeerError as error:
-                    problem = _first_line(error)
-            if problem:
-                rows.append(self._problem(label, threads, problem))
+            one = found.get(label) or self.prepared.problems[name]
+            if isinstance(one, str):
+                rows.append(self._problem(label, threads, one))
+            else:
+                opened.append((label, stack.enter_context(one)))
         return opened, rows
 
     def _row(
@@ -193,6 +204,13 @@ def against_best(rows: Sequence[Row], series: Sequence[Series]) -> list[Row]:
 def labels(peers: Sequence[str]) -> list[str]:
     """A peer that is given twice is told apart: `ort`, `ort#2`."""
     return [name if (n := peers[:place].count(name)) == 0 else f"{name}#{n + 1}" for place, name in enumerate(peers)]
+
+
+def _try_open(job: Job, patience_s: float) -> Contestant | str:
+    try:
+        return Contestant.open(job, choose_cpus(job.threads), patience_s)
+    except PeerError as error:
+        return _first_line(error)
 
 
 def _work_of(case: Case) -> Work | None:

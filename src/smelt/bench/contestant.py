@@ -2,7 +2,8 @@
 
 Input: a job and the CPUs to run on. Output: a `Contestant` that is running, or stopped. Invariant: between its turns a
 contestant is stopped by the kernel (SIGSTOP), threads included: no thread pool of one peer can spin while another is
-timed, and no peer's settings have to be changed for that.
+timed, and no peer's settings have to be changed for that. One that compiles does so on all CPUs, and is timed on its
+own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +27,7 @@ from smelt.bench.peers import Array, Job
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _PACKAGE_PARENT: Final = Path(__file__).resolve().parents[2]
-_ANSWER_S: Final = 900.0
+_ANSWER_S: Final = 600.0
 
 
 class PeerError(Exception):
@@ -52,15 +52,20 @@ class Contestant:
             stderr=self._errors,
             env=child_environment({**variables, **import_path()}),
         )
-        os.sched_setaffinity(self._process.pid, cpus)
+        if not job.compiles:
+            os.sched_setaffinity(self._process.pid, cpus)
         self._selector = selectors.DefaultSelector()
         self._selector.register(cast("IO[bytes]", self._process.stdout), selectors.EVENT_READ)
 
     @classmethod
-    def open(cls, job: Job, cpus: Collection[int]) -> Contestant:
+    def open(cls, job: Job, cpus: Collection[int], patience_s: float = _ANSWER_S) -> Contestant:
+        """A worker that has loaded its model and run it once, within a time; a compiler's cache keeps what it did."""
         contestant = cls(job, cpus)
+        contestant._patience_s = patience_s
         try:
             opened = contestant.ask("open", **{k: _plain(v) for k, v in asdict(job).items()})
+            contestant._patience_s = _ANSWER_S
+            contestant.move_to(cpus)
         except BaseException:
             contestant.close()
             raise
@@ -71,8 +76,15 @@ class Contestant:
     def process_id(self) -> int:
         return self._process.pid
 
+    def move_to(self, cpus: Collection[int]) -> None:
+        """All threads there are; those to come follow the one that makes them."""
+        for task in Path(f"/proc/{self._process.pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), cpus)
+
     load_s: float = 0.0
     first_s: float = 0.0
+    _patience_s: float = _ANSWER_S
 
     def run(self, repeat: int, warm: int = 0) -> list[float]:
         """Seconds of each of `repeat` runs; `warm` runs before them bring caches and threads back."""
@@ -111,9 +123,8 @@ class Contestant:
 
     def _line(self) -> bytes:
         stdout = cast("IO[bytes]", self._process.stdout)
-        deadline = time.monotonic() + _ANSWER_S
-        if not self._selector.select(max(0.0, deadline - time.monotonic())):
-            raise PeerError(f"no answer in {_ANSWER_S:g} s", self)
+        if not self._selector.select(self._patience_s):
+            raise PeerError(f"no answer in {self._patience_s:g} s", self)
         line = stdout.readline()
         if not line:
             raise PeerError(self._last_words(), self)

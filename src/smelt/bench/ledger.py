@@ -62,7 +62,7 @@ class Ledger:
 def dependencies(plan: Any, machine: str) -> dict[str, Any]:
     """What makes figures comparable: how they are taken, where, and the sources of smelt."""
     facts = {**asdict(plan), "machine": machine, "smelt": source_digest()}
-    del facts["threads"]
+    del facts["threads"], facts["patience_s"]
     return cast("dict[str, Any]", json.loads(json.dumps(facts, default=str)))
 
 

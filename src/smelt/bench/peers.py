@@ -29,6 +29,11 @@ class Job:
     threads: int
     module: str = ""
 
+    @property
+    def compiles(self) -> bool:
+        """Whether opening takes long, and may be done beside others."""
+        return PEERS[self.peer].needs_module
+
 
 @dataclass(frozen=True)
 class Loaded:
