@@ -1,8 +1,8 @@
 """`make bench`: the project's measurements against all that is installed.
 
-Input: names of runs, or `goals`. Output: tables on stdout; for each run a JSON file that a stopped run is taken up
-from, and a page with plots. Invariant: what was measured is on disk after each case; results of other sources, settings
-or machines are not mixed in.
+Input: names of runs, `compile`, `goals` or `table`. Output: tables on stdout; for each run a JSON file that a stopped
+run is taken up from, and a page with plots; with `table`, the tables of the pages in this folder. Invariant: what was
+measured is on disk after each case; results of other sources, settings or machines are not mixed in.
 """
 
 from __future__ import annotations
@@ -31,15 +31,20 @@ from smelt.bench import (
 )
 from smelt.bench.compile_time import measure_compile, print_compile_times
 from smelt.bench.goals import judge
+from smelt.bench.published import PAGES, publish
 from smelt.bench.runs import RUNS, Run, find_run
+
+_ENDINGS = "goals: what the results come to; table: write them into README.md and docs/benchmarks.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = _arguments(arguments)
     config = Config.from_env()
-    for name in given.runs or ["micro", "models", "compile", "goals"]:
+    for name in given.runs or ["micro", "models", "compile", "goals", "table"]:
         if name == "goals":
             _print_goals(given.results)
+        elif name == "table":
+            _write_tables(given.results)
         elif name == "compile":
             names = given.only.split(",") if given.only else ["distilbert"]
             print_compile_times([measure_compile(one, config, find_scale(given.scale)) for one in names])
@@ -50,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     known = "; ".join(f"{run.name}: {run.about}" for run in RUNS.values())
     parser = argparse.ArgumentParser(prog="python -m smelt.bench", description="Time models against all peers.")
-    parser.add_argument("runs", nargs="*", help=f"{known}; compile: compile times; goals: what the results come to")
+    parser.add_argument("runs", nargs="*", help=f"{known}; compile: compile times; {_ENDINGS}")
     parser.add_argument("--only", default="", help="models of the runs, by name")
     parser.add_argument("--peers", default="", help="instead of the run's own")
     parser.add_argument("--threads", default="")
@@ -60,7 +65,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=600.0, help="seconds that a peer may take to open a model")
     parser.add_argument("--scale", default="full")
     parser.add_argument("--fresh", action="store_true", help="start again instead of going on where results end")
-    parser.add_argument("--results", type=Path, default=Path("bench/results"))
+    parser.add_argument("--results", type=Path, default=Path("build/bench"))
     return parser.parse_args(arguments)
 
 
@@ -85,13 +90,20 @@ def _say(text: str) -> None:
 
 
 def _print_goals(results: Path) -> None:
-    outcomes: dict[str, Outcome] = {}
-    for name in RUNS:
-        path = results / f"{name}.json"
-        if path.is_file():
-            outcomes[name] = from_facts(json.loads(path.read_text(encoding="utf-8")))
-    for goal in judge(outcomes):
+    for goal in judge(_stored(results)):
         print(goal)
+
+
+def _write_tables(results: Path) -> None:
+    for written in publish(_stored(results), [page for page in PAGES if page.is_file()]):
+        print(written)
+
+
+def _stored(results: Path) -> dict[str, Outcome]:
+    paths = {name: results / f"{name}.json" for name in RUNS}
+    return {
+        name: from_facts(json.loads(path.read_text(encoding="utf-8"))) for name, path in paths.items() if path.is_file()
+    }
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
 
@@ -166,8 +168,7 @@ def _limits(threads: int, config: Config) -> Limits:
 
 
 def describe_machine() -> str:
-    import onnxruntime
-
+    """CPUs, their level, and the versions of what is compared."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("model name"):
@@ -175,4 +176,10 @@ def describe_machine() -> str:
             break
     level = host_level()
     count = len(choose_cpus(1 << 16))
-    return f"{count} x {model}, level {level.name if level else 'none'}, onnxruntime {onnxruntime.__version__}"
+    return ", ".join([f"{count} x {model}", f"level {level.name if level else 'none'}", *_versions()])
+
+
+def _versions() -> Iterable[str]:
+    for package in ("onnxruntime", "openvino", "torch"):
+        with suppress(PackageNotFoundError):
+            yield f"{package} {version(package).partition('-')[0]}"
