@@ -246,8 +246,44 @@ def test_attention_is_one_node_and_shared_heads_are_not_repeated(mask: str, shar
         feeds["m"] = drawn if mask == "float" else (drawn > -1.5) | (np.arange(6) == 0)
     model = optimized(attention(23, mask, shared), feeds, patterns="default+ort")
     assert kinds(model) == (["Attention"] if shared < 4 else ["Neg", "Neg", "Attention"])
-    older = optimized(attention(20, mask, shared), feeds, patterns="default+ort")
-    assert "Attention" not in kinds(older)
+    older = kinds(optimized(attention(20, mask, shared), feeds, patterns="default+ort"))
+    assert "MultiHeadAttention" in older and "Softmax" not in older and older.count("Where") == (mask == "bool")
+
+
+def test_a_mask_that_is_repeated_over_queries_keeps_attention_in_parts_before_opset_23():
+    nodes = [op("Transpose", "k", "kt", perm=[0, 1, 3, 2]), op("MatMul", "q kt", "s"), op("Add", "s m", "u"),
+             op("Softmax", "u", "p", axis=-1), op("MatMul", "p v", "y")]  # fmt: skip
+    sizes = {"q": [2, 4, 5, 8], "k": [2, 4, 6, 8], "v": [2, 4, 6, 8], "m": [2, 1, 1, 6]}
+    feeds = {name: x(*shape, seed=at) for at, (name, shape) in enumerate(sizes.items())}
+    proto = build(nodes, [(n, FLOAT, s) for n, s in sizes.items()], [("y", FLOAT, sizes["q"])], opset=20)
+    assert "MultiHeadAttention" not in kinds(optimized(proto, feeds, patterns="default+ort"))
+
+
+def test_attention_between_splits_of_heads_needs_no_transposes_before_opset_23():
+    shapes = {"split": np.array([2, -1, 4, 8]), "merged": np.array([2, -1, 32])}
+    nodes = [op("Reshape", f"{n} split", f"{n}s") for n in "qkv"]
+    nodes += [op("Transpose", f"{n}s", f"{n}h", perm=[0, 2, 1, 3]) for n in "qv"]
+    nodes += [
+        op("Transpose", "ks", "kt", perm=[0, 2, 3, 1]), op("MatMul", "qh kt", "s"), op("Softmax", "s", "p", axis=-1),
+        op("MatMul", "p vh", "o"), op("Transpose", "o", "t", perm=[0, 2, 1, 3]), op("Reshape", "t merged", "y"),
+    ]  # fmt: skip
+    proto = build(nodes, [(n, FLOAT, [2, "m", 32]) for n in "qkv"], [("y", FLOAT, [2, "m", 32])], shapes, opset=20)
+    feeds = {n: x(2, 5, 32, seed=at) for at, n in enumerate("qkv")}
+    found = kinds(optimized(proto, feeds, patterns="default+ort"))
+    assert (
+        "MultiHeadAttention" in found and found.count("Transpose") == 2
+    )  # keys and values: four axes of the node's own
+
+
+@pytest.mark.parametrize(("opset", "wanted"), [(20, "SimplifiedLayerNormalization"), (23, "RMSNormalization")])
+def test_an_rms_norm_is_one_node(opset: int, wanted: str):
+    nodes = [op("Mul", "x x", "xx"), op("ReduceMean", "xx last", "m"), op("Add", "m eps", "e"), op("Sqrt", "e", "r"),
+             op("Div", "x r", "n"), op("Mul", "g n", "y")]  # fmt: skip
+    constants = {"last": np.array([-1]), "eps": np.float32(1e-6), "g": x(8)}
+    proto = build(
+        nodes, [("x", FLOAT, [2, "m", 8])], [("y", FLOAT, [2, "m", 8])], constants, opset=opset, ir_version=10
+    )
+    assert kinds(optimized(proto, {"x": x(2, 5, 8)}, patterns="default+ort")) == [wanted]
 
 
 def test_a_rotary_embedding_is_one_node():

@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from smelt.export.ort_kernels import substitutes
 from smelt.export.records import DEFAULT_OPSET, Refused
 from smelt.export.shapes import SAME_FOR_ALL, inferred_shape
+from smelt.ir.ort_kernels import formal_of, result_formal, substitutes
 
 Operand = Any
 """An `ir.Value`, None, a number, a list of numbers or a numpy array."""
@@ -129,7 +129,7 @@ class Builder:
                 raise Refused(f"{op_type} of opset {self.opset} has no attribute {name}")
         bound = self._bind(schema, kept)
         inputs = [self._as_value(schema, bound, index, operand) for index, operand in enumerate(kept)]
-        wider = substitutes(schema, bound) if self.runtime_types else {}
+        wider = _substitutes(schema, bound) if self.runtime_types else {}
         if wider:
             inputs = self._widened(schema, inputs, wider)
         types = _output_types(schema, {**bound, **wider}, attributes, outputs)
@@ -186,7 +186,7 @@ class Builder:
         bound: dict[str, ir.DataType] = {}
         for index, operand in enumerate(operands):
             if isinstance(operand, ir.Value) and operand.dtype is not None:
-                known = bound.setdefault(_formal(schema, index), operand.dtype)
+                known = bound.setdefault(formal_of(schema, index), operand.dtype)
                 if known != operand.dtype:
                     raise Refused(f"{schema.name} of {known.name} and {operand.dtype.name}")
         return {name: dtype for name, dtype in bound.items() if not name.startswith("tensor(")}
@@ -196,7 +196,7 @@ class Builder:
     ) -> ir.Value | None:
         if operand is None or isinstance(operand, ir.Value):
             return operand
-        formal = _formal(schema, index)
+        formal = formal_of(schema, index)
         dtype = bound.get(formal)
         if dtype is None:
             dtype = ir.DataType.INT64 if "int64" in formal or _is_integral(operand) else None
@@ -208,7 +208,7 @@ class Builder:
         self, schema: onnx.defs.OpSchema, inputs: list[ir.Value | None], wider: dict[str, ir.DataType]
     ) -> list[ir.Value | None]:
         return [
-            self.cast(x, wider[_formal(schema, i)]) if x is not None and _formal(schema, i) in wider else x
+            self.cast(x, wider[formal_of(schema, i)]) if x is not None and formal_of(schema, i) in wider else x
             for i, x in enumerate(inputs)
         ]
 
@@ -216,7 +216,7 @@ class Builder:
         values: Any = result if isinstance(result, tuple) else (result,)  # pyright: ignore[reportUnknownVariableType]
         back: list[ir.Value] = []
         for index, value in enumerate(values):
-            formal = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+            formal = result_formal(schema, index)
             back.append(self.cast(value, bound[formal]) if formal in wider else value)
         return tuple(back) if isinstance(result, tuple) else back[0]
 
@@ -237,14 +237,12 @@ class Builder:
         return values[0] if outputs == 1 else tuple(values)
 
 
-def _formal(schema: onnx.defs.OpSchema, index: int) -> str:
-    inputs = schema.inputs
-    if not inputs:
-        return ""
-    formal = inputs[min(index, len(inputs) - 1)]
-    if formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic and not formal.is_homogeneous:
-        return f"{formal.type_str}#{index}"
-    return formal.type_str
+def _substitutes(schema: onnx.defs.OpSchema, bound: dict[str, ir.DataType]) -> dict[str, ir.DataType]:
+    wider = substitutes(schema, bound)
+    if wider is None:
+        types = ", ".join(dtype.name.lower() for dtype in bound.values())
+        raise Refused(f"ONNX Runtime has no CPU kernel of {schema.name} for {types}")
+    return wider
 
 
 def _output_types(
@@ -254,7 +252,7 @@ def _output_types(
     value = attributes.get("value")
     types: list[ir.DataType | None] = []
     for index in range(outputs):
-        formal = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+        formal = result_formal(schema, index)
         if formal in bound:
             types.append(bound[formal])
         elif (only := _only_type(schema, formal)) is not None:

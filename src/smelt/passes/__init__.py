@@ -28,6 +28,7 @@ from smelt.passes.fuse_transposes import FuseTransposes
 from smelt.passes.infer_shapes import InferShapes
 from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
+from smelt.passes.ort_cast import OrtCast
 from smelt.passes.ort_preoptimize import ort_preoptimize
 from smelt.passes.outcome import Outcome, Pass
 from smelt.passes.outline_modules import OutlineModules, wanted_classes
@@ -70,6 +71,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "recompose-layer-norm": RecomposeLayerNorm,
     "recompose-rms-norm": RecomposeRmsNorm,
     **{rule.name: rule for rule in (*ORT_ATTENTION, *ORT_NORMALIZATION, *ORT_ACTIVATIONS, *ORT_PRODUCTS)},
+    "ort-cast": OrtCast,
     "remove-unused": RemoveUnused,
 }
 
@@ -77,7 +79,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
 def _entry(name: str, made: type[Pass] | Rule) -> Entry:
     if isinstance(made, Rule):
         return Entry(name, lambda: made, made.sets, made.text or _first_line(made.apply))
-    return Entry(name, made, _BOTH, _first_line(made))
+    return Entry(name, made, getattr(made, "sets", _BOTH), _first_line(made))
 
 
 def _first_line(documented: object) -> str:

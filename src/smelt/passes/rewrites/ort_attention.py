@@ -1,8 +1,9 @@
-"""Attention and rotary embeddings -> their standard nodes of opset 23.
+"""Attention and rotary embeddings -> one node each.
 
-Input: a float32 model of opset 23 or later. Output: Attention for softmax(q k' * scale + mask) v, with heads that share
-keys and values taken as they are, and RotaryEmbedding for x * cos + rotate_half(x) * sin. Invariant: inner values have
-no other reader; operands have four axes (batch, heads, length, width) of known sizes where the node needs them.
+Input: a float32 model. Output: of opset 23 on, Attention for softmax(q k' * scale + mask) v, with heads that share keys
+and values taken as they are, and RotaryEmbedding for x * cos + rotate_half(x) * sin; before, ONNX Runtime's own
+MultiHeadAttention. Invariant: inner values have no other reader; operands have four axes (batch, heads, length, width)
+of known sizes where the node needs them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from smelt.passes.surgery import array_of, int_attribute, ints_attribute, is_op,
 
 SINCE = 23
 _AXES = 4
+_SWAPPED = [0, 2, 1, 3]
 
 
 def _maker(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -27,10 +29,10 @@ def _alone(value: ir.Value | None, reader: ir.Node, *op_types: str) -> ir.Node |
 
 
 def _attention(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
-    """softmax(q k' * scale + mask) v -> Attention, heads that share keys and values as they are"""
+    """softmax(q k' * scale + mask) v -> Attention, before opset 23 MultiHeadAttention"""
     softmax = _alone(node.inputs[0], node, "Softmax")
     value = node.inputs[1]
-    if rewrite.opset < SINCE or softmax is None or int_attribute(softmax, "axis", -1) not in (-1, _AXES - 1):
+    if softmax is None or int_attribute(softmax, "axis", -1) not in (-1, _AXES - 1):
         return None
     scores, mask = _masked(softmax, rewrite)
     product, scale = _scaled(scores, softmax if mask is None else _masker(softmax), rewrite)
@@ -43,11 +45,52 @@ def _attention(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
         dtype, shape = key.type, _turned_back(turned.outputs[0].shape)
         key = rewrite.op("Transpose", key, perm=[perm[0], perm[1], perm[3], perm[2]])
         key.type, key.shape = dtype, shape
-    if not all(_has_four_axes(v) for v in (query, key, value)):
+    if query is None or key is None or value is None or not all(_has_four_axes(v) for v in (query, key, value)):
         return None
+    if rewrite.opset < SINCE:
+        return _multi_head(rewrite, (query, key, value), mask, scale)
     key, value = _ungrouped(key, value, query)
     inputs = [query, key, value] + ([mask] if mask is not None else [])
     return rewrite.op("Attention", *inputs, like=node.outputs[0], scale=scale)
+
+
+def _multi_head(
+    rewrite: Rewrite, operands: tuple[ir.Value, ir.Value, ir.Value], mask: ir.Value | None, scale: float
+) -> ir.Value | None:
+    """ONNX Runtime's node: queries come and results go as (batch, length, heads * width)."""
+    query, key, value = operands
+    heads, width, depth = (_size(v, axis) for v, axis in ((query, 1), (query, 3), (value, 3)))
+    if heads is None or width is None or depth is None or not heads == _size(key, 1) == _size(value, 1):
+        return None
+    if mask is not None and not _fits_scores(mask, query, key):
+        return None
+    if mask is not None and mask.dtype == ir.DataType.BOOL:
+        zero, never = (rewrite.constant(number, query) for number in (0.0, float("-inf")))
+        mask = rewrite.op("Where", mask, zero, never)
+    by_length = rewrite.op("Transpose", query, perm=_SWAPPED)
+    flat = rewrite.op("Reshape", by_length, rewrite.constant([0, 0, heads * width]))
+    made = rewrite.op(
+        "MultiHeadAttention", flat, key, value, *((None, None, mask) if mask is not None else ()),
+        domain="com.microsoft", num_heads=heads, scale=float(scale),
+    )  # fmt: skip
+    split = rewrite.op("Reshape", made, rewrite.constant([0, 0, heads, depth]))
+    return rewrite.op("Transpose", split, like=rewrite.node.outputs[0], perm=_SWAPPED)
+
+
+def _size(value: ir.Value, axis: int) -> int | None:
+    size = value.shape[axis] if value.shape is not None else None
+    return size if isinstance(size, int) else None
+
+
+def _fits_scores(mask: ir.Value, query: ir.Value, key: ir.Value) -> bool:
+    """MultiHeadAttention repeats a mask over batch and heads only."""
+    if mask.shape is None or query.shape is None or key.shape is None or mask.shape.rank() != _AXES:
+        return False
+    wanted = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    return all(
+        size == want or (axis < 2 and size == 1)
+        for axis, (size, want) in enumerate(zip(mask.shape, wanted, strict=True))
+    ) and all(isinstance(size, int) or size.value for size in mask.shape)
 
 
 def _turned_back(shape: ir.Shape | None) -> ir.Shape | None:

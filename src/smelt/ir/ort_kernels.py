@@ -1,22 +1,18 @@
 """Which element types ONNX Runtime's CPU kernels take.
 
-Input: an op, its opset version, the types bound to its type variables. Output: types to compute in instead, where
-there is no kernel. Invariant: a substitute holds every value of the type it stands for.
+Input: an op's schema, the types bound to its type variables. Output: types to compute in instead, where there is no
+kernel. Invariant: a substitute holds every value of the type it stands for.
 """
-
-# What torch and sympy hand over is not annotated.
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final
 
 import onnx
 import onnx_ir as ir
-
-from smelt.export.records import Refused
 
 _T = ir.DataType
 _WIDER: Final[dict[ir.DataType, tuple[ir.DataType, ...]]] = {
@@ -40,13 +36,9 @@ _NAMES: Final = {
 
 @lru_cache(maxsize=1)
 def _kernels() -> dict[tuple[str, str], list[Any]]:
-    from onnxruntime.capi.onnxruntime_pybind11_state import (
-        get_all_opkernel_def,  # pyright: ignore[reportUnknownVariableType, reportAttributeAccessIssue]
-    )
-
     found: dict[tuple[str, str], list[Any]] = {}
-    definitions: Any = get_all_opkernel_def()
-    for kernel in definitions:
+    state: Any = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+    for kernel in state.get_all_opkernel_def():
         if kernel.provider == "CPUExecutionProvider":
             found.setdefault((kernel.domain, kernel.op_name), []).append(kernel)
     return found
@@ -68,8 +60,8 @@ def _takes(constraints: Mapping[str, list[str]], variables: tuple[tuple[str, ir.
     )
 
 
-def substitutes(schema: onnx.defs.OpSchema, bound: Mapping[str, ir.DataType]) -> dict[str, ir.DataType]:
-    """Type variables that need another type to find a kernel, or nothing. Refuses when none helps."""
+def substitutes(schema: onnx.defs.OpSchema, bound: Mapping[str, ir.DataType]) -> dict[str, ir.DataType] | None:
+    """Type variables that need another type to find a kernel; empty where there is one, None where no type helps."""
     name, since = schema.name, schema.since_version
     # The runtime itself computes float16 in float where it has no kernel.
     bound = {variable: _T.FLOAT if dtype == _T.FLOAT16 else dtype for variable, dtype in bound.items()}
@@ -79,5 +71,20 @@ def substitutes(schema: onnx.defs.OpSchema, bound: Mapping[str, ir.DataType]) ->
         for wider in _WIDER.get(dtype, ()):
             if _admitted(name, since, tuple(sorted({**bound, variable: wider}.items()))):
                 return {variable: wider}
-    types = ", ".join(_NAMES.get(dtype, str(dtype)) for dtype in bound.values())
-    raise Refused(f"ONNX Runtime has no CPU kernel of {name} for {types}")
+    return None
+
+
+def formal_of(schema: onnx.defs.OpSchema, index: int) -> str:
+    """The type variable of an operand, or its type where the op leaves no choice."""
+    inputs = schema.inputs
+    if not inputs:
+        return ""
+    formal = inputs[min(index, len(inputs) - 1)]
+    if formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic and not formal.is_homogeneous:
+        return f"{formal.type_str}#{index}"
+    return formal.type_str
+
+
+def result_formal(schema: onnx.defs.OpSchema, index: int) -> str:
+    """The same of a result."""
+    return schema.outputs[min(index, len(schema.outputs) - 1)].type_str
