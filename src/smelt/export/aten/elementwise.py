@@ -142,28 +142,6 @@ def fmod(call: Call, self: Value, other: Any) -> Value:
     return call.op("Mod", call.cast(self), call.cast(other), fmod=1)
 
 
-@converter("aten::pow.Tensor_Tensor", "aten::pow.Tensor_Scalar", "aten::pow.Scalar")
-def pow(call: Call, self: Any, exponent: Any) -> Value:
-    base = call.cast(self)
-    if exponent in (1, 2, 3, 0.5, -1, -0.5) and not isinstance(exponent, bool) and not isinstance(exponent, ir.Value):
-        return _small_power(call, base, exponent)
-    return call.op("Pow", base, call.cast(exponent))
-
-
-def _small_power(call: Call, base: Value, exponent: float) -> Value:
-    if exponent == 1:
-        return base
-    if exponent == 2:
-        return call.op("Mul", base, base)
-    if exponent == 3:
-        return call.op("Mul", call.op("Mul", base, base), base)
-    if not is_float(call.dtype):
-        return call.op("Pow", base, call.scalar(exponent))
-    if exponent == 0.5:
-        return call.op("Sqrt", base)
-    return call.op("Reciprocal", base if exponent == -1 else call.op("Sqrt", base))
-
-
 @converter("aten::sign", "aten::sgn")
 def sign(call: Call, self: Value) -> Value:
     return self if self.dtype == BOOL else call.op("Sign", self)
