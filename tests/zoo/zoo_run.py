@@ -125,6 +125,17 @@ empty cell was not run. Of {declared} architectures that `make zoo` knows, {run}
 | architecture | {modes} | compiles (allowed) |
 |---|{rule}---|
 {rows}
+{rest}"""
+REST = """
+## Why not all
+
+What is not all in ONNX Runtime, and what torch itself refuses. `torch.export` takes no control flow that depends on
+data, and exporters built on it, torch.onnx's among them, stop there too; through `torch.compile` such a model is cut in
+graphs at that place.
+
+| architecture | way | result | why |
+|---|---|---|---|
+{reasons}
 """
 
 
@@ -138,8 +149,26 @@ def page(results: Results) -> str:
     sums = "\n".join(f"- {_sum(mode, counts[mode])}" for mode in modes)
     return PAGE.format(
         version=transformers.__version__, sums=sums, declared=len(NAMES), run=len(results), modes=" | ".join(modes),
-        rule="---|" * len(modes), rows="\n".join(rows),
+        rule="---|" * len(modes), rows="\n".join(rows), rest=_rest(results),
     )  # fmt: skip
+
+
+def _rest(results: Results) -> str:
+    """A table of what did not pass whole, or nothing."""
+    reasons = [
+        f"| {name} | {mode} | {answer['status']} | {_why(answer)} |"
+        for name, answers in sorted(results.items())
+        for mode, answer in sorted(answers.items())
+        if answer["status"] != "pass"
+    ]
+    return REST.format(reasons="\n".join(reasons)) if reasons else ""
+
+
+def _why(answer: dict[str, Any]) -> str:
+    """The first sentence, fit for a cell."""
+    said = answer.get("detail") or "; ".join([*answer.get("left", []), *answer.get("fallbacks", [])])
+    first = re.split(r"(?<=[a-z)])\.? (?=[A-Z(])", said, maxsplit=1)[0]
+    return first[:160].replace("|", "\\|").replace("<", "\\<")
 
 
 def _states(answers: dict[str, Any], modes: list[str]) -> list[str]:
