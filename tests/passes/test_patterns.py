@@ -214,6 +214,17 @@ def test_an_index_of_ranges_over_part_of_an_axis_stays():
 # rules for ONNX Runtime's own nodes
 
 
+@pytest.mark.parametrize(
+    ("first", "wanted"),
+    [([0, 0, 2, 4], ["Neg", "Reshape", "Neg"]), ([-1, 3, 2, 4], ["Neg", "Reshape", "Reshape", "Neg"])],
+)
+def test_a_reshape_that_copies_a_size_joins_one_that_keeps_it(first: list[int], wanted: list[str]):
+    nodes = [op("Neg", "x", "a"), op("Reshape", "a first", "b"), op("Reshape", "b second", "c"), op("Neg", "c", "y")]
+    constants = {"first": np.array(first), "second": np.array([0, -1, 4])}
+    proto = build(nodes, [("x", FLOAT, ["n", "m", 8])], [("y", FLOAT, ["n", None, 4])], constants)
+    assert kinds(optimized(proto, {"x": x(5, 3, 8)})) == wanted
+
+
 def attention(opset: int, mask: str, shared: int) -> onnx.ModelProto:
     """Queries of 4 heads, keys and values of 4 or `shared`, a mask of floats or bools."""
     constants: dict[str, np.ndarray] = {"scale": np.float32(0.3), "no": np.float32("-inf")}

@@ -2,7 +2,7 @@
 
 Input: two such nodes, the first read by the second. Output: one Unsqueeze with the axes of both; the source itself
 where Squeeze takes away what Unsqueeze gave; one Reshape where the second says every size by itself. Invariant: axes
-are constants of known rank; a Reshape whose target copies sizes (0) stays.
+are constants of known rank; a Reshape whose target copies a size (0) stays, unless the first has it at the same axis.
 """
 
 from __future__ import annotations
@@ -60,9 +60,21 @@ def _reshape(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
     if inner is None or not is_op(inner, "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
         return None
     target = rewrite.array(node.inputs[1])
-    if target is None or bool((target == 0).any()) or int_attribute(node, "allowzero", 0):
+    if target is None or int_attribute(node, "allowzero", 0):
+        return None
+    copied = [axis for axis, size in enumerate(target.reshape(-1)) if size == 0]
+    if not all(_same_size(inner.inputs[0], source, axis) for axis in copied):
         return None
     return rewrite.op("Reshape", inner.inputs[0], node.inputs[1], like=node.outputs[0])
+
+
+def _same_size(one: ir.Value | None, other: ir.Value | None, axis: int) -> bool:
+    if one is None or other is None or one.shape is None or other.shape is None:
+        return False
+    if axis >= min(one.shape.rank(), other.shape.rank()):
+        return False
+    size = one.shape[axis]
+    return size == other.shape[axis] and (isinstance(size, int) or bool(size.value))
 
 
 _SETS = ("default", "training")
