@@ -10,13 +10,14 @@ from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL, arranged_shape, panel_shape
 from smelt.ir.kernel.tensor import Stored, View
-from smelt.ir.kernel.window import MOST_TAPS, numbers
+from smelt.ir.kernel.window import LEAST_PIXELS, MOST_TAPS, numbers
 from smelt.ops.registry import Call, op
 from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spread_geometry
 
 Index = tuple[Ix, ...]
 MOST_PLANES = 4
-LEAST_PIXELS, LEAST_CHANNELS = 144, 32  # from which on Winograd's form wins
+LEAST_CHANNELS = 32  # from which on Winograd's form wins
+MOST_WEIGHTS = 1 << 20  # that are transformed ahead of time: 16 / 9 as large, more cost memory and are no faster
 MOST_PLANAR = 384  # elements of a window, which are gathered at once
 
 
@@ -73,9 +74,9 @@ def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, colum
 
 
 def _winograd_pays(image: Tensor, g: Geometry, columns: int) -> bool:
-    """3 x 3 windows side by side over enough pixels to make up for weights that are 16 / 9 as large."""
+    """Few weights over enough pixels: larger ones are transformed as they are used."""
     out, channels = numbers(g.out), image.shape[-1].const
-    if out is None or channels is None or g.kernel != (3, 3) or g.stride != (1, 1) or g.dilation != (1, 1):
+    if out is None or channels is None or not g.square or 9 * channels * columns > MOST_WEIGHTS:
         return False
     return out[0] % 2 == 0 and out[0] * out[1] >= LEAST_PIXELS and min(channels, columns) >= LEAST_CHANNELS
 

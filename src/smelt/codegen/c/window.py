@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.ir.kernel import Ix, Var, Window, flat, ix, of, product
+from smelt.ir.kernel import Geometry, Ix, Var, Window, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL
-from smelt.ir.kernel.window import numbers
+from smelt.ir.kernel.window import LEAST_PIXELS, numbers
 
 from .product import ProductWriter
 
-Form = Literal["pointwise", "channelwise", "gathered", "planar", "winograd"]
+Form = Literal["pointwise", "channelwise", "gathered", "planar", "square", "winograd"]
 _FORMS: dict[str, str] = {
     "pointwise": "SMELT_BY_PIXELS", "channelwise": "SMELT_BY_CHANNELS", "gathered": "SMELT_BY_WINDOWS",
     "planar": "SMELT_BY_PLANES",
 }  # fmt: skip
+_BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
 
 
@@ -48,8 +49,9 @@ class Band:
 
 @dataclass(frozen=True)
 class WindowSizes:
-    """`rows` windows of `columns` results of `depth` multiply-adds, `line` side by side; tasks share columns in whole
-    units. Winograd's `form` has tasks of whole lines, and its `depth` are the channels."""
+    """`rows` windows of `columns` results of `depth` multiply-adds, `height` lines of `line` side by side; tasks share
+    columns in whole units. Winograd's `form` has tasks of whole lines; its `depth`, and that of `square`, which chooses
+    between that and gathering when sizes are known, are the channels."""
 
     rows: Ix
     columns: Ix
@@ -57,6 +59,7 @@ class WindowSizes:
     depth: Ix
     taps: int
     extra_bytes: Ix
+    height: Ix
     line: Ix
     form: Form
     whole_rows: bool
@@ -64,19 +67,21 @@ class WindowSizes:
 
     @property
     def launch(self) -> str:
-        return "smelt_launch_winograd" if self.form == "winograd" else "smelt_launch_window"
+        return f"smelt_launch_{self.form if self.form in _BY_LINES else 'window'}"
 
     @property
     def numbers(self) -> tuple[Ix, ...]:
         if self.form == "winograd":
-            return self.rows // self.line, self.line, self.columns, self.depth, self.extra_bytes
+            return self.rows // self.line, self.line, self.columns, self.depth, self.extra_bytes, ix(1)
+        if self.form == "square":
+            return self.rows, self.height, self.line, self.columns, self.depth, self.extra_bytes
         return self.rows, self.columns, ix(self.unit), self.depth, ix(self.taps), self.line, self.extra_bytes
 
     @property
     def wants(self) -> str:
         """What the launch is to know about the kernel and its epilogue."""
         whole = str(int(self.whole_rows))
-        return whole if self.form == "winograd" else f"{_FORMS[self.form]}, {whole}"
+        return whole if self.form in _BY_LINES else f"{_FORMS[self.form]}, {whole}"
 
 
 class WindowWriter(ProductWriter):
@@ -94,13 +99,13 @@ class WindowWriter(ProductWriter):
         rows = product(v.extent for v in self._rows())
         geometry, form = window.geometry, _form(window)
         depth = ix(geometry.taps)
-        if form == "winograd":
+        if form in _BY_LINES:
             depth = self._channels(window)
         elif form != "channelwise":
             depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
-            rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(), geometry.out[-1],
-            form, bool(self.nest.inner), self._band(window),
+            rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(),
+            (ix(1), *geometry.out)[-2], geometry.out[-1], form, bool(self.nest.inner), self._band(window),
         )  # fmt: skip
 
     def _band(self, window: Window) -> Band | None:
@@ -200,12 +205,15 @@ class WindowWriter(ProductWriter):
         if window.kind in _POOLS:
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, block, ld);"
         assert nest.panels is not None
-        if window.kind == "winograd":
-            used = f"SMELT_SLOT(t->part, t->wide, {self._integer(self.extra_bytes())})"
-            panels = self._buffer(nest.panels)
-            return f"SMELT_WINOGRAD(&w, {image}, {panels}, first, count, c0, c1, block, ld, (float *)(local + {used}));"
-        name = "SMELT_CONVOLVE" if window.kind == "dense" else "SMELT_CHANNELWISE"
-        return f"{name}(&w, {image}, {self._buffer(nest.panels)}, first, count, c0, c1, block, ld);"
+        panels, form, task = self._buffer(nest.panels), _form(window), "first, count, c0, c1, block, ld"
+        name = "SMELT_CHANNELWISE" if form == "channelwise" else "SMELT_CONVOLVE"
+        plain = f"{name}(&w, {image}, {panels}, {task});"
+        if form not in _BY_LINES:
+            return plain
+        used = f"SMELT_SLOT(t->part, t->wide, {self._integer(self.extra_bytes())})"
+        transformed = int(form == "winograd")
+        fast = f"SMELT_WINOGRAD(&w, {image}, {panels}, {transformed}, {task}, (float *)(local + {used}));"
+        return fast if transformed else f"if (t->winograd) {fast}\nelse {plain}"
 
 
 def _form(window: Window) -> Form:
@@ -215,4 +223,12 @@ def _form(window: Window) -> Form:
         return "channelwise"
     if window.planar:
         return "planar"
+    if window.groups == 1 and window.geometry.square and _may_pay(window.geometry):
+        return "square"
     return "pointwise" if window.geometry.pointwise and window.groups == 1 else "gathered"
+
+
+def _may_pay(geometry: Geometry) -> bool:
+    """Unless the sizes are known to be too small."""
+    out = numbers(geometry.out)
+    return out is None or (out[0] % 2 == 0 and out[0] * out[1] >= LEAST_PIXELS)

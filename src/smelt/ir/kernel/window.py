@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .index import Ix, fn, ix
 
 MOST_AXES = 3
+LEAST_PIXELS = 144  # of a result, from which on Winograd's form of a convolution wins
 MOST_TAPS = 128  # of a window that is walked channel by channel
 
 
@@ -47,6 +48,12 @@ class Geometry:
         """Every window is one pixel and every pixel one window: a convolution is a plain product."""
         ones = (*self.kernel, *self.stride)
         return all(v == 1 for v in ones) and all(p.const == 0 for p in (*self.before, *self.after))
+
+    @property
+    def square(self) -> bool:
+        """3 x 3 taps side by side, a window at every pixel: Winograd's form exists."""
+        near = self.stride == self.dilation == (1, 1)
+        return near and self.kernel == (3, 3) and not self.spread
 
     def filled(self) -> list[tuple[Ix, ...]]:
         """sizes, out, kernel, stride, dilation, before, after with leading axes of one pixel, MOST_AXES in all."""

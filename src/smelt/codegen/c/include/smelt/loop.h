@@ -39,6 +39,7 @@ typedef struct {
   int64_t start;       /* the first row of all tasks, where that is not 0 */
   int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
+  int32_t winograd;    /* a convolution that is computed by SMELT_WINOGRAD */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
   float *whole;        /* that product */
 } smelt_task;
@@ -108,6 +109,7 @@ static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, in
   work->slot_bytes = smelt_max(work->slot_bytes, slot_bytes);
   const int64_t bytes = smelt_size_mul(work->slot_bytes, work->slots, &bad);
   if (bad || bytes > work->size) {
+    if (work->bytes && env->give_back) env->give_back(env, work->bytes);
     work->bytes = bad ? NULL : (char *)env->scratch(env, bytes);
     if (!work->bytes) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->size = bytes;

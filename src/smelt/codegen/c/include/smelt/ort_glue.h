@@ -83,6 +83,10 @@ static void *smelt_ort_output(smelt_env *env, int32_t index, int32_t rank, const
   return data ? data : (void *)smelt_nothing;
 }
 
+static inline void *smelt_ort_place(smelt_ort_block *block) {
+  return (void *)(((uintptr_t)(block + 1) + 63) & ~(uintptr_t)63);
+}
+
 static void *smelt_ort_scratch(smelt_env *env, int64_t bytes) {
   smelt_ort_call *call = (smelt_ort_call *)env;
   if (bytes >= 0 && bytes <= SMELT_STACK_SCRATCH - call->stack_used) {
@@ -106,7 +110,19 @@ static void *smelt_ort_scratch(smelt_env *env, int64_t bytes) {
   smelt_ort_block *block = (smelt_ort_block *)raw;
   block->next = call->blocks;
   call->blocks = block;
-  return (void *)(((uintptr_t)(block + 1) + 63) & ~(uintptr_t)63);
+  return smelt_ort_place(block);
+}
+
+/* What lies on the stack stays there. */
+static void smelt_ort_give_back(smelt_env *env, void *memory) {
+  smelt_ort_call *call = (smelt_ort_call *)env;
+  for (smelt_ort_block **at = &call->blocks; *at; at = &(*at)->next) {
+    smelt_ort_block *block = *at;
+    if (smelt_ort_place(block) != memory) continue;
+    *at = block->next;
+    smelt_ort_ok(call, ORT_CALL(call->api, 76, free)(call->allocator, block));
+    return;
+  }
 }
 
 static void smelt_ort_release(smelt_ort_call *call) {
@@ -197,7 +213,7 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   store.used = 0;
   call.env.in = in, call.env.in_dims = in_dims, call.env.in_rank = in_rank;
   call.env.output = smelt_ort_output;
-  call.env.scratch = smelt_ort_scratch;
+  call.env.scratch = smelt_ort_scratch, call.env.give_back = smelt_ort_give_back;
   call.env.parallel = smelt_ort_parallel;
   call.env.code = 0, call.env.detail_input = -1;
   call.env.detail[0] = call.env.detail[1] = call.env.detail[2] = 0;

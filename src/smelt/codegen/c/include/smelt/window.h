@@ -31,8 +31,8 @@ enum { SMELT_POOL_MAX, SMELT_POOL_MEAN, SMELT_POOL_SUM };
 
 void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                     int64_t c0, int64_t c1, float *block, int64_t ld);
-void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                    int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace);
+void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int transformed, int64_t first,
+                    int64_t count, int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace);
 void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                        int64_t c0, int64_t c1, float *block, int64_t ld);
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
@@ -135,10 +135,26 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
   return smelt_run(task, body, tasks);
 }
 
+/* Plain weights are transformed in blocks of so many channels and panels: a block, its rows and its sums stay in L2. */
+enum { SMELT_WINOGRAD_DEPTH = SMELT_VL == 64 ? 128 : 64, SMELT_WINOGRAD_PANELS = 4 };
+
+/* Floats from one of sixteen matrices to the next: off a power of two, so that they do not share cache sets. */
+#define SMELT_WINOGRAD_STEP(floats) (((floats) + 15 & ~(int64_t)15) + 16)
+
+/* Channels of a block: cut evenly, whole vectors of any level. */
+SMELT_INLINE int64_t smelt_winograd_depth(int64_t channels) {
+  const int64_t blocks = (channels + SMELT_WINOGRAD_DEPTH - 1) / SMELT_WINOGRAD_DEPTH;
+  return ((channels + blocks - 1) / blocks + 15) / 16 * 16;
+}
+
 /* Floats of workspace that SMELT_WINOGRAD takes for `tiles` tiles of `channels` and `columns` (whole panels): transformed
- * inputs and their products, or a panel of plain weights. */
-SMELT_INLINE int64_t smelt_winograd_floats(int64_t tiles, int64_t channels, int64_t columns) {
-  return smelt_max(16 * tiles * (channels + columns), 144 * channels) + 32;
+ * inputs and their products, and a block of transformed weights or a panel of plain ones. */
+SMELT_INLINE int64_t smelt_winograd_floats(int64_t tiles, int64_t channels, int64_t columns, int transformed) {
+  const int64_t sums = SMELT_WINOGRAD_STEP(tiles * columns);
+  if (transformed) return smelt_max(16 * (SMELT_WINOGRAD_STEP(tiles * channels) + sums), 144 * channels) + 32;
+  const int64_t deep = smelt_winograd_depth(channels), blocks = (channels + deep - 1) / deep;
+  const int64_t filters = SMELT_WINOGRAD_STEP(deep * smelt_min(columns, 16 * SMELT_WINOGRAD_PANELS));
+  return 16 * (SMELT_WINOGRAD_STEP(tiles * deep) * blocks + sums + filters) + 32;
 }
 
 /* Lines of results that a task of SMELT_WINOGRAD takes, an even number: few where the weights stay in L2, else so many that
@@ -148,10 +164,11 @@ SMELT_INLINE int64_t smelt_winograd_lines_of(int64_t across, int64_t weights) {
   return (wanted + across - 1) / across * 2;
 }
 
-/* Convolutions by SMELT_WINOGRAD: `lines` lines of `line` windows, `columns` results of `channels` each. */
+/* Convolutions by SMELT_WINOGRAD: `lines` lines of `line` windows, `columns` results of `channels` each, with weights that
+ * are `transformed` ahead of time or not. */
 static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *task, smelt_body body, int64_t lines,
                                                                    int64_t line, int64_t columns, int64_t channels,
-                                                                   int64_t extra, int whole_rows) {
+                                                                   int64_t extra, int transformed, int whole_rows) {
   if (lines <= 0 || line <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   const int64_t panels = (columns + 15) / 16, weights = 16 * channels * columns, across = (line + 1) / 2;
@@ -162,9 +179,24 @@ static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *
   task->part = task->step, task->wide = task->row_bytes;
   const int64_t tasks = task->units * ((panels + task->row_bytes - 1) / task->row_bytes);
   const int64_t slot = SMELT_SLOT(task->step, task->row_bytes, extra) +
-                       4 * smelt_winograd_floats(high / 2 * across, channels, task->row_bytes * 16);
+                       4 * smelt_winograd_floats(high / 2 * across, channels, task->row_bytes * 16, transformed);
   if (smelt_reserve(task, tasks, (slot + 63) & ~(int64_t)63)) return env->code;
   return smelt_run(task, body, tasks);
+}
+
+/* Pixels of a result, and channels on either side, from which on Winograd's form wins. */
+enum { SMELT_WINOGRAD_PIXELS = 144, SMELT_WINOGRAD_CHANNELS = 32 };
+
+/* Convolutions of 3 x 3 taps side by side with plain weights: by SMELT_WINOGRAD, or by SMELT_CONVOLVE where images are small
+ * or have an odd number of lines. `height` lines of `line` windows are one image's. */
+static inline __attribute__((unused)) int32_t smelt_launch_square(smelt_task *task, smelt_body body, int64_t rows,
+                                                                 int64_t height, int64_t line, int64_t columns,
+                                                                 int64_t channels, int64_t extra, int whole_rows) {
+  if (rows <= 0 || line <= 0) return SMELT_OK;
+  task->winograd = height % 2 == 0 && height * line >= SMELT_WINOGRAD_PIXELS &&
+                   smelt_min(channels, columns) >= SMELT_WINOGRAD_CHANNELS;
+  if (task->winograd) return smelt_launch_winograd(task, body, rows / line, line, columns, channels, extra, 0, whole_rows);
+  return smelt_launch_window(task, body, rows, columns, 16, 9 * channels, 9, line, extra, SMELT_BY_WINDOWS, whole_rows);
 }
 
 /* Whether every window is one pixel and every pixel one window: rows are read where they lie. */

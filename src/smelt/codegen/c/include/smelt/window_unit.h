@@ -15,9 +15,9 @@ void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *pane
   smelt_convolve(w, image, panels, first, count, c0, c1, block, ld);
 }
 
-void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                    int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace) {
-  smelt_winograd(w, image, panels, first, count, c0, c1, block, ld, workspace);
+void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int transformed, int64_t first,
+                    int64_t count, int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace) {
+  smelt_winograd(w, image, panels, transformed, first, count, c0, c1, block, ld, workspace);
 }
 
 void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,

@@ -1,7 +1,8 @@
 /* Convolution of 3 x 3 taps by Winograd's F(2 x 2, 3 x 3): 16 products where the plain form takes 36.
  *
  * Input:     smelt_window with stride and dilation 1, an image with channels last, transformed weights in panels
- *            (16, panel, channel, 16). Output: a block of windows that are whole lines, times a range of columns.
+ *            (16, panel, channel, 16), or plain ones (panel, tap, channel, 16) that are transformed here, a block that stays
+ *            in L2 at a time. Output: a block of windows that are whole lines, times a range of columns.
  * Invariant: results come in tiles of 2 x 2 that start at even lines and columns of their image, so an element's bits do not
  *            depend on how lines and columns are shared among tasks. What lies outside of the image is zero. Where the image
  *            is not finite, the plain form is computed: differences of infinities would reach too far.
@@ -57,18 +58,70 @@ SMELT_INLINE smelt_span smelt_patch_span(int64_t start, int64_t size) {
   return s;
 }
 
-/* All channels of one tile's patch: output line oy, column ox of one image. */
+/* Channels k..k+depth-1 of one tile's patch: output line oy, column ox of one image. */
 static __attribute__((unused)) void smelt_winograd_tile(const smelt_window *w, const float *image, int64_t oy, int64_t ox,
-                                                        float *to, int64_t step) {
+                                                        int64_t k, int64_t depth, float *to, int64_t step) {
   const smelt_span y = smelt_patch_span(oy - w->before[1], w->in[1]), x = smelt_patch_span(ox - w->before[2], w->in[2]);
   const int64_t line = w->in[2] * w->pixel;
-  const float *at = image + y.start * line + x.start * w->pixel;
+  const float *at = image + y.start * line + x.start * w->pixel + k;
   int64_t c = 0;
   if (y.hi - y.lo == 4 && x.hi - x.lo == 4)
-    for (; c + SMELT_L <= w->pixel; c += SMELT_L)
+    for (; c + SMELT_L <= depth; c += SMELT_L)
       smelt_winograd_patch(at + c, line, w->pixel, (smelt_span){0, 0, 4}, (smelt_span){0, 0, 4}, 0, to + c, step);
-  for (; c + SMELT_L <= w->pixel; c += SMELT_L) smelt_winograd_patch(at + c, line, w->pixel, y, x, 0, to + c, step);
-  if (c < w->pixel) smelt_winograd_patch(at + c, line, w->pixel, y, x, w->pixel - c, to + c, step);
+  for (; c + SMELT_L <= depth; c += SMELT_L) smelt_winograd_patch(at + c, line, w->pixel, y, x, 0, to + c, step);
+  if (c < depth) smelt_winograd_patch(at + c, line, w->pixel, y, x, depth - c, to + c, step);
+}
+
+/* SMELT_L columns of one channel's filter: nine taps, `step` apart, become sixteen, `out` apart. */
+SMELT_INLINE void smelt_winograd_filter(const float *from, int64_t step, float *to, int64_t out) {
+  const v_f32 half = bc_f32(0.5f);
+  v_f32 r[4][3];
+  for (int j = 0; j < 3; j++) {
+    const v_f32 a = ld_f32(from + j * step), b = ld_f32(from + (3 + j) * step), c = ld_f32(from + (6 + j) * step);
+    const v_f32 outer = (a + c) * half, inner = b * half;
+    r[0][j] = a, r[1][j] = outer + inner, r[2][j] = outer - inner, r[3][j] = c;
+  }
+  for (int i = 0; i < 4; i++) {
+    const v_f32 outer = (r[i][0] + r[i][2]) * half, inner = r[i][1] * half;
+    st_f32(to + (4 * i) * out, r[i][0]), st_f32(to + (4 * i + 1) * out, outer + inner);
+    st_f32(to + (4 * i + 2) * out, outer - inner), st_f32(to + (4 * i + 3) * out, r[i][2]);
+  }
+}
+
+/* Some channels of `count` panels of plain weights: `from` of (panel, tap, channels, 16) becomes (16, panel, depth, 16). */
+static __attribute__((unused)) void smelt_winograd_filters(const float *from, int64_t channels, int64_t depth,
+                                                           int64_t count, float *to) {
+  for (int64_t p = 0; p < count; p++)
+    for (int64_t k = 0; k < depth * 16; k += SMELT_L)
+      smelt_winograd_filter(from + p * 9 * channels * 16 + k, channels * 16, to + p * depth * 16 + k,
+                            SMELT_WINOGRAD_STEP(count * depth * 16));
+}
+
+/* Sixteen products, the slab being the first: rows (16, tiles, lda), sums (16, tiles, ldc), panels `step` apart. */
+static __attribute__((unused)) void smelt_winograd_products(const smelt_gemm_slab *first, int64_t step) {
+  const int64_t tiles = first->m, rows = SMELT_WINOGRAD_STEP(tiles * first->lda), sums = SMELT_WINOGRAD_STEP(tiles * first->ldc);
+  smelt_gemm_slab s = *first;
+  for (int64_t k = 0; k < 16; k++)
+    for (int64_t row = 0; row < tiles; row += s.m) {
+      s.m = smelt_min(SMELT_GEMM_MC, tiles - row);
+      s.a = first->a + k * rows + row * s.lda, s.b = first->b + k * step, s.c = first->c + k * sums + row * s.ldc;
+      smelt_gemm_columns(&s, 0);
+    }
+}
+
+/* All sums of `tiles` tiles and `wide` columns: rows `in` of (block of channels, 16, tiles, deep). */
+static __attribute__((unused)) void smelt_winograd_sums(const smelt_window *w, const float *panels, int64_t tiles,
+                                                        int64_t deep, const float *in, float *sums, int64_t wide,
+                                                        float *filters) {
+  const int64_t C = w->pixel, most = SMELT_WINOGRAD_PANELS * 16;
+  for (int64_t col = 0; col < wide; col += most)
+    for (int64_t c = 0; c < C; c += deep) {
+      const int64_t depth = smelt_min(deep, C - c), cols = smelt_min(most, wide - col);
+      smelt_winograd_filters(panels + col * 9 * C + c * 16, C, depth, cols / 16, filters);
+      const float *rows = in + 16 * SMELT_WINOGRAD_STEP(tiles * deep) * (c / deep);
+      const smelt_gemm_slab s = {rows, deep, filters, depth * 16, depth, sums + col, wide, tiles, cols, c > 0};
+      smelt_winograd_products(&s, SMELT_WINOGRAD_STEP(depth * cols));
+    }
 }
 
 /* Sums of products back to a tile of 2 x 2 results, SMELT_L columns of it; rows x cols of them exist. */
@@ -99,25 +152,31 @@ SMELT_INLINE void smelt_winograd_out(const float *from, int64_t step, int64_t li
 
 /* Lines of results oy..oy+lines-1 (oy even) of one image, columns c0..c1-1 (between panels), into `block`. */
 static __attribute__((unused)) void smelt_winograd_lines(const smelt_window *w, const float *image, const float *panels,
-                                                         int64_t oy, int64_t lines, int64_t c0, int64_t c1, float *block,
-                                                         int64_t ld, float *workspace) {
+                                                         int transformed, int64_t oy, int64_t lines, int64_t c0, int64_t c1,
+                                                         float *block, int64_t ld, float *workspace) {
   const int64_t across = (w->out[2] + 1) / 2, tiles = (lines + 1) / 2 * across, C = w->pixel;
   const int64_t all = (w->columns + 15) / 16 * 16, cols = c1 - c0, wide = (cols + 15) / 16 * 16;
-  float *in = workspace, *sums = workspace + 16 * tiles * C;
-  for (int64_t t = 0; t < tiles; t++)
-    smelt_winograd_tile(w, image, oy + t / across * 2, t % across * 2, in + t * C, tiles * C);
-  for (int64_t k = 0; k < 16; k++)
-    smelt_gemm_f32(in + k * tiles * C, C, panels + (k * all + c0) * C, C, sums + k * tiles * wide, wide, tiles, 0, wide / 16,
-                   wide, NULL);
+  const int64_t deep = transformed ? C : smelt_winograd_depth(C);
+  const int64_t row_step = SMELT_WINOGRAD_STEP(tiles * deep), sum_step = SMELT_WINOGRAD_STEP(tiles * wide);
+  float *sums = workspace, *in = sums + 16 * sum_step;
+  for (int64_t c = 0; c < C; c += deep)
+    for (int64_t t = 0; t < tiles; t++)
+      smelt_winograd_tile(w, image, oy + t / across * 2, t % across * 2, c, smelt_min(deep, C - c),
+                          in + 16 * row_step * (c / deep) + t * deep, row_step);
+  if (transformed)
+    for (int64_t k = 0; k < 16; k++)
+      smelt_gemm_f32(in + k * row_step, C, panels + (k * all + c0) * C, C, sums + k * sum_step, wide, tiles, 0, wide / 16, wide,
+                     NULL);
+  else smelt_winograd_sums(w, panels + c0 * 9 * C, tiles, deep, in, sums, wide, in + 16 * row_step * ((C + deep - 1) / deep));
   for (int64_t t = 0; t < tiles; t++) {
     const int64_t y = t / across * 2, x = t % across * 2;
     float *to = block + (y * w->out[2] + x) * ld;
     const int rows = lines - y < 2 ? 1 : 2, columns = w->out[2] - x < 2 ? 1 : 2;
     int64_t c = 0;
     for (; c + SMELT_L <= cols; c += SMELT_L)
-      smelt_winograd_out(sums + t * wide + c, tiles * wide, 0, to + c, w->out[2] * ld, ld, rows, columns);
+      smelt_winograd_out(sums + t * wide + c, sum_step, 0, to + c, w->out[2] * ld, ld, rows, columns);
     if (c < cols)
-      smelt_winograd_out(sums + t * wide + c, tiles * wide, cols - c, to + c, w->out[2] * ld, ld, rows, columns);
+      smelt_winograd_out(sums + t * wide + c, sum_step, cols - c, to + c, w->out[2] * ld, ld, rows, columns);
   }
 }
 
@@ -158,8 +217,12 @@ static __attribute__((unused)) void smelt_winograd_taps(const float *panel, int6
 
 /* The plain form, panel by panel: an infinity must not reach windows that do not see it. */
 static __attribute__((unused)) void smelt_winograd_plain(const smelt_window *w, const float *image, const float *panels,
-                                                         int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                         int64_t ld, float *workspace) {
+                                                         int transformed, int64_t first, int64_t count, int64_t c0,
+                                                         int64_t c1, float *block, int64_t ld, float *workspace) {
+  if (!transformed) {
+    smelt_convolve(w, image, panels, first, count, c0, c1, block, ld);
+    return;
+  }
   const int64_t n = w->pixel * 16, step = (w->columns + 15) / 16 * n;
   for (int64_t c = c0; c < c1; c += 16) {
     smelt_winograd_taps(panels + c * w->pixel, step, n, workspace);
@@ -169,17 +232,17 @@ static __attribute__((unused)) void smelt_winograd_plain(const smelt_window *w, 
 
 /* `count` windows from `first` on, both whole lines that start at even ones of their images. */
 static __attribute__((unused)) void smelt_winograd(const smelt_window *w, const float *image, const float *panels,
-                                                   int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                   int64_t ld, float *workspace) {
+                                                   int transformed, int64_t first, int64_t count, int64_t c0, int64_t c1,
+                                                   float *block, int64_t ld, float *workspace) {
   const int64_t H = w->out[1];
   if (!smelt_winograd_finite(w, image, first / w->out[2], (first + count) / w->out[2])) {
-    smelt_winograd_plain(w, image, panels, first, count, c0, c1, block, ld, workspace);
+    smelt_winograd_plain(w, image, panels, transformed, first, count, c0, c1, block, ld, workspace);
     return;
   }
   for (int64_t line = first / w->out[2], end = (first + count) / w->out[2]; line < end;) {
     const int64_t lines = smelt_min(H - line % H, end - line);
-    smelt_winograd_lines(w, image + line / H * w->in[1] * w->in[2] * w->pixel, panels, line % H, lines, c0, c1, block, ld,
-                         workspace);
+    smelt_winograd_lines(w, image + line / H * w->in[1] * w->in[2] * w->pixel, panels, transformed, line % H, lines, c0, c1,
+                         block, ld, workspace);
     block += lines * w->out[2] * ld;
     line += lines;
   }
