@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from region_check import floats, stock
 
 import smelt
+from smelt.codegen import Packed
 
 LAYERS = [
     ((2, 32, 14, 13), 48, [1, 1, 1, 1]),
@@ -20,7 +21,9 @@ LAYERS = [
 ]
 
 
-def layer(shape: tuple[int, ...], columns: int, pads: list[int], *, norm: bool = False) -> onnx.ModelProto:
+def layer(
+    shape: tuple[int, ...], columns: int, pads: list[int], *, norm: bool = False, free: bool = False
+) -> onnx.ModelProto:
     """A convolution of a free batch, and an activation or a normalization over channels behind it."""
     weights = floats(columns, shape[1], 3, 3, seed=1) / np.float32(np.sqrt(9 * shape[1]))
     inits = [("w", weights), ("b", floats(columns, seed=2)), ("g", floats(columns, seed=3))]
@@ -32,7 +35,8 @@ def layer(shape: tuple[int, ...], columns: int, pads: list[int], *, norm: bool =
         ]
     else:
         nodes.append(helper.make_node("Relu", ["c"], ["y"]))
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shape[1:]])
+    sizes = ["H", "W"] if free else shape[2:]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", shape[1], *sizes])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(a, n) for n, a in inits])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
@@ -77,3 +81,21 @@ def test_results_depend_neither_on_threads_nor_on_the_rest_of_the_batch() -> Non
         whole = one.run({"x": x})[0]
         assert np.array_equal(whole, three.run({"x": x})[0])
         assert np.array_equal(whole[1:2], one.run({"x": np.ascontiguousarray(x[1:2])})[0])
+
+
+@pytest.mark.parametrize("levels", ["v2", "v3"])
+def test_free_sizes_choose_when_they_come(levels) -> None:
+    model = layer((1, 40, 0, 0), 36, [1, 1, 1, 1], free=True)
+    with compiled(model, levels) as made:
+        for size in [(1, 40, 14, 13), (2, 40, 20, 16), (2, 40, 15, 20), (1, 40, 3, 4), (1, 40, 1, 1)]:
+            x = floats(*size)
+            np.testing.assert_allclose(made.run({"x": x})[0], stock(model, [x])[0], rtol=2e-5, atol=2e-5)
+
+
+def test_large_weights_are_kept_as_they_are() -> None:
+    model = layer((1, 512, 14, 12), 256, [1, 1, 1, 1])
+    with compiled(model) as made:
+        layouts = [i.layout for code in made.result.generated.codes for i in code.inputs if isinstance(i, Packed)]
+        x = floats(1, 512, 14, 12)
+        np.testing.assert_allclose(made.run({"x": x})[0], stock(model, [x])[0], rtol=2e-5, atol=2e-5)
+    assert layouts == ["window:1"]

@@ -1,5 +1,5 @@
 /* Runs kernels whose tasks hold memory of their own on a few threads, and prints what they did:
- * scratch blocks asked for, slots touched, tasks done, tasks that found their slot in use. */
+ * scratch blocks that are held, slots touched, tasks done, tasks that found their slot in use. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,11 @@ static void parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) 
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
 }
 
+static void give_back(smelt_env *env, void *block) {
+  (void)env, blocks--;
+  free(block);
+}
+
 static void *scratch(smelt_env *env, int64_t bytes) {
   (void)env, blocks++;
   return calloc(1, (size_t)bytes);
@@ -48,11 +53,11 @@ static void body(void *ctx, int64_t task) {
 }
 
 int main(void) {
-  smelt_env env = {.scratch = scratch, .parallel = parallel};
+  smelt_env env = {.scratch = scratch, .give_back = give_back, .parallel = parallel};
   smelt_work lent = {.bytes = NULL};
   for (int kernel = 0; kernel < 20; kernel++) {
     smelt_task task = {.env = &env, .work = &lent};
-    if (smelt_launch(&task, body, 400, SMELT_GRAIN, SLOT)) return 1;
+    if (smelt_launch(&task, body, 400, SMELT_GRAIN, kernel < 2 ? SLOT << kernel : SLOT)) return 1;
   }
   int used = 0;
   for (int i = 0; i < SMELT_MOST_SLOTS; i++) used += touched[i];
