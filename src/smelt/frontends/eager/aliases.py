@@ -14,6 +14,7 @@ import torch
 
 from ._internals import torch_c
 from .memory import on_ort
+from .providers import index_of_device
 from .storages import give_memory
 
 _CPU_KEY: Final[Any] = torch_c.DispatchKey.CPU
@@ -47,7 +48,7 @@ def allocate(
     size: Sequence[int], stride: Sequence[int] | None, dtype: torch.dtype | None, device: torch.device | None,
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    index = (device.index if device is not None else None) or 0
+    index = index_of_device(device)
     if stride is not None:
         return on_ort(torch.empty_strided(size, stride, dtype=dtype, device="cpu"), index)
     made = torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format)
@@ -66,6 +67,12 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
     if storage.nbytes() < needed:
         give_memory(storage, needed)
     return _place(_CPU_KEY, tensor, storage, offset, wanted.shape, wanted.stride())
+
+
+def restride(tensor: torch.Tensor, strides: Sequence[int]) -> None:
+    """Other strides that need no more memory."""
+    if tensor.stride() != strides:
+        _place(_CPU_KEY, tensor, tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, strides)
 
 
 def retyped(base: torch.Tensor, like: torch.Tensor, offset_bytes: int) -> torch.Tensor:

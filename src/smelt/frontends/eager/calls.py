@@ -15,13 +15,15 @@ import torch
 
 from . import tally
 from ._internals import torch_c
-from .aliases import resize, retyped, whole_storage
-from .memory import new_on_ort, on_cpu, on_ort
-from .programs import REFUSED_DTYPES, Bound, NoProgramError, Programs, map_tensors, tensors_of
-from .providers import placement
+from .aliases import resize, restride, retyped, whole_storage
+from .hazards import look_at_values
+from .memory import mirror_on_cpu, new_on_ort, on_cpu, on_ort
+from .programs import REFUSED_DTYPES, Bound, NoProgramError, Programs, RefusedCallError, map_tensors, tensors_of
+from .providers import index_of_device, placement, runtime_errors
 from .sparse import placed
 
 _Tensor: Final = torch.Tensor
+_HELD_STRIDES: Final = 64
 _storage: Final[Any] = torch_c._storage_address
 # Ops that take tensors of several devices: copies, and indices, which may lie on the CPU.
 _MIXED: Final = frozenset(
@@ -51,13 +53,15 @@ def index_of(tensors: Sequence[torch.Tensor]) -> int:
 
 
 class NativeOp:
-    """The kernel of a functional op."""
+    """The kernel of a functional op. `own`: it is not PyTorch's, so that the CPU has no kernel to compare with."""
 
-    def __init__(self, op: Any) -> None:
+    def __init__(self, op: Any, own: bool = False) -> None:
         self.op = op
         self.name = str(op)
-        self.programs = Programs(op)
+        self.own = own
+        self.programs = Programs(op, None if own else self._on_cpu)
         self._known = self.programs.by_call
+        self._look = look_at_values(op)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -77,19 +81,54 @@ class NativeOp:
             for name in kwargs:
                 parts.append(name)
                 scan((kwargs[name],), parts, tensors)
+        if self._look is not None and (reason := self._look(args, kwargs)) is not None:
+            raise NoProgramError(reason)
         key = tuple(parts)
         bound = self._known.get(key)
         if bound.__class__ is not Bound:
             _check(self.op, tensors)
             bound = self.programs.find(key, args, kwargs, placement(index_of(tensors)))
-        results = _run(bound, tensors)  # pyright: ignore[reportArgumentType]
+        try:
+            results, strides = _run(bound, tensors)  # pyright: ignore[reportArgumentType]
+        except (RuntimeError, *runtime_errors()) as error:  # a wrong index, say: the CPU knows the right words
+            raise NoProgramError(str(error).partition(" Status Message")[0]) from error
+        if strides is not None and not self.own:
+            results = self._laid_out(results, bound, strides, args, kwargs)  # pyright: ignore[reportArgumentType]
         tally.natives_by_op[self.name] += 1
         return results, bound.program.single  # pyright: ignore
+
+    def _laid_out(
+        self, results: list[torch.Tensor], bound: Bound, strides: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[torch.Tensor]:
+        """Results of arguments that are not contiguous, in the strides that the CPU's kernel gives them.
+
+        The kernel itself is asked, once for sizes and strides.
+        """
+        if bound.shapes is None:
+            return results
+        wanted = bound.strides.get(strides)
+        if wanted is None:
+            if len(bound.strides) >= _HELD_STRIDES:
+                bound.strides.clear()
+            wanted = bound.strides[strides] = [tuple(t.stride()) for t in self._on_cpu(args, kwargs)]
+        if len(wanted) != len(results):
+            return results
+        return [laid_out(result, stride) for result, stride in zip(results, wanted, strict=True)]
+
+    def _on_cpu(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Results of the CPU's kernel. In half precision ONNX Runtime computes more than the CPU does."""
+        mirrors = Mirrors(given := tensors_of((args, kwargs)))
+        try:
+            return tensors_of(self.op(*map_tensors(mirrors, args), **map_tensors(mirrors, kwargs)))
+        except Exception as error:
+            if any(t.dtype == torch.float16 for t in given):
+                return []
+            raise RefusedCallError("the CPU refuses the call") from error
 
     def _here(self, kwargs: Mapping[str, Any], index: int) -> dict[str, Any]:
         """The keywords without a device that is the operands' own."""
         device = kwargs["device"]
-        if device is not None and (device.type != "ort" or (device.index or 0) != index):
+        if device is not None and (device.type != "ort" or index_of_device(device) != index):
             raise NoProgramError("the result is wanted on another device")
         return {name: value for name, value in kwargs.items() if name != "device"}
 
@@ -107,7 +146,13 @@ def _check(op: Any, tensors: Sequence[torch.Tensor]) -> None:
 
 def check_devices(op: Any, tensors: Sequence[torch.Tensor]) -> None:
     """Operands lie on one device; a CPU scalar is welcome everywhere."""
-    if op._schema.name.partition("::")[2] in _MIXED:
+    name = op._schema.name.partition("::")[2]
+    if name in _MIXED:
+        if "index" in name and tensors[0].device.type == "cpu":
+            raise RuntimeError(
+                "indices should be either on cpu or on the same device as the indexed tensor (cpu), not on "
+                f"{next(t.device for t in tensors if t.device.type != 'cpu')}"
+            )
         return
     devices = {t.device for t in tensors if not (t.dim() == 0 and t.device.type == "cpu")}
     if len(devices) > 1:
@@ -117,8 +162,18 @@ def check_devices(op: Any, tensors: Sequence[torch.Tensor]) -> None:
         )
 
 
-def _run(bound: Bound, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def laid_out(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """The same numbers in other strides."""
+    if tensor.stride() == strides:
+        return tensor
+    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device="cpu").copy_(on_cpu(tensor))
+    return on_ort(made, tensor.get_device())
+
+
+def _run(bound: Bound, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
+    """The results, and the arguments' strides where these or those are not contiguous."""
     program = bound.program
+    strides = tuple(t.stride() for t in tensors) if program.strided else None
     try:
         binding = program.spare.pop()
     except IndexError:
@@ -127,10 +182,11 @@ def _run(bound: Bound, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     for name, code, place in program.inputs:
         tensor = tensors[place]
         if not tensor.is_contiguous():
+            strides = strides or tuple(t.stride() for t in tensors)
             tensors[place] = tensor = (on_cpu(tensor) if tensor.get_device() >= 0 else tensor).contiguous()
         binding.bind_input(name, device, code, tensor.shape, tensor.data_ptr())
     if bound.shapes is None:
-        return _first_run(bound, binding, program.index)
+        return _first_run(bound, binding, program.index), strides
     results: list[torch.Tensor] = []
     for (name, code, dtype), shape in zip(program.outputs, bound.shapes, strict=True):
         made = new_on_ort(shape, dtype, program.word)
@@ -138,7 +194,7 @@ def _run(bound: Bound, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         results.append(made)
     program.session.run_with_iobinding(binding, None)
     program.spare.append(binding)
-    return results
+    return results, strides
 
 
 def _first_run(bound: Bound, binding: Any, index: int) -> list[torch.Tensor]:
@@ -195,6 +251,9 @@ class OutOp:
             results, _ = self.native.compute(args, rest)
         except NoProgramError as reason:
             return run_on_cpu(self.op, args, kwargs, str(reason))
+        for out, result in zip(outs, results, strict=True):
+            if out.get_device() != result.get_device():
+                check_devices(self.op, [result, out.view(-1)])
         if any(r.dtype != o.dtype for r, o in zip(results, outs, strict=True)):
             return run_on_cpu(self.op, args, kwargs, "the result is wanted in another type")
         for out, result in zip(outs, results, strict=True):
@@ -233,6 +292,7 @@ def write_out(out: torch.Tensor, result: torch.Tensor) -> None:
                 "not resized on this device. Give an empty tensor or one of the result's shape."
             )
         resize(out, result.shape)
+        restride(out, result.stride())
     on_cpu(out).copy_(result)
 
 
@@ -248,7 +308,7 @@ def run_on_cpu(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], reason: 
     given = {**map_tensors(to_cpu, {k: v for k, v in kwargs.items() if k not in outs and k != "device"}), **fresh}
     if "device" in kwargs:
         given["device"] = torch.device("cpu")
-        index = kwargs["device"].index or 0 if kwargs["device"] is not None else index
+        index = index_of_device(kwargs["device"]) if kwargs["device"] is not None else index
     result = _on_same_memory(op, args, given, to_cpu)
     if reason:
         tally.note_fallback(str(op), reason)
@@ -277,8 +337,8 @@ class Mirrors:
 
     def _mirror(self, tensor: torch.Tensor) -> torch.Tensor:
         memory = tensor.untyped_storage().data_ptr()
-        if self._uses[memory] < 2 or not memory:
-            return on_cpu(tensor)
+        if self._uses[memory] < 2 or not memory or tensor.is_conj() or tensor.is_neg():
+            return mirror_on_cpu(tensor)
         if memory not in self._storages:
             self._storages[memory] = on_cpu(whole_storage(tensor)).untyped_storage()
         made = torch.empty(0, dtype=tensor.dtype)

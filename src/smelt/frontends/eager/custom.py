@@ -26,7 +26,7 @@ from smelt.export.sizes import Sizes
 
 from .calls import NativeOp, on_cpu, on_ort
 from .device import ensure_kernels
-from .programs import map_tensors
+from .programs import NoProgramError, map_tensors
 
 NAMESPACE: Final = "ort"
 Meaning = str | Expression | Callable[..., Any]
@@ -80,15 +80,16 @@ def _functional(
     library.define(name + schema)
     op = getattr(getattr(torch.ops, NAMESPACE), name).default
     register_converter(f"{NAMESPACE}::{name}")(cast("Callable[..., Any]", meaning))
-    native = NativeOp(op)
+    native = NativeOp(op, own=True)
 
     def on_host(*args: Any, **kwargs: Any) -> Any:
-        moved = native.compute(map_tensors(on_ort, args), map_tensors(on_ort, kwargs))
-        results = [on_cpu(r) for r in moved[0]]
-        return results[0] if moved[1] else tuple(results)
+        return map_tensors(on_cpu, on_device(*map_tensors(on_ort, args), **map_tensors(on_ort, kwargs)))
 
     def on_device(*args: Any, **kwargs: Any) -> Any:
-        results, single = native.compute(args, kwargs)
+        try:
+            results, single = native.compute(args, kwargs)
+        except NoProgramError as reason:
+            raise RuntimeError(f"torch.ops.{NAMESPACE}.{name}: {reason.__cause__ or reason}") from reason
         return results[0] if single else tuple(results)
 
     library.impl(name, on_device, "PrivateUse1")

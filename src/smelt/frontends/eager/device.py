@@ -7,7 +7,8 @@ and imports nothing heavy, since it happens at `import torch`; kernels are regis
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -32,19 +33,48 @@ def register() -> bool:
         return _state["name"]
 
 
+def autoload() -> None:
+    """What PyTorch calls as it is imported.
+
+    PyTorch takes a device that is registered from outside for its accelerator. Where it has one of its own, the device
+    waits for `smelt.eager`.
+    """
+    if not has_own_accelerator():
+        register()
+
+
+def has_own_accelerator() -> bool:
+    """Whether PyTorch was built for a GPU and the system has a driver of one; no driver is asked."""
+    kinds: Mapping[str, Any] = vars(torch.version)
+    drivers = {"cuda": "/dev/nvidiactl", "hip": "/dev/kfd", "xpu": "/dev/dri"}
+    found = any(kinds.get(kind) is not None and Path(driver).exists() for kind, driver in drivers.items())
+    return found or torch.backends.mps.is_built()
+
+
+def in_use() -> bool:
+    """Whether this process has made a tensor on the device."""
+    return "kernels" in _state
+
+
 def _register_name() -> bool:
     taken: str = torch_c._get_privateuse1_backend_name()
     if taken not in ("privateuseone", NAME):
         return False
+    from .guard import teach_guard
     from .module import TorchModule
+    from .sharing import pinned, teach_sharing
     from .storages import teach_storages
 
     setup: Any = vars(backend_registration)["_setup_privateuseone_for_python_backend"]
-    setup(NAME, backend_module=_as_module(TorchModule()))
+    guard: Any = vars(backend_registration)["_DummyDeviceGuard"]()
+    teach_guard(guard)
+    setup(NAME, backend_module=_as_module(TorchModule()), device_guard=guard)
     teach_storages()
+    teach_sharing()
     library = torch.library.Library("aten", "IMPL")
     library.impl("empty.memory_format", _empty, _KEY)
     library.impl("empty_strided", _empty_strided, _KEY)
+    library.impl("_pin_memory", pinned, "CPU")
     _libraries.append(library)
     return True
 
@@ -96,10 +126,9 @@ def _plain(layout: torch.layout | None, pin_memory: bool | None) -> None:
 
 
 def _placed(device: torch.device | None) -> int:
-    from .providers import current_device, placement
+    from .providers import index_of_device, placement
 
     ensure_kernels()
-    given: int | None = device.index if device is not None else None
-    index = current_device() if given is None else given
+    index = index_of_device(device)
     placement(index)
     return index

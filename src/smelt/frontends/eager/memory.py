@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from ._internals import torch_c
+from ._internals import neg_view, torch_c
 
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
@@ -47,6 +47,13 @@ def device_word(index: int | None) -> int:
 def on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a CPU tensor."""
     return _from_dlpack(retag(_to_dlpack(tensor), _CPU))
+
+
+def mirror_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """As `on_cpu`, with a pending conjugation and negation, which DLPack knows nothing of."""
+    plain = on_cpu(tensor)
+    plain = plain.conj() if tensor.is_conj() else plain
+    return neg_view(plain) if tensor.is_neg() else plain
 
 
 def on_ort(tensor: torch.Tensor, index: int = 0) -> torch.Tensor:

@@ -6,13 +6,17 @@ random numbers are those of the CPU's generator, so that a seed gives the same n
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from . import providers
+from .device import in_use
+
+_CHOOSERS: Final = ("torch.accelerator", "torch._utils")  # the second for nn.DataParallel
 
 
 class DeviceContext:
@@ -57,7 +61,7 @@ class TorchModule:
         return DeviceContext(tensor.device if tensor.device.type == "ort" else None)
 
     def is_available(self) -> bool:
-        return True
+        return not _chooses_by_itself() or in_use()
 
     def is_initialized(self) -> bool:
         return True
@@ -66,7 +70,7 @@ class TorchModule:
         return None
 
     def device_count(self) -> int:
-        return providers.device_count()
+        return providers.device_count() if not _chooses_by_itself() or in_use() else 0
 
     def current_device(self) -> int:
         return providers.current_device()
@@ -149,12 +153,22 @@ class TorchModule:
         return False
 
 
+def _chooses_by_itself() -> bool:
+    """Whether PyTorch asks in order to find a device that nobody named.
+
+    The device is slower than the CPU, so that such a choice would slow down programs in which it is merely installed.
+    """
+    here = inspect.currentframe()
+    caller = here.f_back.f_back if here is not None and here.f_back is not None else None
+    return caller is not None and caller.f_globals.get("__name__") in _CHOOSERS
+
+
 def _index(device: Any) -> int:
     if device is None:
         return providers.current_device()
     if isinstance(device, int):
         index = device
     else:
-        index = torch.device(device).index or 0
+        index = providers.index_of_device(torch.device(device))
     providers.placement(index)
     return index

@@ -23,7 +23,7 @@ from smelt.export import Translation, one_op
 
 from ._internals import runtime_state
 from .memory import device_word
-from .providers import Placement, host_memory, open_session
+from .providers import Placement, host_memory, open_session, runtime_errors
 from .refusals import reason_against
 
 REFUSED_DTYPES: Final = frozenset(
@@ -38,12 +38,16 @@ class NoProgramError(Exception):
     """Why ONNX Runtime does not compute this call."""
 
 
+class RefusedCallError(NoProgramError):
+    """The CPU's kernel raises for the values of this call; others of its kind may be right."""
+
+
 @dataclass(eq=False)
 class Program:
     """A session and how tensors go in and come out.
 
     inputs: name, ONNX element type, place among the call's tensors. outputs: name, ONNX element type, numpy's dtype.
-    dtypes: torch's, of the results.
+    dtypes: torch's, of the results. strided: the CPU's results are not contiguous.
     fixed: equal sizes of the arguments give equal sizes of the results. spare: bindings that no call uses now.
     """
 
@@ -56,6 +60,7 @@ class Program:
     device: Any
     index: int
     word: int
+    strided: bool
     spare: list[Any] = field(default_factory=list[Any])
 
     def new_binding(self) -> Any:
@@ -64,17 +69,23 @@ class Program:
 
 @dataclass(eq=False)
 class Bound:
-    """A program for calls of the same sizes: their results' sizes are known after the first."""
+    """A program for calls of the same sizes: their results' sizes are known after the first.
+
+    strides: those of the results by those of the arguments, where one of these is not contiguous.
+    """
 
     program: Program
     shapes: tuple[tuple[int, ...], ...] | None = None
+    strides: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict[Any, list[tuple[int, ...]]])
 
 
 class Programs:
     """The programs of one op."""
 
-    def __init__(self, op: Any) -> None:
+    def __init__(self, op: Any, on_cpu: Callable[..., list[torch.Tensor]] | None) -> None:
+        """`on_cpu`: the results of the CPU's kernel, which has the last word on what is right and what is not."""
         self.op = op
+        self._on_cpu = on_cpu
         self.by_call: dict[Any, Bound | str] = {}
         self._by_kind: dict[Any, list[tuple[Translation, Program]]] = {}
         self._made: Counter[Any] = Counter()
@@ -100,8 +111,11 @@ class Programs:
                 return Bound(program)
         try:
             self._count([list(args), [kwargs[name] for name in sorted(kwargs)]], kind not in self._by_kind)
+            wanted = self._on_cpu(args, kwargs) if self._on_cpu is not None else None
             made = self._translated(args, kwargs)
-            program = _program(self.op, made, placement)
+            program = _program(self.op, made, placement, wanted)
+        except RefusedCallError:
+            raise
         except NoProgramError as reason:
             return str(reason)
         self._by_kind.setdefault(kind, []).append((made, program))
@@ -134,14 +148,18 @@ class Programs:
         return made
 
 
-def _program(op: Any, made: Translation, placement: Placement) -> Program:
+def _program(op: Any, made: Translation, placement: Placement, wanted: list[torch.Tensor] | None) -> Program:
+    outputs = [(cast("int", slot.index), slot.dtype) for slot in made.outputs]
+    if len({index for index, _ in outputs}) < len(outputs):
+        raise NoProgramError("two of the results are one value")
+    if wanted and [t.dtype for t in wanted] != [dtype for _, dtype in outputs]:
+        raise NoProgramError("the conversion's results have other types")
     try:
         session = open_session(made.model, placement)
-    except placement.errors as error:
+    except runtime_errors() as error:
         raise NoProgramError((str(error).strip().splitlines() or [type(error).__name__])[0]) from error
     given, results = made.model.graph.inputs, made.model.graph.outputs
     inputs = [(slot.index, place) for place, slot in enumerate(made.inputs) if slot.index is not None]
-    outputs = [(cast("int", slot.index), slot.dtype) for slot in made.outputs]
     return Program(
         session,
         tuple((given[index].name or "", _code(given[index]), place) for index, place in inputs),
@@ -150,6 +168,7 @@ def _program(op: Any, made: Translation, placement: Placement) -> Program:
         single=[str(r.type) for r in op._schema.returns] == ["Tensor"],
         fixed=torch.Tag.dynamic_output_shape not in op.tags,
         device=host_memory(), index=placement.index, word=device_word(placement.index),
+        strided=any(not t.is_contiguous() for t in wanted or ()),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ and `ort:0` are ONNX Runtime's CPU provider unless set otherwise; any other inde
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _CPU_PROVIDER: Final = "CPUExecutionProvider"
-MOST_DEVICES: Final = 16
+MOST_DEVICES: Final = 8  # PyTorch keeps a thread for the gradients of each
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,24 @@ class Placement:
     provider: str = _CPU_PROVIDER
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """What ONNX Runtime raises for a model that it cannot take."""
-        state = runtime_state()
-        names = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException", "InvalidProtobuf")
-        return tuple(getattr(state, name) for name in names if hasattr(state, name))
+
+def runtime_errors() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises for a model that it cannot take."""
+    state = runtime_state()
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "NotImplemented", "RuntimeException", "InvalidProtobuf")
+    return tuple(getattr(state, name) for name in names if hasattr(state, name))
 
 
 _placements: dict[int, Placement] = {0: Placement(0)}
-_current: list[int] = [0]
+
+
+class _Current(threading.local):
+    """The current index, of each thread its own as PyTorch's devices have it."""
+
+    index = 0
+
+
+_current = _Current()
 
 
 def set_device(index: int, provider: str, options: Mapping[str, Any] | None = None) -> None:
@@ -77,12 +86,18 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    return _current[0]
+    return _current.index
+
+
+def index_of_device(device: Any) -> int:
+    """The index that a device means: without one, the current."""
+    given: int | None = device.index if device is not None else None
+    return current_device() if given is None else given
 
 
 def exchange_device(index: int) -> int:
     """Make another index current; the one before is returned."""
-    old, _current[0] = _current[0], index
+    old, _current.index = _current.index, index
     return old
 
 

@@ -28,11 +28,11 @@ def _power(given: Mapping[str, Any]) -> str | None:
     exponent = given.get("exponent")
     if not isinstance(exponent, torch.Tensor) and exponent in (1, 2, 3):
         return None
-    whole = all(_is_whole(value) for value in (given.get("self"), exponent))
+    whole = all(is_whole(value) for value in (given.get("self"), exponent))
     return "ONNX Runtime computes powers of whole numbers in float64" if whole else None
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
     return value.dtype in _WHOLE if isinstance(value, torch.Tensor) else isinstance(value, int)
 
 

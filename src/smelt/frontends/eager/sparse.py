@@ -29,6 +29,7 @@ _COMPRESSED: Final = {
     torch.sparse_csr: ("crow_indices", "col_indices"), torch.sparse_bsr: ("crow_indices", "col_indices"),
     torch.sparse_csc: ("ccol_indices", "row_indices"), torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }  # fmt: skip
+_LAYOUTS: Final = frozenset((torch.strided, torch.sparse_coo, *_COMPRESSED))
 
 
 def register_sparse() -> list[Any]:
@@ -99,6 +100,9 @@ def mirror(tensor: torch.Tensor) -> torch.Tensor:
 
 def placed(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """A tensor of the CPU on the device, over the same memory."""
+    if tensor.is_quantized or tensor.is_nested or tensor.layout not in _LAYOUTS:
+        kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout)
+        raise NotImplementedError(f"the device ort has no {kind} tensors")
     if not is_sparse(tensor):
         return on_ort(tensor, index)
     device = torch.device("ort", index)

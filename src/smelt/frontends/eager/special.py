@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import torch
 
-from ._internals import neg_view, torch_c
+from ._internals import torch_c
 from .aliases import resize
 from .calls import NativeOp, run_on_cpu
-from .memory import on_cpu, on_ort
+from .memory import mirror_on_cpu, on_cpu, on_ort
 from .programs import NoProgramError
+from .providers import index_of_device
+from .tally import note_fallback
 
 aten: Final[Any] = torch.ops.aten
 _ANY_DEVICE: Final[Any] = torch_c.DispatchKey.CompositeExplicitAutograd
@@ -34,12 +36,7 @@ def _copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.T
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The CPU's name for a tensor, with its pending conjugation and negation, which DLPack knows nothing of."""
-    if tensor.device.type != "ort":
-        return tensor
-    plain = on_cpu(tensor)
-    plain = plain.conj() if tensor.is_conj() else plain
-    return neg_view(plain) if tensor.is_neg() else plain
+    return mirror_on_cpu(tensor) if tensor.device.type == "ort" else tensor
 
 
 def _to_copy(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -97,13 +94,30 @@ def _sdp_choice(*_args: Any, **_kwargs: Any) -> int:
 
 def _zeros(size: Sequence[int], *, device: torch.device | None = None, **options: Any) -> torch.Tensor:
     """A gradient that is known to be zero: PyTorch's own devices give it no memory, here it has."""
-    return on_ort(torch.zeros(size, dtype=options.get("dtype")), (device.index if device is not None else None) or 0)
+    return on_ort(torch.zeros(size, dtype=options.get("dtype")), index_of_device(device))
 
 
 def _record_stream(_tensor: torch.Tensor, _stream: torch.Stream) -> None:
     """Memory is not used behind the caller's back."""
 
 
+def _pack(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sizes of batches stay on the CPU, as lengths are there, on every device."""
+    data, sizes = aten._pack_padded_sequence(on_cpu(padded), lengths, batch_first)
+    note_fallback(str(aten._pack_padded_sequence.default), "lengths are on the CPU")
+    return on_ort(data, padded.get_device()), sizes
+
+
+def _window(op: Any) -> Callable[..., torch.Tensor]:
+    """PyTorch computes this window by a kernel of the device, which only its own devices have."""
+
+    def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return run_on_cpu(op, args, kwargs, "it asks for no tensor")
+
+    return kernel
+
+
+_WINDOWS: Final = tuple(getattr(aten.kaiser_window, overload) for overload in aten.kaiser_window.overloads())
 KERNELS: Final[tuple[tuple[Any, Callable[..., Any]], ...]] = (
     (aten._copy_from.default, _copy_from),
     (aten._copy_from_and_resize.default, _copy_from_and_resize),
@@ -116,6 +130,8 @@ KERNELS: Final[tuple[tuple[Any, Callable[..., Any]], ...]] = (
     (aten._fused_sdp_choice.default, _sdp_choice),
     (aten._efficientzerotensor.default, _zeros),
     (aten.record_stream.default, _record_stream),
+    (aten._pack_padded_sequence.default, _pack),
+    *((op, _window(op)) for op in _WINDOWS),
 )
 
 

@@ -16,6 +16,7 @@ import torch
 
 from ._internals import torch_c
 from .memory import on_cpu, on_ort
+from .providers import index_of_device
 
 _plain_new: Final[Any] = torch.UntypedStorage.__new__
 _plain_resize: Final[Any] = torch.UntypedStorage.resize_
@@ -45,7 +46,7 @@ def _new(cls: type[torch.UntypedStorage], *args: Any, **kwargs: Any) -> torch.Un
     made = torch.empty(size, dtype=torch.uint8, device="cpu")
     if not isinstance(given, int):
         made.copy_(torch.tensor(list(cast("list[int]", given)), dtype=torch.uint8))
-    return on_ort(made, torch.device(device).index or 0).untyped_storage()
+    return on_ort(made, index_of_device(torch.device(device))).untyped_storage()
 
 
 def _nothing(self: object, *args: Any, **kwargs: Any) -> None:
@@ -67,14 +68,18 @@ def lend(tensor: torch.Tensor) -> None:
 
 def give_memory(storage: torch.UntypedStorage, size: int) -> None:
     """Put new memory with the same leading bytes beneath a storage: every tensor over it sees the new memory."""
+    put_memory(storage, torch.empty(size, dtype=torch.uint8))
+
+
+def put_memory(storage: torch.UntypedStorage, new: torch.Tensor) -> None:
+    """Put the memory of a CPU tensor beneath a storage, after the old bytes were copied to it."""
     if storage in _lent:
         raise RuntimeError("Trying to resize storage that is not resizable: an OrtValue shares its memory")
     if not _layout_is_known():
         raise RuntimeError("Trying to resize storage that is not resizable: this PyTorch keeps storages in another way")
     index = storage.device.index or 0
     old = on_cpu(_place(_CPU_KEY, on_ort(torch.empty(0, dtype=torch.uint8), index), storage))
-    new = torch.empty(size, dtype=torch.uint8)
-    kept = min(size, old.numel())
+    kept = min(new.numel(), old.numel())
     new[:kept].copy_(old[:kept])
     del old
     _exchange(storage, on_ort(new, index).untyped_storage())

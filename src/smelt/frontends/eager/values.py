@@ -16,6 +16,7 @@ from ._internals import runtime, runtime_state, torch_c
 from .calls import owned_tensor
 from .device import ensure_kernels
 from .memory import on_cpu, on_ort
+from .providers import placement
 from .storages import lend
 
 
@@ -36,6 +37,7 @@ def to_ort_value(tensor: torch.Tensor) -> Any:
 def from_ort_value(value: Any, index: int = 0) -> torch.Tensor:
     """A tensor of `ort:index` over an OrtValue's memory."""
     ensure_kernels()
+    placement(index)
     inner = getattr(value, "_ortvalue", value)
     dtype = torch.bool if inner.data_type() == "tensor(bool)" else torch.float32
     return on_ort(owned_tensor(inner, dtype), index)
