@@ -27,6 +27,9 @@ def test_an_op_by_its_onnx_name() -> None:
     got = torch.ops.ort.gemm(a.to("ort"), b.to("ort"), c.to("ort"), alpha=2.0, beta=0.5)
     torch.testing.assert_close(got.cpu(), 2 * a @ b + c / 2)
     torch.testing.assert_close(torch.ops.ort.gemm(a, b.t().contiguous(), transB=1), a @ b)
+    torch.testing.assert_close(torch.ops.ort.gemm(a.to("ort"), b.t().contiguous().to("ort").t()).cpu(), a @ b)
+    with pytest.raises(RuntimeError, match=r"torch.ops.ort.gemm"):
+        torch.ops.ort.gemm(a.to("ort"), a.to("ort"))
 
 
 def test_variadic_inputs() -> None:

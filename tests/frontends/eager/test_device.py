@@ -50,7 +50,7 @@ def test_every_dtype_goes_there(x: Any, dtype: Any) -> None:
         lambda d: torch.arange(5, device=d),
         lambda d: torch.tensor([[1, 2], [3, 4]], device=d), lambda d: torch.eye(3, device=d),
         lambda d: torch.linspace(0, 1, 5, device=d), lambda d: torch.ones(0, 3, device=d),
-        lambda d: torch.tensor(2.5, device=d),
+        lambda d: torch.tensor(2.5, device=d), lambda d: torch.kaiser_window(5, device=d),
     ],
 )  # fmt: skip
 def test_factories(make: Any) -> None:
@@ -94,12 +94,12 @@ def test_conjugates_are_resolved() -> None:
     assert torch.equal((z.to("ort").conj() + 1).cpu(), z.conj() + 1)
 
 
-@pytest.mark.parametrize("form", ["add", "matmul", "in-place", "where"])
+@pytest.mark.parametrize("form", ["add", "matmul", "in-place", "where", "index"])
 def test_operands_of_two_devices_are_refused(x: Any, o: Any, form: str) -> None:
     _ = o + o, o @ o.t()  # known programs must not hide the error
     calls = {
         "add": lambda: o + x, "matmul": lambda: o @ x.t(), "in-place": lambda: o.add_(x),
-        "where": lambda: torch.where(o > 0, o, x),
+        "where": lambda: torch.where(o > 0, o, x), "index": lambda: x[torch.tensor([0], device="ort")],
     }  # fmt: skip
     with pytest.raises(RuntimeError, match="same device"):
         calls[form]()
@@ -204,6 +204,8 @@ def test_out_is_resized_only_when_empty(x: Any, o: Any) -> None:
         torch.add(o, o, out=torch.empty(7, device="ort"))
     with pytest.raises(RuntimeError, match="can't be cast"):
         torch.add(o, o, out=torch.empty(3, 4, dtype=torch.int64, device="ort"))
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.add(o, o, out=torch.empty(3, 4))
 
 
 def test_a_storage_grows_for_all_its_tensors() -> None:
@@ -360,13 +362,20 @@ def test_ort_values_share_memory(o: Any) -> None:
     assert o.cpu().abs().sum() == 0
     flags = eager.from_ort_value(eager.to_ort_value(o > 0))
     assert flags.dtype == torch.bool
+    with pytest.raises(ConfigError, match="never set up"):
+        eager.from_ort_value(value, index=5)
 
 
 def test_no_import_is_needed() -> None:
-    """PyTorch loads the device by the package's entry point."""
-    code = "import torch; x = torch.ones(2, device='ort'); print((x + x).cpu().tolist(), torch.ort.device_count())"
+    """PyTorch loads the device by the package's entry point, and does not choose it before someone names it."""
+    code = (
+        "import torch; before = torch.accelerator.is_available(), torch.accelerator.device_count();"
+        "plain = torch.nn.DataParallel(torch.nn.Linear(2, 2))(torch.ones(1, 2)).device.type;"
+        "named = torch.ort.is_available(), torch.ort.device_count(); x = torch.ones(2, device='ort');"
+        "print((x + x).cpu().tolist(), before, plain, named, torch.accelerator.is_available())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split("\n")[0] == "[2.0, 2.0] 1", done.stderr
+    assert done.stdout.split("\n")[0] == "[2.0, 2.0] (False, 0) cpu (True, 1) True", done.stderr
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell])
