@@ -19,6 +19,11 @@ from smelt.passes.outcome import Outcome
 from smelt.passes.rules import drop_unread
 from smelt.passes.surgery import ONNX, Names, replace_value
 
+# Ops that say by their types what they do: another type is another result.
+_TYPED = frozenset((
+    "Cast", "CastLike", "BitCast", "Constant", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear",
+    "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger",
+))  # fmt: skip
 _FLOATS = frozenset((ir.DataType.BFLOAT16, ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE))
 
 
@@ -97,7 +102,7 @@ def _widened(node: ir.Node, opset: int, casts: _Casts) -> bool:
 def _schema(node: ir.Node, opset: int) -> onnx.defs.OpSchema | None:
     """Of a standard op that only its operands' types decide on."""
     inner = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
-    if node.domain != ONNX or node.op_type in ("Cast", "CastLike", "Constant") or inner:
+    if node.domain != ONNX or node.op_type in _TYPED or inner:
         return None
     try:
         return onnx.defs.get_schema(node.op_type, opset)
