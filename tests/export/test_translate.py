@@ -195,6 +195,25 @@ def test_a_call_that_torch_refuses_is_refused():
     assert error.value.code == "SM-EXPORT-002"
 
 
+def test_strides_of_a_turned_tensor_are_those_of_its_memory():
+    class Strided(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.t().as_strided((2, 2), (1, 2), 1) + 1, (x.t() * 2).as_strided((3,), (2,)) + 1
+
+    found = run(translate_program(torch.export.export(Strided(), (X,))), (X,))
+    for ours, eager in zip(found, Strided()(X), strict=True):
+        assert torch.equal(ours, eager)
+
+
+def test_strides_of_a_part_of_a_tensor_are_refused():
+    class Strided(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, 1:].as_strided((2, 2), (1, 1)) + 1
+
+    with pytest.raises(ExportError, match="strides of its argument"):
+        translate_program(torch.export.export(Strided(), (X,)))
+
+
 def test_every_target_of_the_table_exists_in_torch():
     for entry in table():
         if entry.origin == "table":

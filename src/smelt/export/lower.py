@@ -47,6 +47,8 @@ _FIRST_RESULT_ONLY: Final = frozenset((
     "aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_flash_attention",
 ))  # fmt: skip
+# What these read is said by places in memory.
+_BY_MEMORY: Final = frozenset(("aten::as_strided", "aten::as_strided_copy", "prims::as_strided"))
 _PAIR: Final = {torch.complex64: ir.DataType.FLOAT, torch.complex128: ir.DataType.DOUBLE}
 
 
@@ -56,6 +58,25 @@ def meta_of(tensor: torch.Tensor) -> Meta:
     if tensor.dtype in _PAIR:
         return Meta(_PAIR[tensor.dtype], (*dims, 2), complex=True)
     return Meta(to_onnx(tensor.dtype), dims)
+
+
+def memory_order(tensor: Any) -> list[int] | None:
+    """The axes from the outermost on, of a tensor that fills its memory from the start; else None."""
+    if not isinstance(tensor, torch.Tensor) or tensor.storage_offset() != 0:
+        return None
+    axes = [*range(tensor.dim())]
+    if tensor.is_contiguous():
+        return axes
+    sizes, strides = tensor.shape, tensor.stride()
+    if any(isinstance(number, torch.SymInt) for number in (*sizes, *strides)):
+        return None
+    order = sorted(axes, key=lambda axis: -strides[axis])
+    filled = 1
+    for axis in reversed(order):
+        if sizes[axis] != 1 and strides[axis] != filled:
+            return None
+        filled *= sizes[axis]
+    return order
 
 
 def metas_of(value: Any) -> tuple[Any, ...]:
@@ -122,7 +143,17 @@ class Lowering:
             return
         self._annotate(node)
         args, kwargs = self._bound(node.args, env), self._bound(node.kwargs, env)
+        if target_name(node.target) in _BY_MEMORY:
+            args[0] = self._as_in_memory(node, args[0])
         env[node] = self.call(node, args, kwargs, meta)
+
+    def _as_in_memory(self, node: torch.fx.Node, value: Any) -> Any:
+        """The argument with its axes in the order in which torch's tensor lies in memory."""
+        source: Any = node.args[0]
+        order = memory_order(source.meta.get("val"))
+        if order is None:
+            raise Refused("depends on the strides of its argument")
+        return value if order == sorted(order) else self.builder.op("Transpose", value, perm=order)
 
     def _symbolic(self, node: torch.fx.Node, meta: Any, env: Env) -> bool:
         """A number that the shapes tell already needs no node of its own."""

@@ -43,8 +43,6 @@ def reason_to_stay(node: Node) -> str | None:
         return "draws from torch's random state"
     if is_mutable(target):
         return "writes to its arguments"
-    if target is torch.ops.aten.as_strided.default and not _contiguous(node.args[0]):
-        return "depends on the strides of its argument"
     if _mixes_types(node):
         return "a product of tensors of different types, which torch refuses"
     for value in _values(node):
@@ -90,8 +88,3 @@ def _against_tensor(value: Any) -> str | None:
     if value.dtype not in _DTYPES:
         return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
     return "a tensor with its sign pending" if value.is_neg() else None
-
-
-def _contiguous(node: Any) -> bool:
-    value = node.meta.get("val") if isinstance(node, Node) else None
-    return isinstance(value, torch.Tensor) and value.is_contiguous() and value.storage_offset() == 0
