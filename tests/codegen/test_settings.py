@@ -30,9 +30,9 @@ def test_the_default_is_what_the_header_says(setting: codegen.Setting) -> None:
 
 def test_only_units_that_read_a_size_see_it() -> None:
     source = Source((Unit("gemm", "g"), Unit("regions0", "smelt_launch_chain("), Unit("kernels0", "k")), ())
-    assert {s.name for s in settings_of(source)} == {"product-depth", "product-rows", "product-grain", "chain-rows"}
-    changed = {u.name: u.text for u in with_settings(source, {"product-depth": 256, "chain-rows": 28}).units}
-    assert changed == {"gemm": "#define SMELT_GEMM_KC 256\ng", "regions0": "smelt_launch_chain(", "kernels0": "k"}
+    assert {s.name for s in settings_of(source)} == {"product-block", "product-rows", "product-grain", "chain-rows"}
+    changed = {u.name: u.text for u in with_settings(source, {"product-block": 16384, "chain-rows": 28}).units}
+    assert changed == {"gemm": "#define SMELT_GEMM_BLOCK 16384\ng", "regions0": "smelt_launch_chain(", "kernels0": "k"}
 
 
 @pytest.mark.parametrize("place", [0, -1])

@@ -27,7 +27,8 @@ class Setting:
 
 
 SETTINGS: Final = (
-    Setting("product-depth", "SMELT_GEMM_KC", "gemm", 512, (256, 384, 768), "depth of a block of a matrix product"),
+    Setting("product-block", "SMELT_GEMM_BLOCK", "gemm", 32768, (16384, 49152, 65536),
+            "bytes of panels that pass by the rows of a matrix product together"),
     Setting("product-rows", "SMELT_GEMM_ROWS", "gemm", 144, (72, 288), "rows that share one pass over the panels"),
     Setting("product-grain", "SMELT_GEMM_GRAIN", "gemm", 50000, (20000, 150000), "multiply-adds that make a task"),
     Setting("chain-rows", "SMELT_CHAIN_ROWS", "regions", 28, (14, 42), "rows of a task of attention"),

@@ -194,7 +194,8 @@ static __attribute__((unused)) void smelt_convolve_tap(const smelt_window *w, co
   smelt_gemm_slab part = *slab;
   part.m = s.hi - s.lo, part.c = c + s.lo * slab->ldc;
   part.a = line + (s.start + s.lo * w->stride[2]) * w->pixel, part.lda = w->stride[2] * w->pixel;
-  smelt_gemm_rows(&part, 0, slab->cols == SMELT_GEMM_NP * SMELT_GEMM_PANEL ? SMELT_GEMM_NP : 1, slab->cols);
+  smelt_gemm_rows(&part, 0, slab->cols == SMELT_GEMM_NP * SMELT_GEMM_PANEL ? SMELT_GEMM_NP : 1, slab->cols,
+                  slab->b + slab->kc * SMELT_GEMM_PANEL);
 }
 
 /* All windows times a few columns (those of a main tile, or fewer), tap by tap: a tap's panel stays in L1 while the lines

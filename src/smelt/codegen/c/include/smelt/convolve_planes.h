@@ -20,8 +20,7 @@ enum { SMELT_PLANES_FLOATS = 8192 }; /* of copied lines */
   static __attribute__((noinline)) void smelt_lines_##R##x##W(const float *a_, int64_t lda, int64_t segments,          \
                                                               int64_t segment, int64_t taps, const float *b_,          \
                                                               int64_t panel_stride, float *c_, int64_t ldc) {          \
-    int64_t lda_bytes = lda * 4;                                                                                       \
-    (void)panel_stride, (void)lda_bytes;                                                                               \
+    SMELT_GEMM_STRIDES                                                                                                 \
     SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
     SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
     for (; segments > 0; --segments, a_ += segment) {                                                                  \

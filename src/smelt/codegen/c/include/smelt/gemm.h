@@ -12,17 +12,21 @@
 #include "gemm_micro.h"
 #include "gemm_pack.h"
 
-/* Largest depth of one block: the panels of a tile stay in L2 at worst while the rows of A pass by. */
-#ifndef SMELT_GEMM_KC
-#define SMELT_GEMM_KC 512
+/* Bytes of panels that the rows of A pass by: they stay in L1. */
+#ifndef SMELT_GEMM_BLOCK
+#define SMELT_GEMM_BLOCK 32768
 #endif
+/* Largest depth of one block. */
+#define SMELT_GEMM_KC (SMELT_GEMM_BLOCK / (SMELT_GEMM_WP * SMELT_GEMM_PANEL * 4))
 /* Rows that share one pass over B: their block of A stays in L2. */
 #ifndef SMELT_GEMM_ROWS
 #define SMELT_GEMM_ROWS 144
 #endif
-#define SMELT_GEMM_MC (SMELT_GEMM_ROWS / SMELT_GEMM_MR * SMELT_GEMM_MR)
+#define SMELT_GEMM_MC (SMELT_GEMM_ROWS / SMELT_GEMM_WIDE_MR * SMELT_GEMM_WIDE_MR)
+/* Depth of A that passes by all panels before the rest does: so much of it stays in L2. */
+#define SMELT_GEMM_REACH (SMELT_VL == 64 && SMELT_GEMM_KC < 768 ? 768 : SMELT_GEMM_KC < 512 ? 512 : SMELT_GEMM_KC)
 /* Leading dimension of A's copy: off a power of two, so that rows do not share a cache set. */
-#define SMELT_GEMM_LD (SMELT_GEMM_KC + 16)
+#define SMELT_GEMM_LD (SMELT_GEMM_REACH + 16)
 /* Floats of workspace that smelt_gemm_f32 may use for m rows; 64-byte alignment helps and is not required. */
 #define SMELT_GEMM_WORKSPACE(m) ((int64_t)((m) < SMELT_GEMM_MC ? (m) : SMELT_GEMM_MC) * SMELT_GEMM_LD)
 
@@ -52,11 +56,12 @@ typedef struct {
 static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, const float *a, const float *b, float *c,
                                                       int64_t rows, int64_t cols);
 
-/* One tile of `rows` x `panels` panels (at most SMELT_GEMM_NP), all columns valid. */
+/* One tile of `rows` x `panels` panels (1, SMELT_GEMM_NP or SMELT_GEMM_WP), all columns valid. */
 SMELT_GEMM_INLINE void smelt_gemm_block(const smelt_gemm_slab *s, const float *a, const float *b, float *c, int64_t ldc,
                                         int64_t rows, int64_t panels, int add, const float *next) {
 #if SMELT_VL == 64
-  (panels == 2 ? smelt_gemm_main : smelt_gemm_narrow)[rows](a, s->lda, b, s->panel_stride, s->kc, c, ldc, add, next);
+  const smelt_gemm_tile *tiles = panels == 1 ? smelt_gemm_narrow : panels == SMELT_GEMM_WP ? smelt_gemm_wide : smelt_gemm_main;
+  tiles[rows](a, s->lda, b, s->panel_stride, s->kc, c, ldc, add, next);
 #else
   (void)panels;
   for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES)
@@ -76,40 +81,44 @@ static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, 
 }
 
 /* Where tile t prefetches: a tile touches kc / 4 lines, so four tiles bring one panel of what comes next. */
-SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const float *next, int64_t t) {
-  return next + t / 4 % SMELT_GEMM_NP * s->panel_stride + t % 4 * (s->kc / 4) * SMELT_GEMM_PANEL;
+SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const float *next, int64_t panels, int64_t t) {
+  return next + t / 4 % panels * s->panel_stride + t % 4 * (s->kc / 4) * SMELT_GEMM_PANEL;
 }
 
-/* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Rows are cut evenly:
- * no tile is left with a row or two, where latency would show. */
-static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols) {
-  const int64_t most = panels < SMELT_GEMM_NP ? SMELT_GEMM_NARROW_MR : SMELT_GEMM_MR;
+/* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Tiles ask for `next`
+ * on the way. Rows are cut evenly: no tile is left with a row or two, where latency would show. */
+static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols,
+                                                    const float *next) {
+  const int64_t most = panels < SMELT_GEMM_NP   ? SMELT_GEMM_NARROW_MR
+                       : panels < SMELT_GEMM_WP ? SMELT_GEMM_MR
+                                                : SMELT_GEMM_WIDE_MR;
   const int64_t tiles = smelt_gemm_ceil_div(s->m, most), base = s->m / tiles, extra = s->m % tiles;
   const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
-  /* What comes next, for the tiles to prefetch: the following panels or, after the last ones, the next block of k. */
-  const int more = col + cols < s->cols;
-  const float *next = more ? b + panels * s->panel_stride : s->b + s->kc * SMELT_GEMM_PANEL;
   float *c = s->c + col;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = base + (t < extra);
     if (cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, b, c, rows, cols);
     else
-      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, t));
+      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, panels, t));
     a += rows * s->lda;
     c += rows * s->ldc;
   }
 }
 
-/* All columns of the slab from `col` on, by main tiles. */
+/* Panels of the tiles from column `col` on. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_panels(const smelt_gemm_slab *s, int64_t col) {
+  const int64_t whole = (s->cols - col) / SMELT_GEMM_PANEL;
+  return whole >= SMELT_GEMM_WP ? SMELT_GEMM_WP : whole >= SMELT_GEMM_NP ? SMELT_GEMM_NP : 1;
+}
+
+/* All columns of the slab from `col` on. After the last ones comes the next block of k. */
 static __attribute__((unused)) void smelt_gemm_columns(const smelt_gemm_slab *s, int64_t col) {
-  const int64_t whole = s->cols & ~(int64_t)(SMELT_GEMM_PANEL - 1);
-  for (; whole - col >= SMELT_GEMM_NP * SMELT_GEMM_PANEL; col += SMELT_GEMM_NP * SMELT_GEMM_PANEL)
-    smelt_gemm_rows(s, col, SMELT_GEMM_NP, SMELT_GEMM_NP * SMELT_GEMM_PANEL);
-  for (; col < whole; col += SMELT_GEMM_PANEL)
-    smelt_gemm_rows(s, col, 1, SMELT_GEMM_PANEL);
-  if (col < s->cols)
-    smelt_gemm_rows(s, col, 1, s->cols - col);
+  for (int64_t panels, cols; col < s->cols; col += cols) {
+    panels = smelt_gemm_panels(s, col), cols = smelt_gemm_min(panels * SMELT_GEMM_PANEL, s->cols - col);
+    const float *following = s->b + (col / SMELT_GEMM_PANEL + panels) * s->panel_stride;
+    smelt_gemm_rows(s, col, panels, cols, col + cols < s->cols ? following : s->b + s->kc * SMELT_GEMM_PANEL);
+  }
 }
 
 /* A few rows: each group of panels is streamed once from its first k to its last. */
@@ -127,21 +136,33 @@ static __attribute__((unused)) void smelt_gemm_thin_pass(smelt_gemm_slab s, int6
   }
 }
 
-/* Up to SMELT_GEMM_MC rows, block by block over k. */
+/* The columns from `col` on that one tile covers, block by block over k. After the last block come the panels that follow:
+ * they may be another task's, and are closer then all the same. */
+static __attribute__((unused)) void smelt_gemm_blocks(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t K,
+                                                      int64_t depth) {
+  const int64_t cols = smelt_gemm_min(panels * SMELT_GEMM_PANEL, s->cols - col), first = col / SMELT_GEMM_PANEL;
+  smelt_gemm_slab part = *s;
+  for (int64_t k = 0; k < K; k += depth, part.add = 1) {
+    part.a = s->a + k, part.b = s->b + k * SMELT_GEMM_PANEL, part.kc = smelt_gemm_min(depth, K - k);
+    const float *here = part.b + first * s->panel_stride, *following = s->b + (first + panels) * s->panel_stride;
+    smelt_gemm_rows(&part, col, panels, cols, k + depth < K ? here + part.kc * SMELT_GEMM_PANEL : following);
+  }
+}
+
+/* Up to SMELT_GEMM_MC rows. */
 static __attribute__((unused)) void smelt_gemm_pass(smelt_gemm_slab s, const float *A, int64_t row_stride,
                                                     int64_t col_stride, int64_t K, int64_t depth, float *workspace) {
+  const int64_t reach = SMELT_GEMM_REACH / depth * depth;
   const float *b = s.b;
-  /* Rows a multiple of 4096 bytes apart share a cache set, and a tall tile has more rows than a set has ways. */
-  const int crowded = SMELT_GEMM_MR > 8 && row_stride % 1024 == 0 && s.m > SMELT_GEMM_MR && s.cols >= 256;
-  const int copy = col_stride != 1 || (workspace && crowded);
-  for (int64_t k = 0; k < K; k += depth) {
-    s.kc = smelt_gemm_min(depth, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
-    s.a = A + k * col_stride, s.lda = row_stride;
-    if (copy) {
-      smelt_gemm_pack_a(s.a, row_stride, col_stride, s.m, s.kc, workspace, SMELT_GEMM_LD);
+  for (int64_t k = 0; k < K; k += reach) {
+    const int64_t part = smelt_gemm_min(reach, K - k);
+    s.a = A + k * col_stride, s.lda = row_stride, s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
+    if (col_stride != 1) {
+      smelt_gemm_pack_a(s.a, row_stride, col_stride, s.m, part, workspace, SMELT_GEMM_LD);
       s.a = workspace, s.lda = SMELT_GEMM_LD;
     }
-    smelt_gemm_columns(&s, 0);
+    for (int64_t col = 0, panels; col < s.cols; col += panels * SMELT_GEMM_PANEL)
+      panels = smelt_gemm_panels(&s, col), smelt_gemm_blocks(&s, col, panels, part, depth);
   }
 }
 
@@ -180,9 +201,8 @@ static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64
 }
 
 /* C[0..m-1][0..] = the columns of panels p0..p1-1 of A * B. C points at the place of row 0, column 16 * p0. n_valid is the
- * number of columns that exist, counted from panel 0: N for a real output, 16 * p1 or more for a padded buffer. workspace is
- * NULL (A is read in place) or SMELT_GEMM_WORKSPACE(m) floats, used where a copy of A pays: on AVX-512, when lda is a
- * multiple of 1024. K = 0 gives zeros. Bp on a 64-byte boundary is faster. */
+ * number of columns that exist, counted from panel 0: N for a real output, 16 * p1 or more for a padded buffer. A is
+ * read in place, and workspace may be NULL. K = 0 gives zeros. Bp on a 64-byte boundary is faster. */
 static __attribute__((unused)) void smelt_gemm_f32(const float *A, int64_t lda, const float *Bp, int64_t K, float *C,
                                                    int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
                                                    float *workspace) {
@@ -200,7 +220,7 @@ typedef struct {
 #define SMELT_GEMM_GRAIN 50000
 #endif
 /* Rows below which a task that reads all of B waits for memory rather than computes. */
-#define SMELT_GEMM_WHOLE_ROWS (24 / SMELT_GEMM_MR * SMELT_GEMM_MR + (24 % SMELT_GEMM_MR ? SMELT_GEMM_MR : 0))
+#define SMELT_GEMM_WHOLE_ROWS 24
 
 /* A task's block of C, in floats, beyond which an epilogue no longer finds it in L2. */
 #define SMELT_GEMM_WHOLE_BLOCK (128 * 1024)
@@ -235,11 +255,11 @@ static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_plan(int64_t M, int64
   const int64_t affordable = smelt_gemm_affordable(rows, panels, K);
   const int64_t tasks = smelt_gemm_min(affordable, threads == 1 ? 1 : 6 * (threads > 0 ? threads : 8));
   const int64_t passes = smelt_gemm_ceil_div(rows, smelt_gemm_row_limit(panels, whole_rows));
-  const int64_t group = rows <= SMELT_GEMM_THIN_ROWS ? smelt_gemm_thin_panels[rows] : SMELT_GEMM_NP;
+  const int64_t group = rows <= SMELT_GEMM_THIN_ROWS ? smelt_gemm_thin_panels[rows] : SMELT_GEMM_WP;
   const int64_t groups = smelt_gemm_ceil_div(panels, group);
   /* Where panels are too few for all threads, rows are shared as well. */
   const int64_t columns_short = smelt_gemm_min(smelt_gemm_ceil_div(threads > 0 ? threads : 1, groups),
-                                               smelt_gemm_ceil_div(rows, SMELT_GEMM_MR));
+                                               smelt_gemm_ceil_div(rows, SMELT_GEMM_WIDE_MR));
   const int64_t shares = whole_rows ? smelt_gemm_whole_row_tasks(rows, tasks, threads) : columns_short;
   const int64_t row_tasks = smelt_gemm_min(smelt_gemm_min(passes > shares ? passes : shares, affordable), rows);
   smelt_gemm_tasks plan = {smelt_gemm_ceil_div(rows, row_tasks), panels, 1, 1};

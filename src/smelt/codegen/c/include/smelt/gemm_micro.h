@@ -77,68 +77,59 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_BASE_HIDE(B) __asm__("" : "+r"(r##B));
 #define SMELT_BASE_STEP4(B) r##B += 16;
 #define SMELT_BASE_STEP1(B) r##B += 4;
+/* Of rows and of panels, in bytes. */
+#define SMELT_GEMM_STRIDES                                                                                             \
+  int64_t lda_bytes = lda * 4, panel_bytes = panel_stride * 4, three_panels = panel_bytes * 3;                         \
+  (void)lda_bytes, (void)three_panels;
 #define SMELT_ROW_ELEMENT(BASE, OFF, U) (*(const float *)(r##BASE + (OFF) * lda_bytes + (U) * 4))
 
-/* Vector J of a step lies in panel J / SMELT_GEMM_VPP, and each panel has a pointer of its own. */
-#define SMELT_B_POINTER(U, J) const float *p##J __attribute__((unused)) = b_ + ((J) / SMELT_GEMM_VPP) * panel_stride;
+/* Vector J of a step lies in panel J / SMELT_GEMM_VPP. A pointer serves four panels, like that of rows. */
+#define SMELT_B_LEAD(J) ((J) % (4 * SMELT_GEMM_VPP) == 0)
+#define SMELT_B_POINTER(U, J)                                                                                          \
+  const char *p##J __attribute__((unused)) = (const char *)(b_ + ((J) / SMELT_GEMM_VPP) * panel_stride);
 #define SMELT_B_HIDE(U, J)                                                                                             \
-  if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
+  if (SMELT_B_LEAD(J))                                                                                                 \
     __asm__("" : "+r"(p##J));
+#define SMELT_B_AFTER(J) ((J) / SMELT_GEMM_VPP % 4 < 3 ? (J) / SMELT_GEMM_VPP % 4 * panel_bytes : three_panels)
+#define SMELT_B_PLACE(U, J) ((const float *)(SMELT_B_OF_##J + SMELT_B_AFTER(J)) + (U) * SMELT_GEMM_PANEL)
 #define SMELT_B_LOAD(U, J)                                                                                             \
-  const smelt_gemm_v b##J = *(const smelt_gemm_vu *)(SMELT_B_OF_##J + (U) * SMELT_GEMM_PANEL +                        \
-                                                     ((J) % SMELT_GEMM_VPP) * SMELT_GEMM_LANES);
+  const smelt_gemm_v b##J = *(const smelt_gemm_vu *)(SMELT_B_PLACE(U, J) + ((J) % SMELT_GEMM_VPP) * SMELT_GEMM_LANES);
 #define SMELT_B_STEP(U, J)                                                                                             \
-  if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
-    p##J += (U) * SMELT_GEMM_PANEL;
+  if (SMELT_B_LEAD(J))                                                                                                 \
+    p##J += (U) * SMELT_GEMM_PANEL * 4;
 /* A low tile waits for memory: it asks for each panel SMELT_GEMM_AHEAD steps early. */
 #define SMELT_GEMM_AHEAD 24
 #define SMELT_B_AHEAD(U, J)                                                                                            \
   if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
-    __builtin_prefetch(SMELT_B_OF_##J + ((U) + SMELT_GEMM_AHEAD) * SMELT_GEMM_PANEL);
+    __builtin_prefetch(SMELT_B_PLACE((U) + SMELT_GEMM_AHEAD, J));
 #if SMELT_GEMM_LANES == 16
-#define SMELT_B_OF_0 p0
-#define SMELT_B_OF_1 p1
-#define SMELT_B_OF_2 p2
-#define SMELT_B_OF_3 p3
-#define SMELT_B_OF_4 p4
-#define SMELT_B_OF_5 p5
-#define SMELT_B_OF_6 p6
-#define SMELT_B_OF_7 p7
-#elif SMELT_GEMM_LANES == 8
-#define SMELT_B_OF_0 p0
-#define SMELT_B_OF_1 p0
-#define SMELT_B_OF_2 p2
-#define SMELT_B_OF_3 p2
-#define SMELT_B_OF_4 p4
-#define SMELT_B_OF_5 p4
-#define SMELT_B_OF_6 p6
-#define SMELT_B_OF_7 p6
+#define SMELT_B_FIFTH p4
 #else
+#define SMELT_B_FIFTH p0
+#endif
 #define SMELT_B_OF_0 p0
 #define SMELT_B_OF_1 p0
 #define SMELT_B_OF_2 p0
 #define SMELT_B_OF_3 p0
-#define SMELT_B_OF_4 p4
-#define SMELT_B_OF_5 p4
-#define SMELT_B_OF_6 p4
-#define SMELT_B_OF_7 p4
-#define SMELT_B_OF_8 p8
-#define SMELT_B_OF_9 p8
-#define SMELT_B_OF_10 p8
-#define SMELT_B_OF_11 p8
-#define SMELT_B_OF_12 p12
-#define SMELT_B_OF_13 p12
-#define SMELT_B_OF_14 p12
-#define SMELT_B_OF_15 p12
-#endif
+#define SMELT_B_OF_4 SMELT_B_FIFTH
+#define SMELT_B_OF_5 SMELT_B_FIFTH
+#define SMELT_B_OF_6 SMELT_B_FIFTH
+#define SMELT_B_OF_7 SMELT_B_FIFTH
+#define SMELT_B_OF_8 p0
+#define SMELT_B_OF_9 p0
+#define SMELT_B_OF_10 p0
+#define SMELT_B_OF_11 p0
+#define SMELT_B_OF_12 p0
+#define SMELT_B_OF_13 p0
+#define SMELT_B_OF_14 p0
+#define SMELT_B_OF_15 p0
 
 /* Defines smelt_gemm_micro_RxW. `rows` is R, `W` the vectors per row; a tile of W vectors covers W * lanes columns. */
 #define SMELT_GEMM_MICRO(R, W)                                                                                         \
   static __attribute__((noinline)) void smelt_gemm_micro_##R##x##W(                                                    \
       const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
       int add, const float *next) {                                                                                    \
-    int64_t lda_bytes = lda * 4;                                                                                       \
-    (void)panel_stride, (void)lda_bytes;                                                                               \
+    SMELT_GEMM_STRIDES                                                                                                 \
     SMELT_BASES_##R(SMELT_BASE_DECL)                                                                                   \
     SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
     SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
@@ -146,25 +137,27 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
       __builtin_prefetch(c_ + i * ldc, 1);                                                                             \
       __builtin_prefetch(c_ + i * ldc + W * SMELT_GEMM_LANES - 1, 1);                                                  \
     }                                                                                                                  \
-    for (; kc >= 4; kc -= 4) {                                                                                         \
+    for (int64_t odd = kc & 3; odd; --odd) {                                                                           \
+      SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
+      SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
+      SMELT_STEP(R, W, 0)                                                                                              \
+      SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                                \
+      SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                  \
+    }                                                                                                                  \
+    const char *next_end = (const char *)next + kc / 4 * 64;                                                           \
+    for (int64_t left = -(kc / 4) * 8; left; left += 8) {                                                              \
+      __asm__("" : "+r"(left), "+r"(next_end));                                                                        \
       SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
       SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
       SMELT_STEP(R, W, 0)                                                                                              \
       SMELT_STEP(R, W, 1)                                                                                              \
       SMELT_STEP(R, W, 2)                                                                                              \
       SMELT_STEP(R, W, 3)                                                                                              \
+      __asm__ volatile("" ::: "memory");                                                                               \
       if (R > SMELT_GEMM_LOW_ROWS)                                                                                     \
-        __builtin_prefetch(next, 0, 2);                                                                                \
-      next += 16;                                                                                                      \
+        __builtin_prefetch(next_end + left * 8, 0, 2);                                                                 \
       SMELT_BASES_##R(SMELT_BASE_STEP4)                                                                                \
       SMELT_COLS_##W(SMELT_B_STEP, 4)                                                                                  \
-    }                                                                                                                  \
-    for (; kc > 0; --kc) {                                                                                             \
-      SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
-      SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
-      SMELT_STEP(R, W, 0)                                                                                              \
-      SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                                \
-      SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                  \
     }                                                                                                                  \
     float *crow = c_;                                                                                                  \
     if (add) {                                                                                                         \
@@ -175,10 +168,11 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
   }
 
 /* The barrier keeps clang from loading B for several steps at once, and gcc from holding lda_bytes + 4, + 8 and + 12 apart:
- * there are no registers for either. */
+ * there are no registers for either. The counter of the loop is also the offset of what is asked for: each instruction less
+ * counts where another thread shares the core. */
 #define SMELT_STEP(R, W, U)                                                                                            \
   {                                                                                                                    \
-    __asm__ volatile("" : "+r"(lda_bytes)::"memory");                                                                  \
+    __asm__ volatile("" : "+r"(lda_bytes), "+r"(panel_bytes), "+r"(three_panels)::"memory");                           \
     if (R <= SMELT_GEMM_LOW_ROWS) {                                                                                    \
       SMELT_COLS_##W(SMELT_B_AHEAD, U)                                                                                 \
     }                                                                                                                  \
@@ -197,7 +191,18 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_ROW_PUT_2(I, B, O, U) SMELT_COLS_2(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_2(I, B, O, U) SMELT_COLS_2(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_4(I, B, O, U) SMELT_COLS_4(SMELT_ZERO_1, I)
+#if SMELT_VL == 64 && defined(__AVX512F__)
+/* One statement for a row: between four, gcc moves accumulators about. */
+#define SMELT_ROW_FMA_4(I, B, O, U)                                                                                    \
+  {                                                                                                                    \
+    const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U));                                                    \
+    __asm__("vfmadd231ps %4, %5, %0\n\tvfmadd231ps %4, %6, %1\n\tvfmadd231ps %4, %7, %2\n\tvfmadd231ps %4, %8, %3"       \
+            : "+v"(c##I##_0), "+v"(c##I##_1), "+v"(c##I##_2), "+v"(c##I##_3)                                           \
+            : "v"(a), "v"(b0), "v"(b1), "v"(b2), "v"(b3));                                                             \
+  }
+#else
 #define SMELT_ROW_FMA_4(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_4(SMELT_FMA_1, I) }
+#endif
 #define SMELT_ROW_PUT_4(I, B, O, U) SMELT_COLS_4(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_4(I, B, O, U) SMELT_COLS_4(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_8(I, B, O, U) SMELT_COLS_8(SMELT_ZERO_1, I)
@@ -214,15 +219,21 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 
 /* Per level: a main tile has up to SMELT_GEMM_MR rows and covers SMELT_GEMM_NV vectors; tiles for a few rows are wider
  * (smelt_gemm_thin), so that enough independent chains hide the latency of a multiply-add. Only AVX-512 has main tiles of two
- * panels; there an odd last panel goes to the narrow tiles of up to SMELT_GEMM_NARROW_MR rows. */
+ * panels; there an odd last panel goes to the narrow tiles of up to SMELT_GEMM_NARROW_MR rows.
+ *
+ * A tile of R rows and W vectors takes R + W loads and R * W multiply-adds a step. Two loads of 64 bytes a cycle are more than
+ * an AVX-512 core sustains, and a core that another thread shares issues three instructions a cycle or fewer: there the squarest
+ * tile is best, SMELT_GEMM_WIDE_MR rows of SMELT_GEMM_WP panels, and the tall one serves columns that are left. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
 #define SMELT_GEMM_MR 14
 #define SMELT_GEMM_NARROW_MR 8
+#define SMELT_GEMM_WIDE_MR 6
 #define SMELT_GEMM_NV 2
 #elif SMELT_VL == 64
 /* AVX-512 source on a lesser machine: for tests, so it is kept small. */
 #define SMELT_GEMM_MR 5
 #define SMELT_GEMM_NARROW_MR 3
+#define SMELT_GEMM_WIDE_MR 2
 #define SMELT_GEMM_NV 2
 #elif SMELT_VL == 32
 #define SMELT_GEMM_MR 6
@@ -242,6 +253,14 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 /* Panels of a main tile; a tile narrower than a panel is run several times. */
 #define SMELT_GEMM_NP (SMELT_GEMM_NV >= SMELT_GEMM_VPP ? SMELT_GEMM_NV / SMELT_GEMM_VPP : 1)
 
+/* Panels of the widest tile that many rows share. */
+#if SMELT_VL == 64
+#define SMELT_GEMM_WP 4
+#else
+#define SMELT_GEMM_WP SMELT_GEMM_NP
+#define SMELT_GEMM_WIDE_MR SMELT_GEMM_MR
+#endif
+
 #define SMELT_GEMM_MICRO_5(W)                                                                                          \
   SMELT_GEMM_MICRO(1, W) SMELT_GEMM_MICRO(2, W) SMELT_GEMM_MICRO(3, W) SMELT_GEMM_MICRO(4, W) SMELT_GEMM_MICRO(5, W)
 #define SMELT_GEMM_NAMES_3(W) 0, smelt_gemm_micro_1x##W, smelt_gemm_micro_2x##W, smelt_gemm_micro_3x##W
@@ -251,18 +270,21 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 SMELT_GEMM_MICRO_5(1) SMELT_GEMM_MICRO(6, 1) SMELT_GEMM_MICRO(7, 1) SMELT_GEMM_MICRO(8, 1)
 SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(7, 2) SMELT_GEMM_MICRO(8, 2) SMELT_GEMM_MICRO(9, 2)
 SMELT_GEMM_MICRO(10, 2) SMELT_GEMM_MICRO(11, 2) SMELT_GEMM_MICRO(12, 2) SMELT_GEMM_MICRO(13, 2) SMELT_GEMM_MICRO(14, 2)
-SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8) SMELT_GEMM_MICRO(4, 4)
+SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
 static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_5(1), smelt_gemm_micro_6x1, smelt_gemm_micro_7x1,
                                                     smelt_gemm_micro_8x1};
 static const smelt_gemm_tile smelt_gemm_main[] = {
     SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2,  smelt_gemm_micro_7x2,  smelt_gemm_micro_8x2,  smelt_gemm_micro_9x2,
     smelt_gemm_micro_10x2, smelt_gemm_micro_11x2, smelt_gemm_micro_12x2, smelt_gemm_micro_13x2, smelt_gemm_micro_14x2};
+static const smelt_gemm_tile smelt_gemm_wide[] = {SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4};
 static const smelt_gemm_tile smelt_gemm_thin[] = {SMELT_GEMM_NAMES_3(8), smelt_gemm_micro_4x4};
 static const int8_t smelt_gemm_thin_panels[] = {0, 8, 8, 8, 4};
 #elif SMELT_VL == 64
-SMELT_GEMM_MICRO(1, 1) SMELT_GEMM_MICRO(2, 1) SMELT_GEMM_MICRO(3, 1) SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(1, 8)
+SMELT_GEMM_MICRO(1, 1) SMELT_GEMM_MICRO(2, 1) SMELT_GEMM_MICRO(3, 1) SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(1, 4)
+SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(1, 8)
 static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_3(1)};
 static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_5(2)};
+static const smelt_gemm_tile smelt_gemm_wide[] = {0, smelt_gemm_micro_1x4, smelt_gemm_micro_2x4};
 static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8};
 static const int8_t smelt_gemm_thin_panels[] = {0, 8};
 #elif SMELT_VL == 32
