@@ -24,8 +24,9 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Multiply-adds per second (in flops) of registers alone: twelve independent chains. */
-EXPORT double bench_peak(int64_t steps) {
+/* Multiply-adds per second (in flops) of registers alone: twelve independent chains. Short: what it is compared with runs right
+ * before or after it, at the same clock. */
+static double peak(int64_t steps) {
   smelt_gemm_v c[12], a = {0}, b = {0};
   for (int i = 0; i < 12; ++i)
     c[i] = a;
@@ -45,6 +46,23 @@ EXPORT double bench_peak(int64_t steps) {
   return 12.0 * SMELT_GEMM_LANES * 2.0 * (double)steps / seconds;
 }
 
+/* No-ops that the core issues in a cycle, by a chain of multiplications of three cycles each: four or more while it is alone,
+ * about half of that while a neighbour runs on its other hardware thread. */
+static double width(void) {
+#if defined(__x86_64__)
+  double start = cpu_now();
+  for (int i = 0; i < 5000; ++i)
+    __asm__ volatile("imul %%rax, %%rax\n\timul %%rax, %%rax\n\timul %%rax, %%rax\n\timul %%rax, %%rax" ::: "rax");
+  const double cycles = 5000 * 12 / (cpu_now() - start);
+  start = cpu_now();
+  for (int i = 0; i < 8000; ++i)
+    __asm__ volatile(".rept 50\n\tnop\n\t.endr");
+  return 8000 * 52 / (cpu_now() - start) / cycles;
+#else
+  return 0;
+#endif
+}
+
 /* Seconds to read `floats` floats once, as eight streams. */
 EXPORT double bench_read(const float *data, int64_t floats) {
   const int64_t part = floats / 8;
@@ -60,71 +78,93 @@ EXPORT double bench_read(const float *data, int64_t floats) {
   return seconds;
 }
 
-EXPORT int64_t bench_workspace(void) { return SMELT_GEMM_WORKSPACE(SMELT_GEMM_MC); }
-
 /* Seconds of one product, over `repeats` of them; `copies` sets of weights are used in turn. */
 EXPORT double bench_one(const float *A, const float *Bp, int64_t copies, float *C, int64_t M, int64_t N, int64_t K,
-                        int64_t repeats, float *workspace) {
+                        int64_t repeats) {
   const int64_t panels = (N + 15) / 16, stride = smelt_gemm_packed_floats(K, N);
   const double start = cpu_now();
   for (int64_t r = 0; r < repeats; ++r)
-    smelt_gemm_f32(A, K, Bp + r % copies * stride, K, C, N, M, 0, panels, N, workspace);
+    smelt_gemm_f32(A, K, Bp + r % copies * stride, K, C, N, M, 0, panels, N, NULL);
   return (cpu_now() - start) / (double)repeats;
 }
 
+/* One run of a team: each thread measures its peak, all compute one product together, each measures its peak again. One thread
+ * is timed by its own time; several by the clock, which means little unless the machine is idle otherwise. */
 typedef struct {
   const float *A, *Bp;
   float *C;
-  int64_t M, N, K, repeats;
+  int64_t M, N, K, rounds, copies, threads;
   smelt_gemm_tasks plan;
   atomic_int_fast64_t next, arrived;
-  int64_t threads;
-  _Atomic double busy; /* CPU seconds spent in tasks, by all threads */
+  double *out; /* per round: share of the peak, flops a second, peak, width of the narrowest core */
+  double peaks[64], widths[64], starts[64], ends[64];
 } team;
 
-static void run_task(team *t, int64_t index) {
-  float workspace[SMELT_GEMM_WORKSPACE(SMELT_GEMM_MC)] __attribute__((aligned(64)));
-  const int64_t row = index % t->plan.row_tasks * t->plan.rows, p0 = index / t->plan.row_tasks * t->plan.panels;
-  const int64_t m = smelt_gemm_min(t->plan.rows, t->M - row);
-  const int64_t p1 = smelt_gemm_min(p0 + t->plan.panels, (t->N + 15) / 16);
-  smelt_gemm_f32(t->A + row * t->K, t->K, t->Bp, t->K, t->C + row * t->N + p0 * 16, t->N, m, p0, p1, t->N, workspace);
+static void wait_for_all(team *t, int64_t *meeting) {
+  const int64_t all = ++*meeting * t->threads;
+  atomic_fetch_add(&t->arrived, 1);
+  while (atomic_load(&t->arrived) < all)
+    sched_yield();
 }
 
-/* Each repeat draws tickets of its own range, and begins when every thread has finished the one before. */
-static void *member(void *argument) {
-  team *t = argument;
+static void run_tasks(team *t, int64_t r) {
   const int64_t tasks = t->plan.row_tasks * t->plan.panel_tasks, tickets = tasks + t->threads;
-  double busy = 0;
-  for (int64_t r = 0; r < t->repeats; ++r) {
-    const double start = cpu_now();
-    for (;;) {
-      const int64_t ticket = atomic_fetch_add(&t->next, 1) - r * tickets;
-      if (ticket >= tasks)
-        break;
-      run_task(t, ticket);
-    }
-    busy += cpu_now() - start;
-    atomic_fetch_add(&t->arrived, 1);
-    while (atomic_load(&t->arrived) < (r + 1) * t->threads)
-      sched_yield();
+  const float *Bp = t->Bp + r % t->copies * smelt_gemm_packed_floats(t->K, t->N);
+  for (int64_t ticket; (ticket = atomic_fetch_add(&t->next, 1) - r * tickets) < tasks;) {
+    const int64_t row = ticket % t->plan.row_tasks * t->plan.rows, p0 = ticket / t->plan.row_tasks * t->plan.panels;
+    const int64_t p1 = smelt_gemm_min(p0 + t->plan.panels, (t->N + 15) / 16);
+    smelt_gemm_f32(t->A + row * t->K, t->K, Bp, t->K, t->C + row * t->N + p0 * 16, t->N,
+                   smelt_gemm_min(t->plan.rows, t->M - row), p0, p1, t->N, NULL);
   }
-  for (double seen = t->busy; !atomic_compare_exchange_weak(&t->busy, &seen, seen + busy);)
-    ;
+}
+
+typedef struct {
+  team *t;
+  int64_t place;
+} member_of;
+
+static void *member(void *argument) {
+  const member_of *me = argument;
+  team *t = me->t;
+  int64_t meeting = 0;
+  for (int64_t r = 0; r < t->rounds; ++r) {
+    const double before = width(), peak_before = peak(40000);
+    wait_for_all(t, &meeting);
+    t->starts[me->place] = t->threads == 1 ? cpu_now() : now();
+    run_tasks(t, r);
+    t->ends[me->place] = t->threads == 1 ? cpu_now() : now();
+    const double peak_after = peak(40000), after = width();
+    t->peaks[me->place] = peak_before > peak_after ? peak_before : peak_after;
+    t->widths[me->place] = before < after ? before : after;
+    wait_for_all(t, &meeting);
+    if (me->place == 0) {
+      double limit = 0, least = t->widths[0], start = t->starts[0], end = t->ends[0];
+      for (int64_t i = 0; i < t->threads; ++i) {
+        limit += t->peaks[i], least = t->widths[i] < least ? t->widths[i] : least;
+        start = t->starts[i] < start ? t->starts[i] : start, end = t->ends[i] > end ? t->ends[i] : end;
+      }
+      const double flops = 2.0 * (double)t->M * (double)t->N * (double)t->K / (end - start);
+      t->out[4 * r] = flops / limit, t->out[4 * r + 1] = flops, t->out[4 * r + 2] = limit, t->out[4 * r + 3] = least;
+    }
+    wait_for_all(t, &meeting);
+  }
   return 0;
 }
 
-/* Seconds of one product shared by `threads` threads by smelt_gemm_plan; *busy is the CPU time that all of them put in. */
-EXPORT double bench_team(const float *A, const float *Bp, float *C, int64_t M, int64_t N, int64_t K, int64_t repeats,
-                         int64_t threads, double *busy) {
-  team t = {.A = A, .Bp = Bp, .C = C, .M = M, .N = N, .K = K, .repeats = repeats, .threads = threads};
-  t.plan = smelt_gemm_plan(M, N, K, threads, 0);
+/* `rounds` products by `threads` threads, each from the next of `copies` sets of weights; four figures of each in `out`. */
+EXPORT void bench_team(const float *A, const float *Bp, int64_t copies, float *C, int64_t M, int64_t N, int64_t K,
+                       int64_t rounds, int64_t threads, double *out) {
+  team t = {.A = A, .Bp = Bp, .C = C, .M = M, .N = N, .K = K, .rounds = rounds, .copies = copies, .threads = threads};
+  member_of members[64];
   pthread_t others[64];
-  const double start = now();
-  for (int64_t i = 1; i < threads; ++i)
-    pthread_create(&others[i], 0, member, &t);
-  member(&t);
+  t.out = out;
+  /* As generated kernels plan it: for any number of threads. */
+  t.plan = smelt_gemm_plan(M, N, K, 0, 0);
+  for (int64_t i = threads - 1; i >= 0; --i) {
+    members[i] = (member_of){&t, i};
+    if (i > 0) pthread_create(&others[i], 0, member, &members[i]);
+  }
+  member(&members[0]);
   for (int64_t i = 1; i < threads; ++i)
     pthread_join(others[i], 0);
-  *busy = t.busy / (double)repeats;
-  return (now() - start) / (double)repeats;
 }

@@ -59,8 +59,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="models of the runs, by name")
     parser.add_argument("--peers", default="", help="instead of the run's own")
     parser.add_argument("--threads", default="")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.25)
+    parser.add_argument("--rounds", type=int, help="instead of the run's own")
+    parser.add_argument("--seconds", type=float, help="of a peer's turn, instead of the run's own")
     parser.add_argument("--minutes", type=float, help="leave what would take longer for the next call")
     parser.add_argument("--patience", type=float, default=600.0, help="seconds that a peer may take to open a model")
     parser.add_argument("--scale", default="full")
@@ -71,7 +71,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _measure(run: Run, given: argparse.Namespace, config: Config) -> None:
     peers = find_peers(given.peers.split(",")) if given.peers else run.peers
-    plan = Plan(peers, parse_threads(given.threads), Pace(given.rounds, given.seconds), patience_s=given.patience)
+    pace = Pace(given.rounds or run.rounds, given.seconds or run.seconds)
+    plan = Plan(peers, parse_threads(given.threads), pace, patience_s=given.patience)
     path = given.results / f"{run.name}.json"
     if given.fresh:
         path.unlink(missing_ok=True)

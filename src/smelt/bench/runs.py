@@ -20,13 +20,15 @@ _EVERYBODY: Final = (
 
 @dataclass(frozen=True)
 class Run:
-    """A suite at some sizes against some peers."""
+    """A suite at some sizes against some peers: so many rounds, each peer's turn so many seconds long."""
 
     name: str
     about: str
     suite: str
     sizes: tuple[Size, ...] = (USUAL,)
     peers: tuple[str, ...] = _EVERYBODY
+    rounds: int = 15
+    seconds: float = 0.25
 
     def cases(self, config: Config, scale: zoo.Scale, only: Sequence[str] = ()) -> list[Case]:
         """All cases, or those whose model is named."""
@@ -39,7 +41,10 @@ class Run:
 
 _RUNS: Final = (
     Run("micro", "small graphs that show one thing each", "micro"),
-    Run("gemm", "matrix products alone, as shares of the machine's limits", "gemm", peers=("ort", "smelt", "openvino")),
+    Run(
+        "gemm", "matrix products alone, as shares of the machine's limits", "gemm", peers=("ort", "smelt", "openvino"),
+        rounds=11, seconds=0.04,
+    ),
     Run("models", "full-size models, batch 1, 128 tokens or 224x224", "models"),
     Run(
         "sizes", "the same models at batch 8, at 37 and at 512 tokens: one artifact for all", "models",

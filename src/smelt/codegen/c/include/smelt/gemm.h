@@ -246,6 +246,16 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_whole_row_tasks(int64_t rows, int64_t tasks
   return row_tasks <= 1 ? 1 : smelt_gemm_min(smelt_gemm_ceil_div(row_tasks, team) * team, tasks);
 }
 
+/* Blocks of rows where groups of panels are too few to share among threads of unknown number and speed without much waiting at
+ * the end. Tasks of the same panels follow each other, and find them in L2; small products are better left whole. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_row_turns(int64_t rows, int64_t groups, int64_t columns, int64_t K) {
+  const int64_t wanted = smelt_gemm_ceil_div(24, groups), tall = rows / 48;
+  const double each = (double)rows * (double)columns * (double)K / 2e6;
+  if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > 262144)
+    return 1;
+  return smelt_gemm_min(smelt_gemm_min(wanted, tall), each > 24 ? 24 : (int64_t)each);
+}
+
 /* Suggests a split of an M x N x K product. threads <= 0: unknown. whole_rows: an epilogue needs all columns of a row.
  * Otherwise rows are cut only where cache asks for it, so that B is read as few times as possible, and panels make up the
  * rest. One thread gets blocks of rows too: their epilogue finds them in cache. */
@@ -257,9 +267,9 @@ static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_plan(int64_t M, int64
   const int64_t passes = smelt_gemm_ceil_div(rows, smelt_gemm_row_limit(panels, whole_rows));
   const int64_t group = rows <= SMELT_GEMM_THIN_ROWS ? smelt_gemm_thin_panels[rows] : SMELT_GEMM_WP;
   const int64_t groups = smelt_gemm_ceil_div(panels, group);
-  /* Where panels are too few for all threads, rows are shared as well. */
-  const int64_t columns_short = smelt_gemm_min(smelt_gemm_ceil_div(threads > 0 ? threads : 1, groups),
-                                               smelt_gemm_ceil_div(rows, SMELT_GEMM_WIDE_MR));
+  const int64_t columns_short = threads > 0 ? smelt_gemm_min(smelt_gemm_ceil_div(threads, groups),
+                                                             smelt_gemm_ceil_div(rows, SMELT_GEMM_WIDE_MR))
+                                            : smelt_gemm_row_turns(rows, groups, group * SMELT_GEMM_PANEL, K);
   const int64_t shares = whole_rows ? smelt_gemm_whole_row_tasks(rows, tasks, threads) : columns_short;
   const int64_t row_tasks = smelt_gemm_min(smelt_gemm_min(passes > shares ? passes : shares, affordable), rows);
   smelt_gemm_tasks plan = {smelt_gemm_ceil_div(rows, row_tasks), panels, 1, 1};

@@ -222,8 +222,8 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
  * panels; there an odd last panel goes to the narrow tiles of up to SMELT_GEMM_NARROW_MR rows.
  *
  * A tile of R rows and W vectors takes R + W loads and R * W multiply-adds a step. Two loads of 64 bytes a cycle are more than
- * an AVX-512 core sustains, and a core that another thread shares issues three instructions a cycle or fewer: there the squarest
- * tile is best, SMELT_GEMM_WIDE_MR rows of SMELT_GEMM_WP panels, and the tall one serves columns that are left. */
+ * an AVX-512 core sustains, and a core that another thread shares issues three instructions a cycle or fewer: there the most
+ * square tile is best, SMELT_GEMM_WIDE_MR rows of SMELT_GEMM_WP panels, and the tall one serves columns that are left. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
 #define SMELT_GEMM_MR 14
 #define SMELT_GEMM_NARROW_MR 8
