@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import onnx_ir as ir
 import pytest
 
@@ -80,3 +82,69 @@ def test_a_session_of_another_type_is_refused_before_memory_is_shared():
 def test_a_tensor_of_another_type_than_foretold_is_converted():
     runner = TorchRunner(twice("float16", 1), [Feed("x", 0, "float16")], [Fetch("y", "float16")])
     assert torch.equal(runner([torch.ones(3)])[0], torch.ones(6, dtype=torch.float16))
+
+
+def bound(sizes: object) -> TorchRunner:
+    return TorchRunner(twice("float32", 2), [Feed("x", 0, "float32")], [Fetch("y", "float32")], sizes)
+
+
+@pytest.mark.parametrize("rows", [3, 300], ids=["made ahead", "made in the call"])
+def test_a_call_sees_other_memory_than_the_call_before(rows: int):
+    runner = bound([(2 * rows, 8)])
+    first, second = torch.randn(rows, 8), torch.randn(rows, 8)
+    views = [torch.randn(8, rows).t(), torch.randn(rows, 16)[:, ::2], torch.randn(rows + 1, 8)[1:]]
+    for x in (first, first, second, *views, first.double(), first):
+        assert torch.equal(runner([x])[0], torch.cat([x, x]).float())
+    first.mul_(2)
+    assert torch.equal(runner([first])[0], torch.cat([first, first]))
+
+
+def test_sizes_may_change_over_the_same_memory():
+    runner = bound(lambda args: [(2 * args[0].shape[0], args[0].shape[1])])
+    memory = torch.randn(24)
+    for rows in (4, 6, 4, 1, 24):
+        x = memory.view(rows, -1)
+        assert torch.equal(runner([x])[0], torch.cat([x, x]))
+
+
+@pytest.mark.parametrize("rows", [3, 300], ids=["made ahead", "made in the call"])
+def test_results_are_tensors_of_their_own(rows: int):
+    runner = bound([(2 * rows, 8)])
+    given = [torch.full((rows, 8), float(at)) for at in range(40)]
+    found = [runner([x])[0] for x in given]
+    assert all(bool((y == at).all()) for at, y in enumerate(found))
+    assert len({y.untyped_storage().data_ptr() for y in found}) == 40
+    found[0].resize_(5000)
+
+
+def test_results_belong_to_the_mode_of_their_call():
+    runner = bound([(6, 8)])
+    with torch.inference_mode():
+        assert runner([torch.ones(3, 8)])[0].is_inference()
+    assert not runner([torch.ones(3, 8)])[0].is_inference()
+
+
+@pytest.mark.parametrize("rows", [3, 300], ids=["made ahead", "made in the call"])
+def test_calls_at_once_do_not_meet(rows: int):
+    runner = bound([(2 * rows, 8)])
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x = torch.full((rows, 8), float(number))
+        for _ in range(300):
+            if not bool((runner([x])[0] == number).all()):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_failed_call_leaves_the_runner_usable():
+    runner = bound([(6, 8)])
+    with pytest.raises(Exception, match="shape"):
+        runner([torch.ones(4, 8)])  # its result does not fit the memory that was promised
+    assert torch.equal(runner([torch.ones(3, 8)])[0], torch.ones(6, 8))

@@ -1,8 +1,8 @@
 """Torch tensors in, torch tensors out, over one session and without copies.
 
 Input: a session, and how each of its inputs and outputs maps to torch. Output: `TorchRunner`, called with the list of
-arguments of a compiled graph. Invariant: a contiguous tensor's memory is read in place; results own their memory;
-nothing of a call is kept after it; one runner may be called from several threads at once.
+arguments of a compiled graph. Invariant: a contiguous tensor's memory is read in place; results own their memory; of a
+call nothing is kept but addresses and sizes; one runner may be called from several threads at once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, Final, cast
 
 import numpy as np
@@ -19,6 +20,8 @@ from smelt.runtime.session import Session
 
 _SOME_ADDRESS: Final = 64  # an empty tensor has no address, and ONNX Runtime refuses none
 _MOST_INTEGERS: Final = 1024
+_SMALL: Final = 1024  # elements of a result that is made ahead of its call
+_AHEAD: Final = 16
 _FEW: Final = 4  # so many tensors are wrapped faster one by one than together
 
 # torch dtypes that ONNX Runtime wraps by address; others, such as bfloat16, go by DLPack.
@@ -109,9 +112,12 @@ class _Writer:
         self.foreign = [feed for feed in runner.feeds if feed.dtype not in _TYPES]
         self.fetches = runner.fetches
         self.sizes = sizes
+        self.binds = self._can_bind(runner)
+        self.session, self.make_binding = session._sess, native.SessionIOBinding
         self.space: dict[str, Any] = {
             "vector": native.OrtValueVector,
             "run": session._sess.run_with_ortvaluevector,
+            "run_bound": session._sess.run_with_iobinding,
             "options": ort.RunOptions(),
             "to_dlpack": private._to_dlpack,
             "from_dlpack": private._from_dlpack,
@@ -122,17 +128,24 @@ class _Writer:
             "out_names": [fetch.name for fetch in self.fetches],
             "out_types": [_TYPES.get(fetch.dtype) for fetch in self.fetches],
             "out_devices": [device] * len(self.fetches),
+            "device": device,
         }
         self.space |= {f"i{at}": getattr(torch, feed.dtype) for at, feed in enumerate((*self.plain, *self.foreign))}
         self.space |= {f"d{at}": getattr(torch, fetch.dtype) for at, fetch in enumerate(self.fetches)}
 
+    def _can_bind(self, runner: TorchRunner) -> bool:
+        """Whether all memory of a call is known before it, and is the session's own kind."""
+        known = bool(self.sizes is not None and self.fetches) and not self.foreign
+        return known and list(runner.session.get_providers()) == ["CPUExecutionProvider"]
+
     def function(self) -> Callable[[Sequence[Any]], list[Any]]:
-        lines = ["def call(args):", *(f"    {line}" for line in (*self._given(), *self._made(), *self._finished()))]
+        run = self._bound() if self.binds else [*self._given(), *self._made()]
+        lines = ["def call(args):", *(f"    {line}" for line in (*self._taken(), *run, *self._finished()))]
         exec("\n".join(lines), self.space)  # noqa: S102 - the text is made above, of numbers and our own names
         return self.space["call"]
 
-    def _given(self) -> list[str]:
-        """The arguments as values of ONNX Runtime's, over their own memory."""
+    def _taken(self) -> list[str]:
+        """The arguments as tensors of the session's types, dense."""
         lines: list[str] = []
         for at, feed in enumerate((*self.plain, *self.foreign)):
             text = f"args[{feed.place}]"
@@ -145,8 +158,60 @@ class _Writer:
                 f"if a{at}.dtype is not i{at}: a{at} = a{at}.to(i{at})",
                 f"if not a{at}.is_contiguous(): a{at} = a{at}.contiguous()",
             ]
-        lines.append("given = vector()")
-        lines += self._wrapped("given", [f"a{at}" for at in range(len(self.plain))], "in")
+        return lines
+
+    def _bound(self) -> list[str]:
+        """Run over a binding, which says where inputs and outputs lie and how large they are, and owns nothing.
+
+        It is kept with what it was told last, since most memory comes again: what differs is told anew. A binding
+        serves one call at a time; a call that runs while others do has another.
+        """
+        count = len(self.plain)
+        small = self._small_sizes()
+        lines = self._made_now() if small is None else self._made_ahead(small)
+        for at, feed in enumerate(self.plain):
+            lines += self._told(at, "bound[1]", f"a{at}.data_ptr(), a{at}.shape", feed)
+        if small is None:
+            for at, fetch in enumerate(self.fetches):
+                lines += self._told(count + at, "bound[2]", f"r{at}.data_ptr(), s{at}", fetch)
+        return [*lines, "run_bound(bound[0], options)", "done(bound)"]
+
+    def _told(self, at: int, tell: str, where: str, slot: Feed | Fetch) -> list[str]:
+        self.space |= {f"n{at}": slot.name, f"k{at}": _TYPES[slot.dtype]}
+        return [
+            f"w = ({where})",
+            f"if w != bound[{at + 3}]:",
+            f"    {tell}(n{at}, device, k{at}, w[1], w[0] or {_SOME_ADDRESS})",
+            f"    bound[{at + 3}] = w",
+        ]
+
+    def _made_now(self) -> list[str]:
+        idle: list[list[Any]] = []
+        self.space |= {"idle": idle.pop, "done": idle.append, "fresh": self.fresh}
+        return [*self._allocated(), "try: bound = idle()", "except IndexError: bound = fresh()"]
+
+    def _made_ahead(self, sizes: Shapes) -> list[str]:
+        """Small results are made and bound several at a time: what is done in a row costs a third of what it costs
+        between two calls of another kind, which is what `torch.compile` makes of it."""
+        store = _Ahead(self, sizes)
+        self.space |= {"ready": store.ready, "mode": store.mode, "more": store.more, "done": store.idle.append}
+        names = "".join(f"r{at}, " for at in range(len(self.fetches)))
+        return [f"try: bound, {names}= ready[mode()].pop()", f"except IndexError: bound, {names}= more()"]
+
+    def _small_sizes(self) -> Shapes | None:
+        """The sizes of all results where they are few, fixed and small."""
+        if callable(self.sizes) or self.sizes is None or len(self.fetches) > _FEW:
+            return None
+        return self.sizes if all(0 < prod(shape) <= _SMALL for shape in self.sizes) else None
+
+    def fresh(self) -> list[Any]:
+        """A binding that knows nothing yet: itself, how it is told of inputs and outputs, and what it was told last."""
+        binding = self.make_binding(self.session)
+        return [binding, binding.bind_input, binding.bind_output, *([None] * (len(self.plain) + len(self.fetches)))]
+
+    def _given(self) -> list[str]:
+        """The arguments as values of ONNX Runtime's, over their own memory."""
+        lines = ["given = vector()", *self._wrapped("given", [f"a{at}" for at in range(len(self.plain))], "in")]
         start = len(self.plain)
         return [*lines, *(f"given.push_back(to_dlpack(a{start + at}), False)" for at in range(len(self.foreign)))]
 
@@ -167,9 +232,12 @@ class _Writer:
             # ONNX Runtime hands out truth values as bytes.
             views = [f"r{at} = r{at}.view(d{at})" for at, f in enumerate(self.fetches) if f.dtype == "bool"]
             return ["taken = vector()", call, *taken, *views]
-        lines = self._allocated()
         shapes = f"[{', '.join(f's{at}' for at in range(count))}]"
-        lines += ["taken = vector()", *self._wrapped("taken", [f"r{at}" for at in range(count)], "out", shapes)]
+        lines = [
+            *self._allocated(),
+            "taken = vector()",
+            *self._wrapped("taken", [f"r{at}" for at in range(count)], "out", shapes),
+        ]
         return [*lines, call]
 
     def _allocated(self) -> list[str]:
@@ -191,6 +259,44 @@ class _Writer:
                 self.space[f"finish{at}"] = fetch.finish
                 lines.append(f"r{at} = finish{at}(r{at})")
         return [*lines, f"return [{', '.join(f'r{at}' for at in range(len(self.fetches)))}]"]
+
+
+class _Ahead:
+    """Results of fixed sizes for calls to come, each bound already, and the bindings whose results are given away.
+
+    A tensor made in inference mode is another than one made outside of it: `ready` has a list for either.
+    """
+
+    def __init__(self, writer: _Writer, sizes: Shapes) -> None:
+        import torch
+
+        space = writer.space
+        self._fresh, self._empty, self._device = writer.fresh, space["empty"], space["device"]
+        shapes = [tuple(shape) for shape in sizes]
+        self._slots = [(fetch.name, _TYPES[fetch.dtype]) for fetch in writer.fetches]
+        self._wanted = [
+            (shape, _row_major(shape), getattr(torch, fetch.dtype))
+            for fetch, shape in zip(writer.fetches, shapes, strict=True)
+        ]
+        self.mode = torch.is_inference_mode_enabled
+        self.ready: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] = ([], [])
+        self.idle: list[list[Any]] = []
+
+    def more(self) -> tuple[Any, ...]:
+        """A binding and its results, for the call that found none; others are laid by."""
+        made = [self._one() for _ in range(_AHEAD)]
+        self.ready[self.mode()].extend(made[1:])
+        return made[0]
+
+    def _one(self) -> tuple[Any, ...]:
+        try:
+            bound = self.idle.pop()
+        except IndexError:
+            bound = self._fresh()
+        results = [self._empty(*wanted) for wanted in self._wanted]
+        for (name, kind), wanted, result in zip(self._slots, self._wanted, results, strict=True):
+            bound[2](name, self._device, kind, wanted[0], result.data_ptr())
+        return (bound, *results)
 
 
 def integer_feed() -> Prepare:

@@ -9,12 +9,14 @@ from typing import Any, Final, cast
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import OutputType, SubclassCreationMeta
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import Node
 from torch.utils import _python_dispatch
 from torch.utils._sympy.printers import PythonPrinter
 
 _torch: Final = cast("Any", torch)
+_functorch: Final[Any] = _torch._functorch.config
 OpOverload: Final[Any] = _torch._ops.OpOverload
 HigherOrderOperator: Final[Any] = _torch._ops.HigherOrderOperator
 dynamo: Final[Any] = _torch._dynamo
@@ -37,9 +39,35 @@ def is_random(node: Node) -> bool:
 
 def static_inputs() -> list[int]:
     """Places of the arguments that are parameters and buffers, in the inference graph that is being compiled."""
-    context = _torch._guards.TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
+    metadata = forward_metadata()
     return [] if metadata is None else list(metadata.static_input_indices)
+
+
+def forward_metadata() -> Any:
+    """What AOTAutograd knows about the graph that is being compiled."""
+    context = _torch._guards.TracingContext.try_get()
+    return None if context is None else context.fw_metadata
+
+
+def plain_results(metadata: Any, arguments: int) -> bool:
+    """Whether a graph only makes plain tensors of fixed sizes, so that AOTAutograd has nothing to do after a call."""
+    if metadata is None or len(metadata.input_info) != arguments or _functorch.functionalize_rng_ops:
+        return False
+    effects = (
+        metadata.mutated_inp_runtime_indices, metadata.mutated_graph_handled_indices, metadata.num_intermediate_bases,
+        metadata.tokens, metadata.grad_enabled_mutation is not None, metadata.num_graphsafe_rng_states,
+        metadata.act_input_indices,
+    )  # fmt: skip
+    wrapped = (*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta)
+    if any(effects) or any(isinstance(entry, SubclassCreationMeta) for entry in wrapped):
+        return False
+    return all(_is_plain(info) for info in metadata.output_info)
+
+
+def _is_plain(info: Any) -> bool:
+    tensor = isinstance(info.raw_type, type) and issubclass(info.raw_type, torch.Tensor)
+    own = info.output_type in (OutputType.non_alias, OutputType.unsafe_view_alias)
+    return tensor and own and not info.dynamic_dims and not info.requires_grad
 
 
 def is_mutable(target: Any) -> bool:
@@ -65,12 +93,14 @@ __all__ = [
     "PythonPrinter",
     "aot_autograd",
     "dynamo",
+    "forward_metadata",
     "hint",
     "is_dense",
     "is_mutable",
     "is_random",
     "min_cut_rematerialization_partition",
     "no_modes",
+    "plain_results",
     "static_inputs",
     "tree_leaves",
 ]

@@ -19,6 +19,7 @@ from smelt.frontends.torch_compile._torch import (
     min_cut_rematerialization_partition,
     static_inputs,
 )
+from smelt.frontends.torch_compile.bare import Bare
 from smelt.frontends.torch_compile.debug import intercepted
 from smelt.frontends.torch_compile.frozen import FrozenGraph, frozen_parameters
 from smelt.frontends.torch_compile.lower import Boxed, lower
@@ -38,12 +39,14 @@ def smelt_backend(
     settings = Settings(read_options(options, config), config)
     if settings.options.intercept:
         return intercepted(graph, settings.options.intercept)
-    return aot_autograd(
+    bare = Bare(len(example_inputs))
+    wrapped = aot_autograd(
         fw_compiler=_compiler("forward", settings),
         bw_compiler=_compiler("backward", settings),
-        inference_compiler=_inference_compiler(settings, list(example_inputs)),
+        inference_compiler=_inference_compiler(settings, list(example_inputs), bare),
         partition_fn=min_cut_rematerialization_partition,
     )(graph, example_inputs)
+    return bare.function(wrapped)
 
 
 def debug_backend(
@@ -71,7 +74,9 @@ def _compiler(kind: str, settings: Settings) -> Callable[[GraphModule, Sequence[
     return compile
 
 
-def _inference_compiler(settings: Settings, given: list[Any]) -> Callable[[GraphModule, Sequence[Any]], Any]:
+def _inference_compiler(
+    settings: Settings, given: list[Any], bare: Bare
+) -> Callable[[GraphModule, Sequence[Any]], Any]:
     def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
         del example_inputs
         static = static_inputs()
@@ -79,10 +84,11 @@ def _inference_compiler(settings: Settings, given: list[Any]) -> Callable[[Graph
             frozen_parameters(graph, static, given) if settings.options.freeze and device_index(graph) is None else {}
         )
         given.clear()
-        if parameters:
-            return FrozenGraph(graph, settings, parameters)
         names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-        return lower(graph, "inference", settings, Fixed(weights=[names[at] for at in static if at < len(names)]))
+        if parameters:
+            return bare.watch(FrozenGraph(graph, settings, parameters), len(names))
+        fixed = Fixed(weights=[names[at] for at in static if at < len(names)])
+        return bare.watch(lower(graph, "inference", settings, fixed), len(names))
 
     return compile
 

@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule
 
 from smelt.frontends.torch_compile.lower import Boxed, lower
-from smelt.frontends.torch_compile.part import Fixed
+from smelt.frontends.torch_compile.part import CompiledPart, Fixed
 from smelt.frontends.torch_compile.sessions import Settings
 from smelt.frontends.torch_compile.weights import forget_panels
 
@@ -38,6 +38,11 @@ class FrozenGraph:
         if self._call is None:
             self._call = self._made()
         return self._call(args)
+
+    @property
+    def whole(self) -> CompiledPart | None:
+        """The part that is all of the graph; None while the parameters are to be read again."""
+        return None if self._call is None else getattr(self._call, "whole", None)
 
     def _made(self) -> Boxed:
         tensors = {name: reference() for name, reference in self._parameters.items()}

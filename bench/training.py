@@ -1,0 +1,105 @@
+"""What a step of training costs: forward and backward of BERT, in turns, in one process.
+
+    python bench/training.py [--layers 12] [--batch 1] [--length 128] [--threads 2] [--peers smelt,inductor]
+
+Every round runs one step of each contestant, in an order that changes from round to round. Printed are the median of
+the ratio eager / contestant over the rounds, with the 95% interval of that median, and the median and lowest time.
+A ratio above 1 is faster than eager.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+PEERS: dict[str, dict[str, Any]] = {
+    "smelt": {"backend": "smelt"},
+    "kernels": {"backend": "smelt", "options": {"kernels": True}},
+    "plain": {"backend": "smelt", "options": {"kernels": False}},
+    "inductor": {"backend": "inductor"},
+    "aot_eager": {"backend": "aot_eager"},
+}
+
+
+def model_of(layers: int, dropout: float) -> torch.nn.Module:
+    config = BertConfig(
+        num_hidden_layers=layers, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_labels=2
+    )
+    return BertForSequenceClassification(config).train()
+
+
+def step(
+    model: torch.nn.Module, run: Callable[..., Any], tokens: torch.Tensor, labels: torch.Tensor
+) -> Callable[[], float]:
+    """One forward and one backward pass, whose gradients are dropped before the next."""
+
+    def once() -> float:
+        model.zero_grad(set_to_none=True)
+        started = time.perf_counter()
+        run(input_ids=tokens, labels=labels).loss.backward()
+        return time.perf_counter() - started
+
+    return once
+
+
+def contestants(chosen: argparse.Namespace) -> dict[str, Callable[[], float]]:
+    torch.manual_seed(0)
+    model = model_of(chosen.layers, chosen.dropout)
+    tokens = torch.randint(0, 30000, (chosen.batch, chosen.length))
+    labels = torch.randint(0, 2, (chosen.batch,))
+    found = {"eager": step(model, model, tokens, labels)}
+    for name in chosen.peers.split(","):
+        torch._dynamo.reset()  # code objects are shared: each contestant is compiled by itself
+        own = copy.deepcopy(model)
+        found[name] = step(own, torch.compile(own, **PEERS[name]), tokens, labels)
+        found[name]()
+    return found
+
+
+def rounds(calls: dict[str, Callable[[], float]], count: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    for _ in range(count):
+        random.shuffle(order)
+        for name in order:
+            found[name].append(calls[name]())
+    return found
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The 95% interval of the median, by resampling."""
+    medians = sorted(statistics.median(random.choices(values, k=len(values))) for _ in range(2000))
+    return medians[50], medians[-51]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("layers", 12), ("batch", 1), ("length", 128), ("threads", 2), ("rounds", 9)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--peers", default="smelt,inductor")
+    chosen = parser.parse_args()
+    random.seed(0)
+    torch.set_num_threads(chosen.threads)
+    calls = contestants(chosen)
+    rounds(calls, 2)
+    found = rounds(calls, chosen.rounds)
+    for name, taken in found.items():
+        ratios = [eager / own for eager, own in zip(found["eager"], taken, strict=True)]
+        low, high = interval(ratios)
+        print(
+            f"{name:10} {statistics.median(ratios):5.2f} [{low:.2f}, {high:.2f}] of eager's speed, "
+            f"median {1e3 * statistics.median(taken):7.1f} ms, lowest {1e3 * min(taken):7.1f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()
