@@ -144,7 +144,17 @@ def test_result_does_not_depend_on_threads():
     assert np.array_equal(found[0], found[1])
 
 
-@pytest.mark.parametrize("call", [(1, 5, 0, [5]), (2, 1, 8, [9, 4]), (2, 1, 12, [9, 4]), (1, 7, 6, [13])], ids=str)
+BUFFERS = [
+    (1, 5, 0, [5]),
+    (2, 1, 8, [9, 4]),
+    (2, 1, 12, [9, 4]),
+    (1, 7, 6, [13]),
+    (2, 1, 90, [21, 4]),
+    (1, 3, 90, [36]),
+]
+
+
+@pytest.mark.parametrize("call", BUFFERS, ids=str)
 def test_grouped_queries_with_a_cache_of_any_length(call):
     batch, rows, past, keys = call
     text = """(float[b,s,64] q, float[b,s,32] k, float[b,s,32] v, float[b,2,p,16] old_k, float[b,2,p,16] old_v,

@@ -48,6 +48,8 @@ CALLS: dict[str, tuple[int, int, int | None, list[int]]] = {
     "prompt": (2, 5, None, [5, 5]),
     "next tokens": (2, 1, 6, [7, 5]),
     "next tokens into a buffer": (2, 1, 10, [7, 5]),
+    "next tokens into a mostly empty buffer": (2, 1, 70, [21, 5]),
+    "some next tokens into a mostly empty buffer": (1, 3, 70, [23]),
     "a longer prompt": (1, 3, 6, [9]),
     "a longer prompt into a buffer": (1, 3, 12, [9]),
     "prompt into a buffer": (2, 5, 9, [5, 5]),
@@ -87,3 +89,21 @@ def test_a_quantized_cache_is_refused() -> None:
     given = [*operands(1, 1, 6, [7]), None, None, None, floats(1), floats(1)]
     attrs = {"num_heads": HEADS, "kv_num_heads": KV_HEADS}
     assert "quantized" in cases.refuses("GroupQueryAttention", given, **OP, outputs=3, attrs=attrs)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
+def test_what_is_not_finite_reaches_the_rows_that_see_it(place: int, value: float) -> None:
+    given = operands(2, 1, 70, [21, 1])
+    given[place] = np.abs(given[place])
+    if place < 3:
+        given[place][1, 0, 3] = value
+    else:
+        given[place][0, 1, 7, 3] = value
+        given[place][0, 1, 40, 3] = np.nan  # beyond the keys: nobody may see it
+    attrs = {"num_heads": HEADS, "kv_num_heads": KV_HEADS}
+    how: dict[str, Any] = {**OP, "attrs": attrs, "outputs": 3, "out_types": [np.float32] * 3}
+    made = cases.check_node("GroupQueryAttention", given, against=(), free=(), **how)
+    model = ir.serde.deserialize_model(cases.node_model("GroupQueryAttention", given, **how))
+    expected = evaluate(model.graph[0], given, 1)
+    np.testing.assert_allclose(made[0], expected[0], rtol=2e-5, atol=2e-5)

@@ -52,6 +52,13 @@ def test_layer_norm_of_an_offset_keeps_its_digits() -> None:
     np.testing.assert_allclose(made[0], expected, atol=2e-3)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_layer_norm_of_values_without_a_square_gives_the_bias_as_stock_does() -> None:
+    x, bias = normal(3, 16) * np.float32(1e25), normal(16)
+    made = cases.check_node("LayerNormalization", [x, normal(16), bias], against=("ort!",))
+    np.testing.assert_array_equal(made[0], np.broadcast_to(bias, made[0].shape))
+
+
 def test_a_scale_that_broadcasts() -> None:
     cases.check_node("LayerNormalization", [normal(2, 3, 4), normal(1, 4), normal(4)], attrs={"axis": 1},
                      against=("reference",))  # fmt: skip

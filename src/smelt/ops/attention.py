@@ -25,7 +25,8 @@ AFTER_SOFTCAP, WITH_BIAS, AFTER_SOFTMAX = 1, 2, 3
 @dataclass(frozen=True)
 class Scoring:
     """How queries meet keys: `bias` broadcasts onto the scores; `may_be_empty` when a whole row of it may be -inf;
-    `precision` is that of the softmax; `sink` is a score that takes its share of each row and weighs nothing."""
+    `precision` is that of the softmax; `sink` is a score that takes its share of each row and weighs nothing. `vacant`:
+    the bias shuts nothing of the keys to all rows but zeros. A row of nothing but -inf gives zeros, or else NaN."""
 
     scale: float | None = None
     softcap: float = 0.0
@@ -33,6 +34,8 @@ class Scoring:
     may_be_empty: bool = True
     precision: str = "f32"
     sink: Tensor | None = None
+    vacant: bool = False
+    zeros_for_nothing: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,18 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
         raise Refusal("attention on other than float32")
     heads = q.shape[1]
     key, value = shared_heads(call, key, heads), shared_heads(call, value, heads)
-    scores = _scaled(call, k.product(q, k.transpose(key, (0, 1, 3, 2))), how, q.shape[-1])
+    scores = _scaled(call, k.product(q, k.transpose(key, (0, 1, 3, 2)), vacant=how.vacant), how, q.shape[-1])
     if how.softcap > 0:
         cap = E.const(how.softcap, "f32")
         scores = k.map(lambda s: E.op("mul", E.op("tanh", E.op("div", s, cap)), cap), scores)
     if how.bias is None:
-        weights = softmax(call, scores, None, how.precision, how.sink)
+        weights = softmax(call, scores, None, how)
         return Attended(k.product(weights, value), scores, scores, weights)
     bias = onto(k, how.bias, scores.shape)
     biased = k.map(lambda s, b: E.op("add", s, b), scores, bias)
     blind = call.k.reduce("max", how.bias, [how.bias.rank - 1]) if how.may_be_empty else None
-    weights = softmax(call, biased, blind, how.precision, how.sink)
-    return Attended(k.product(weights, value), scores, biased, weights)
+    weights = softmax(call, biased, blind, how)
+    return Attended(k.product(weights, value, vacant=how.vacant), scores, biased, weights)
 
 
 def _scaled(call: Call, scores: Tensor, how: Scoring, depth: Ix) -> Tensor:
@@ -98,11 +101,15 @@ def _scaled(call: Call, scores: Tensor, how: Scoring, depth: Ix) -> Tensor:
     return call.k.map(lambda s: E.op("mul", s, E.const(scale, "f32")), scores)
 
 
-def softmax(call: Call, scores: Tensor, blind: Tensor | None, dtype: str, sink: Tensor | None = None) -> Tensor:
-    """Along the last axis. Rows of nothing but -inf give zeros, as do those whose largest bias, `blind`, is -inf."""
-    k, axis, x = call.k, scores.rank - 1, call.k.cast(scores, dtype)
+def softmax(call: Call, scores: Tensor, blind: Tensor | None, how: Scoring) -> Tensor:
+    """Along the last axis. Rows of nothing but -inf give zeros (or NaN, as without a mask), as do those whose largest
+    bias, `blind`, is -inf."""
+    k, axis, dtype, sink = call.k, scores.rank - 1, how.precision, how.sink
+    x = k.cast(scores, dtype)
     zero, one, nothing = (E.const(v, dtype) for v in (0.0, 1.0, NOTHING))
-    top = k.map(lambda t: E.select(E.op("eq", t, nothing), zero, t), k.reduce("top", x, [axis]))
+    top = k.reduce("top", x, [axis])
+    if how.zeros_for_nothing:
+        top = k.map(lambda t: E.select(E.op("eq", t, nothing), zero, t), top)
     if sink is not None:
         top = k.map(lambda t, s: E.op("max", t, s), top, k.cast(sink, dtype))
     powers = k.map(lambda e, t: E.op("exp", E.op("sub", e, t)), x, top)

@@ -211,6 +211,9 @@ def group_query_attention(call: Call) -> list[Tensor | None]:
     )  # fmt: skip
     cache = Cache(_cached(call, call.maybe(3), keys, sizes), _cached(call, call.maybe(4), values, sizes), ix(0))
     scale = call.float("scale", 0.0) or None
-    how = Scoring(scale, call.float("softcap", 0.0), _bias(call, sizes), may_be_empty=False, sink=_sink(call, heads))
+    # Without a window or a given bias, nothing is shut to all rows but the zeros behind the last key.
+    vacant = call.int("local_window_size", -1) <= 0 and call.maybe(10) is None
+    softcap, bias, sink = call.float("softcap", 0.0), _bias(call, sizes), _sink(call, heads)
+    how = Scoring(scale, softcap, bias, may_be_empty=False, sink=sink, vacant=vacant, zeros_for_nothing=False)
     y = merge_heads(call, attend(call, queries, cache.key, cache.value, how).y)
     return asked(call, [y, cache.key, cache.value])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from smelt.codegen.cluster import Store
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
+from smelt.ir.kernel import Buffer, Ix, Product, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
@@ -26,7 +26,7 @@ class _LinkWriter(ProductWriter):
         if nest.lying is not None and any(part.source is not None for part in nest.parts):
             self.written = frozenset((*self.written, nest.lying.buffer.uid))
         self.bias = bias_of(nest) if kept is not None else None
-        self.within = False
+        self.within = self.vacant = False
         self.last = self._take_kept()
         self.in_place = self._may_overwrite()
         if self.kept is not None:
@@ -66,6 +66,20 @@ class _LinkWriter(ProductWriter):
             return super()._by_panels(left, right, depth, result)
         return f"SMELT_PRODUCT_WITHIN({left}, {right} + low * 16, {depth}, limit - low, {result});"
 
+    def _as_it_lies(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
+        """Columns of the leader's operand, rows of the follower's."""
+        down, across = steps
+        if self.bias is not None:
+            return f"SMELT_FEW({left}, {there} + low * ({across}), {down}, {across}, {depth}, limit - low, {result});"
+        if self.within:
+            return f"SMELT_FEW({left}, {there} + low * ({down}), {down}, {across}, limit - low, c1 - c0, {result});"
+        return super()._as_it_lies(left, there, steps, depth, result)
+
+    def is_vacant(self) -> bool:
+        """Whether what is shut to all rows is zeros; parts are read whole."""
+        made = self.nest.matmul.definition if self.nest.matmul is not None else None
+        return isinstance(made, Product) and made.vacant and not self.nest.parts
+
     def _reach(self, left: str, stride: str) -> list[str]:
         """Columns from `low` to `limit` are all that the rows of the block look at."""
         assert self.bias is not None and self.nest.depth is not None
@@ -75,7 +89,7 @@ class _LinkWriter(ProductWriter):
         return reach_lines(
             ReachText(
                 self._integer(self.columns), self.height(), self.var_names[self._rows()[-1]], left, stride,
-                self._integer(self.nest.depth.extent), row, whole, part,
+                self._integer(self.nest.depth.extent), row, whole, part, self.vacant,
             )
         )  # fmt: skip
 
@@ -159,6 +173,7 @@ class ChainWriter:
     def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> None:
         self.leader, self.follower = _LinkWriter(leader, kept), _LinkWriter(follower)
         self.follower.share(self.leader.buffers, self.leader.symbols)
+        self.leader.vacant = self.leader.is_vacant() and self.follower.is_vacant()
 
     @property
     def buffers(self) -> list[Buffer]:

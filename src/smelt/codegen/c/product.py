@@ -217,8 +217,8 @@ class ProductWriter(RowWriter):
         steps = [coefficient(offset, v) for v in (nest.depth, column)]
         down, across = (self.integers.text(s[0]) if s is not None else "0" for s in steps)
         start = self.integers.text(substitute(offset, {nest.depth: ix(0), column: ix(0)}))
-        lying = f"{self._buffer(nest.lying.buffer)} + {start} + c0 * ({across}), {down}, {across}"
-        few = [f"SMELT_FEW({left}, {stride}, {lying}, {depth}, c1 - c0, {block}, {ld}, count, 0);"]
+        there = f"{self._buffer(nest.lying.buffer)} + {start}"
+        few = [self._as_it_lies(f"{left}, {stride}", there, (down, across), depth, f"{block}, {ld}, count, 0")]
         if nest.parts:
             few = [line for part in nest.parts for line in self._part_lines(part, left, stride, block, ld)]
         rows = self._integer(self._rows()[-1].extent)
@@ -226,6 +226,10 @@ class ProductWriter(RowWriter):
 
     def _by_panels(self, left: str, right: str, depth: str, result: str) -> str:
         return f"SMELT_PRODUCT({left}, {right}, {depth}, {result});"
+
+    def _as_it_lies(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
+        down, across = steps
+        return f"SMELT_FEW({left}, {there} + c0 * ({across}), {down}, {across}, {depth}, c1 - c0, {result});"
 
     def _part_lines(self, part: Part, left: str, stride: str, block: str, ld: str) -> list[str]:
         """A few rows times one part of the operand; the last who reads it copies it to where it belongs."""

@@ -25,7 +25,8 @@ LARGEST = ("max", "top")
 @dataclass(frozen=True)
 class ReachText:
     """Names and lines of C: how many columns and rows, the row's variable, the left operand with its step and depth;
-    what a row needs first, and the bias of whole vectors and of the last few columns as (name, lines)."""
+    what a row needs first, and the bias of whole vectors and of the last few columns as (name, lines). `vacant`: what
+    is shut to all rows is known to be zeros, so that a few rows, which read operands as they lie, look as well."""
 
     columns: str
     rows: str
@@ -36,6 +37,7 @@ class ReachText:
     head: list[str]
     whole: tuple[str, list[str]]
     part: tuple[str, list[str]]
+    vacant: bool = False
 
 
 def reach_lines(text: ReachText) -> list[str]:
@@ -72,8 +74,9 @@ def reach_lines(text: ReachText) -> list[str]:
         f"  if (!hand_b({shut})) to = v + SMELT_L;",
         "}",
     ]
+    many, usual = f"({text.rows}) > {FEW_ROWS}", "!__atomic_load_n(&t->work->unusual, __ATOMIC_RELAXED)"
     return [
-        f"if (({text.rows}) > {FEW_ROWS} && !__atomic_load_n(&t->work->unusual, __ATOMIC_RELAXED)) {{",
+        f"if ({many} ? {usual} : {int(text.vacant)}) {{",
         f"  int64_t from = {text.columns}, to = 0, open = 1;",
         "  for (int64_t u = 0; u < count && open; u++)",
         f"    open = SMELT_MODEST({text.left} + u * ({text.step}), {text.depth});",

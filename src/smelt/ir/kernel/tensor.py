@@ -103,10 +103,13 @@ class MatMul:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """a[..., M, K] @ b[..., K, N], both known only at run time; leading axes broadcast."""
+    """a[..., M, K] @ b[..., K, N], both known only at run time; leading axes broadcast.
+
+    `vacant`: one of two products of an attention whose mask shuts nothing of b but zeros, for all rows together."""
 
     a: Tensor
     b: Tensor
+    vacant: bool = False
 
 
 @dataclass(frozen=True, eq=False)
