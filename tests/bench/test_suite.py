@@ -98,6 +98,12 @@ def test_what_would_take_longer_than_the_time_given_is_left_for_the_next_call(co
     assert said[0].startswith("1 measurements ahead, about") and "left for the next call" in said[1]
 
 
+def test_peers_that_compile_open_side_by_side_and_outlive_it(config: Config, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(PEERS, "ort", dataclasses.replace(PEERS["ort"], needs_module=True))
+    outcome = run_suite([micro_case("softmax", config)], Plan(("ort", "ort"), (1,), QUICK), config)
+    assert [row.problem for row in outcome.rows] == ["", ""]
+
+
 def test_a_peer_that_does_not_open_in_time_is_a_row_with_the_reason(config: Config):
     outcome = run_suite([micro_case("softmax", config)], Plan(("ort",), (1,), QUICK, patience_s=0.01), config)
     assert "no answer in 0.01 s" in outcome.rows[0].problem

@@ -144,10 +144,13 @@ class CaseBench:
             if name not in self.prepared.problems
         }
         patience_s = self.plan.patience_s
+        compiling = {label: Contestant(job, choose_cpus(threads)) for label, job in jobs.items() if job.compiles}
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            waiting = {label: pool.submit(_try_open, job, patience_s) for label, job in jobs.items() if job.compiles}
+            waiting = {label: pool.submit(_try_load, one, patience_s) for label, one in compiling.items()}
             found = {label: future.result() for label, future in waiting.items()}
-        found |= {label: _try_open(job, patience_s) for label, job in jobs.items() if not job.compiles}
+        for label, job in jobs.items():
+            if not job.compiles:
+                found[label] = _try_load(Contestant(job, choose_cpus(threads)), patience_s)
         opened: Opened = []
         rows: list[Row] = []
         for label, name in zip(labels(self.plan.peers), self.plan.peers, strict=True):
@@ -206,11 +209,12 @@ def labels(peers: Sequence[str]) -> list[str]:
     return [name if (n := peers[:place].count(name)) == 0 else f"{name}#{n + 1}" for place, name in enumerate(peers)]
 
 
-def _try_open(job: Job, patience_s: float) -> Contestant | str:
+def _try_load(contestant: Contestant, patience_s: float) -> Contestant | str:
     try:
-        return Contestant.open(job, choose_cpus(job.threads), patience_s)
+        contestant.load(patience_s)
     except PeerError as error:
         return _first_line(error)
+    return contestant
 
 
 def _work_of(case: Case) -> Work | None:

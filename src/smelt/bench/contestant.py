@@ -42,7 +42,7 @@ class Contestant:
     """One worker process. A context manager; made stopped, woken for each question and stopped again after it."""
 
     def __init__(self, job: Job, cpus: Collection[int]) -> None:
-        self.name = job.peer
+        self.name, self._job, self._cpus = job.peer, job, tuple(cpus)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         variables = {name: str(job.threads) for name in _THREAD_VARIABLES}
         self._process = subprocess.Popen(
@@ -59,18 +59,23 @@ class Contestant:
 
     @classmethod
     def open(cls, job: Job, cpus: Collection[int], patience_s: float = _ANSWER_S) -> Contestant:
-        """A worker that has loaded its model and run it once, within a time; a compiler's cache keeps what it did."""
+        """A worker that has loaded its model and run it once, within a time."""
         contestant = cls(job, cpus)
-        contestant._patience_s = patience_s
-        try:
-            opened = contestant.ask("open", **{k: _plain(v) for k, v in asdict(job).items()})
-            contestant._patience_s = _ANSWER_S
-            contestant.move_to(cpus)
-        except BaseException:
-            contestant.close()
-            raise
-        contestant.load_s, contestant.first_s = float(opened["load_s"]), float(opened["first_s"])
+        contestant.load(patience_s)
         return contestant
+
+    def load(self, patience_s: float = _ANSWER_S) -> None:
+        """Load the model and run it once, or close. May be called by a thread that ends soon; the process itself must
+        be made by one that lives as long, since it ends with the thread that made it."""
+        self._patience_s = patience_s
+        try:
+            opened = self.ask("open", **{k: _plain(v) for k, v in asdict(self._job).items()})
+            self.move_to(self._cpus)
+        except BaseException:
+            self.close()
+            raise
+        self._patience_s = _ANSWER_S
+        self.load_s, self.first_s = float(opened["load_s"]), float(opened["first_s"])
 
     @property
     def process_id(self) -> int:
