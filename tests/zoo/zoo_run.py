@@ -118,6 +118,7 @@ below.
 | pass | right at both sizes, all of it in ONNX Runtime, compiled no more often than by `aot_eager` |
 | partly | the same, with some nodes left in torch |
 | refused | `aot_eager` or `torch.export` itself cannot take it |
+| hanged | no answer within the time limit |
 
 `compile` is torch.compile as it comes, `plain` the same without kernels of smelt's own, `export` is `smelt.export`. An
 empty cell was not run. Of {declared} architectures that `make zoo` knows, {run} were run for this page:
