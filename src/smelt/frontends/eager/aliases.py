@@ -70,8 +70,9 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
 
 
 def restride(tensor: torch.Tensor, strides: Sequence[int]) -> None:
-    """Other strides that need no more memory."""
-    if tensor.stride() != strides:
+    """Other strides, if they need no more memory than the elements take."""
+    reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+    if tensor.stride() != strides and tensor.numel() and reach <= tensor.numel():
         _place(_CPU_KEY, tensor, tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, strides)
 
 
