@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -206,6 +208,31 @@ def test_out_is_resized_only_when_empty(x: Any, o: Any) -> None:
         torch.add(o, o, out=torch.empty(3, 4, dtype=torch.int64, device="ort"))
     with pytest.raises(RuntimeError, match="same device"):
         torch.add(o, o, out=torch.empty(3, 4))
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_out_that_overlaps_an_argument_is_refused_in_the_words_of_the_cpu(rows: int) -> None:
+    for device in ("cpu", "ort"):
+        base = torch.ones(4, 6, device=device)
+        with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
+            torch.cat([base, base], out=base[:rows])
+        assert base.cpu().tolist() == torch.ones(4, 6).tolist()
+
+
+def test_asking_for_the_device_keeps_nothing_alive() -> None:
+    class Thing:
+        pass
+
+    def ask() -> weakref.ref[Thing]:
+        thing = Thing()
+        torch.ort.is_available(), torch.ort.device_count()
+        return weakref.ref(thing)
+
+    gc.disable()
+    try:
+        assert ask()() is None
+    finally:
+        gc.enable()
 
 
 def test_a_storage_grows_for_all_its_tensors() -> None:

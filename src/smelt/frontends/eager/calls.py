@@ -7,7 +7,7 @@ the CPU's; whatever a program cannot do in the same way is done by the CPU's own
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, cast
 
@@ -303,13 +303,29 @@ def run_on_cpu(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], reason: 
     index = index_of(tensors)
     outs = {a.name: kwargs[a.name] for a in op._schema.arguments if a.is_out and a.name in kwargs}
     read = tensors_of((args, {k: v for k, v in kwargs.items() if k not in outs}))
-    to_cpu = Mirrors(tensors)
-    fresh = {name: map_tensors(lambda out: _room_for(op, out, read, to_cpu), value) for name, value in outs.items()}
-    given = {**map_tensors(to_cpu, {k: v for k, v in kwargs.items() if k not in outs and k != "device"}), **fresh}
+    plain = {name: value for name, value in kwargs.items() if name not in outs and name != "device"}
     if "device" in kwargs:
-        given["device"] = torch.device("cpu")
         index = index_of_device(kwargs["device"]) if kwargs["device"] is not None else index
-    result = _on_same_memory(op, args, given, to_cpu)
+    device = {"device": torch.device("cpu")} if "device" in kwargs else {}
+
+    def attempt(to_cpu: Mirrors, room: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, dict[str, Any]]:
+        made = {name: map_tensors(room, value) for name, value in outs.items()}
+        return op(*map_tensors(to_cpu, args), **map_tensors(to_cpu, plain), **made, **device), made
+
+    to_cpu = Mirrors(tensors)
+
+    def room(out: torch.Tensor) -> torch.Tensor:
+        return _room_for(op, out, read, to_cpu)
+
+    try:
+        result, fresh = attempt(to_cpu, room)
+    except RuntimeError as error:
+        if "not resizable" not in str(error):
+            raise
+        # What the first attempt was given may have other sizes by now, which its memory has not.
+        copies = Mirrors(tensors, copied=True)
+        result, fresh = attempt(copies, copies)
+        _take_over(op, args, copies)
     if reason:
         tally.note_fallback(str(op), reason)
     for name, value in outs.items():
@@ -321,9 +337,10 @@ def run_on_cpu(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], reason: 
 
 class Mirrors:
     """CPU tensors over the memory of a call's tensors. Those that share a storage share one on the CPU as well, so that
-    its kernels see what overlaps."""
+    its kernels see what overlaps. Memory under a second name cannot grow; `copied` memory can."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], copied: bool = False) -> None:
+        self._copied = copied
         self._uses = Counter(t.untyped_storage().data_ptr() for t in tensors)
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._made: dict[int, torch.Tensor] = {}
@@ -337,39 +354,25 @@ class Mirrors:
 
     def _mirror(self, tensor: torch.Tensor) -> torch.Tensor:
         memory = tensor.untyped_storage().data_ptr()
-        if self._uses[memory] < 2 or not memory or tensor.is_conj() or tensor.is_neg():
-            return mirror_on_cpu(tensor)
+        if tensor.is_conj() or tensor.is_neg() or not memory or not (self._copied or self._uses[memory] > 1):
+            return mirror_on_cpu(tensor).clone() if self._copied else mirror_on_cpu(tensor)
         if memory not in self._storages:
-            self._storages[memory] = on_cpu(whole_storage(tensor)).untyped_storage()
+            whole = on_cpu(whole_storage(tensor))
+            self._storages[memory] = (whole.clone() if self._copied else whole).untyped_storage()
         made = torch.empty(0, dtype=tensor.dtype)
         return made.set_(self._storages[memory], tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-def _on_same_memory(op: Any, args: Sequence[Any], given: Mapping[str, Any], to_cpu: Mirrors) -> Any:
-    try:
-        return op(*map_tensors(to_cpu, args), **given)
-    except RuntimeError as error:
-        if "not resizable" not in str(error):
-            raise
-    return _on_copies(op, args, given)
-
-
-def _on_copies(op: Any, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    """A call that resizes an argument, which memory under a second name does not allow.
-
-    The mirrors are new: those of the first attempt may have other sizes already.
-    """
-    plain = list(map_tensors(Mirrors(tensors_of(args)), args))
-    for place, argument in enumerate(op._schema.arguments[: len(args)]):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            plain[place] = map_tensors(torch.clone, plain[place])
-    result = op(*plain, **given)
-    for old, new in zip(tensors_of(args), tensors_of(plain), strict=True):
-        if new.shape != old.shape:
-            resize(old, new.shape)
-        if new.data_ptr() != old.data_ptr():
+def _take_over(op: Any, args: Sequence[Any], copies: Mirrors) -> None:
+    """What a call wrote to copies of its arguments, and the sizes that it gave them."""
+    for argument, value in zip(op._schema.arguments, args, strict=False):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        for old in tensors_of([value]):
+            new = copies(old)
+            if new.shape != old.shape:
+                resize(old, new.shape)
             on_cpu(old).copy_(new)
-    return result
 
 
 def _room_for(op: Any, out: torch.Tensor, read: Sequence[torch.Tensor], to_cpu: Mirrors) -> torch.Tensor:

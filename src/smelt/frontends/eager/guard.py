@@ -86,6 +86,7 @@ def teach_guard(guard: Any) -> bool:
         _kept.append(call)
         copied[_FRONT + places[name]] = ctypes.cast(call, _Word).value
     _kept.extend((guard, copied))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # C++ may ask while the interpreter ends, when modules are gone
     _Word.from_address(held).value = ctypes.addressof(copied) + _FRONT * _SIZE
     return True
 

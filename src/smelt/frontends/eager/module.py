@@ -6,7 +6,7 @@ random numbers are those of the CPU's generator, so that a seed gives the same n
 
 from __future__ import annotations
 
-import inspect
+import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final
@@ -16,6 +16,7 @@ import torch
 from . import providers
 from .device import in_use
 
+_frame: Final[Any] = vars(sys)["_getframe"]
 _CHOOSERS: Final = ("torch.accelerator", "torch._utils")  # the second for nn.DataParallel
 
 
@@ -158,9 +159,8 @@ def _chooses_by_itself() -> bool:
 
     The device is slower than the CPU, so that such a choice would slow down programs in which it is merely installed.
     """
-    here = inspect.currentframe()
-    caller = here.f_back.f_back if here is not None and here.f_back is not None else None
-    return caller is not None and caller.f_globals.get("__name__") in _CHOOSERS
+    # A frame in a variable would keep itself alive, and with it the tensors of all its callers.
+    return _frame(2).f_globals.get("__name__") in _CHOOSERS
 
 
 def _index(device: Any) -> int:
