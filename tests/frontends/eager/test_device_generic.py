@@ -18,6 +18,9 @@ pytest.importorskip("expecttest", reason="PyTorch's machinery needs it")
 import smelt.frontends.eager as eager  # noqa: E402
 
 assert eager.AVAILABLE
+torch.empty(
+    0, device="ort"
+)  # PyTorch looks for devices to test as it is imported below, and sees this one once it is in use
 
 from torch.nn.modules.lazy import LazyModuleMixin  # noqa: E402
 from torch.testing._internal.autograd_function_db import autograd_function_db  # noqa: E402
@@ -184,3 +187,4 @@ class TestDevice(TestCase):
 
 
 instantiate_device_type_tests(TestDevice, globals(), only_for=("privateuse1",))
+assert any(name.startswith("TestDevice") for name in globals()), "PyTorch made no tests for the device"
