@@ -109,9 +109,7 @@ PAGE = """# Architectures
 Architectures of `transformers` {version}, shrunk to a few thousand weights, through `torch.compile(backend="smelt")`
 and through `smelt.export`, at two sizes of inputs each. Matrices are scaled by five and weights that start alike are
 varied, since an error hides behind small ones; one row of tokens is padded. A result is right when it is as near to the
-model in float64 as eager torch is, within a factor of three or 1e-5. Where roundings weigh more than that, it must be
-as near as eager torch with its weights moved by one unit in their last place (the median of five draws), and is named
-below.
+model in float64 as eager torch is, within a factor of three or 1e-5.
 
 | word | what it says |
 |---|---|
@@ -132,9 +130,9 @@ empty cell was not run. Of {declared} architectures that `make zoo` knows, {run}
 REST = """
 ## Why not all
 
-What is not all in ONNX Runtime, what torch itself refuses, and what roundings weigh on. `torch.export` takes no control
-flow that depends on data, and exporters built on it, torch.onnx's among them, stop there too; through `torch.compile`
-such a model is cut in graphs at that place.
+What is not all in ONNX Runtime, and what torch itself refuses. `torch.export` takes no control flow that depends on
+data, and exporters built on it, torch.onnx's among them, stop there too; through `torch.compile` such a model is cut in
+graphs at that place.
 
 | architecture | way | result | why |
 |---|---|---|---|
@@ -162,15 +160,13 @@ def _rest(results: Results) -> str:
         f"| {name} | {mode} | {answer['status']} | {_why(answer)} |"
         for name, answers in sorted(results.items())
         for mode, answer in sorted(answers.items())
-        if answer["status"] != "pass" or answer.get("notes")
+        if answer["status"] != "pass"
     ]
     return REST.format(reasons="\n".join(reasons)) if reasons else ""
 
 
 def _why(answer: dict[str, Any]) -> str:
     """The first sentence, fit for a cell."""
-    if answer.get("notes"):
-        return str(answer["notes"][0])
     said = answer.get("detail") or "; ".join([*answer.get("left", []), *answer.get("fallbacks", [])])
     first = re.split(r"(?<=[a-z)])\.? (?=[A-Z(])", said, maxsplit=1)[0]
     return first[:160].replace("|", "\\|").replace("<", "\\<")
