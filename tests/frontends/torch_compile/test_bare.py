@@ -123,3 +123,13 @@ def test_frozen_parameters_go_past_it_and_are_read_again(direct: list[bool]):
         smelt.refresh(model)
         torch.testing.assert_close(fast(x), model(x))
     assert direct == [True]
+
+
+def test_a_release_that_says_less_about_its_graphs_keeps_its_wrappers(
+    direct: list[bool], monkeypatch: pytest.MonkeyPatch
+):
+    class Silent:
+        pass
+
+    monkeypatch.setattr(bare, "forward_metadata", Silent)
+    assert compiled(torch.relu)(torch.ones(3)).tolist() == [1, 1, 1] and direct == [False]

@@ -50,7 +50,17 @@ def forward_metadata() -> Any:
 
 
 def plain_results(metadata: Any, arguments: int) -> bool:
-    """Whether a graph only makes plain tensors of fixed sizes, so that AOTAutograd has nothing to do after a call."""
+    """Whether a graph only makes plain tensors of fixed sizes, so that AOTAutograd has nothing to do after a call.
+
+    False as well where a release of PyTorch says less about its graphs than this has to know.
+    """
+    try:
+        return _only_plain(metadata, arguments)
+    except AttributeError:
+        return False
+
+
+def _only_plain(metadata: Any, arguments: int) -> bool:
     if metadata is None or len(metadata.input_info) != arguments or _functorch.functionalize_rng_ops:
         return False
     effects = (
