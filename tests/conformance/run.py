@@ -7,7 +7,6 @@ a case counts as passed only when its outputs were compared; `BackendIsNotSuppos
 from __future__ import annotations
 
 import argparse
-import json
 import pickle
 import re
 import sys
@@ -18,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pool import WORKER, run_all
+from kept import read, run_kept, write
+from pool import WORKER
 from suite import load_cases
 
-from smelt.base.config import Config
-from smelt.base.progress import open_progress
-
 STATUSES = ("pass", "mismatch", "error", "crashed", "hanged")
-SAVE_EVERY = 50
 MODES = ("stock", "default", "force")
 BARS = {"float32": 0.95, "whole": 0.85}
 TITLES = {"float32": "float32 cases of the families", "whole": "integer and bool cases of the families"}
@@ -34,7 +30,7 @@ Results = dict[str, dict[str, dict[str, Any]]]
 
 def main() -> int:
     arguments = _arguments()
-    results: Results = json.loads(arguments.json.read_text()) if arguments.reuse and arguments.json.exists() else {}
+    results: Results = read(arguments.json, fresh=not arguments.reuse)
     cases = [case for case in load_cases() if re.search(arguments.only, case.name)]
     names = [case.name for case in cases]
     with tempfile.NamedTemporaryFile(suffix=".cases") as file:
@@ -43,7 +39,7 @@ def main() -> int:
         file.flush()
         for mode in arguments.modes:
             _run_mode(mode, names, results, arguments, (sys.executable, str(WORKER), file.name))
-    _save(results, arguments.json)
+    write(results, arguments.json)
     print(report(results, names))
     return 0 if not failures(results, names) else 1
 
@@ -75,18 +71,12 @@ def _run_mode(
         names = [n for n in names if stock.get(n, {}).get("status") == "pass"]
     levels = [level for level in arguments.levels.split(",") if level]
     requests = [{"name": name, "mode": mode, "levels": levels} for name in names]
-    with open_progress(Config.from_env()) as progress:
-        step = progress.task(f"{mode:8}", len(requests))
-        for number, (request, answer) in enumerate(run_all(requests, arguments.workers, arguments.timeout, command)):
-            found[request["name"]] = answer
-            step(request["name"])
-            if number % SAVE_EVERY == 0:
-                _save(all_found, arguments.json)
 
+    def put(request: dict[str, Any], answer: dict[str, Any]) -> str:
+        found[request["name"]] = answer
+        return request["name"]
 
-def _save(results: Results, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1, sort_keys=True))
+    run_kept(f"{mode:8}", requests, command, arguments, put, lambda: write(all_found, arguments.json))
 
 
 def failures(results: Results, names: list[str]) -> list[tuple[str, str]]:

@@ -1,36 +1,31 @@
 """One process that runs cases: a JSON request per line in, a JSON answer per line out.
 
 Input: a file of pickled cases that the runner wrote, and {"name", "mode", "levels"} on stdin. Output: {"status",
-"detail", "in_kernels", "nodes", "left"} on the stream that stdout was. Invariant: memory is limited, so that a case
-that runs away ends as an error and not with the machine.
+"detail", "in_kernels", "nodes", "left"}. Invariant: a case ends with an answer, whatever it raises.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from serving import Answer, Request, serve
+
 MEMORY_BYTES = 6_000_000_000
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not an answer
+    serve(_prepare, MEMORY_BYTES)
+
+
+def _prepare() -> Callable[[Request], Answer]:
     with open(sys.argv[1], "rb") as file:
         cases = {case.name: case for case in pickle.load(file)}
-    print(json.dumps({"ready": sorted(cases)}), file=answers, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        print(
-            json.dumps(run(cases[request["name"]], request["mode"], tuple(request["levels"]))), file=answers, flush=True
-        )
+    return lambda request: run(cases[request["name"]], request["mode"], tuple(request["levels"]))
 
 
 def run(case: Any, mode: str, levels: tuple[str, ...]) -> dict[str, Any]:

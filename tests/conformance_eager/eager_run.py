@@ -7,7 +7,6 @@ exit code 1 when anything differs. Invariant: an entry passes only when every sa
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections import Counter
@@ -18,18 +17,15 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "conformance"), str(HERE.parent / "conformance_torch")]
 from eager_page import page, table  # noqa: E402
 from eager_worker import STATUSES  # noqa: E402
-from pool import run_all  # noqa: E402
+from kept import read, run_kept, write  # noqa: E402
+from opinfo_run import key_of  # noqa: E402
 
-from smelt.base.config import Config  # noqa: E402
-from smelt.base.progress import open_progress  # noqa: E402
-
-SAVE_EVERY = 20
 Found = dict[str, dict[str, Any]]
 
 
 def main() -> int:
     arguments = _arguments()
-    found: Found = json.loads(arguments.json.read_text()) if arguments.json.exists() and arguments.resume else {}
+    found: Found = read(arguments.json, fresh=not arguments.resume)
     _run(found, arguments)
     print(table(found))
     if arguments.verbose:
@@ -68,29 +64,15 @@ def _requests(found: Found, arguments: argparse.Namespace) -> list[dict[str, Any
     return [r for r in wanted if key_of(r) not in found or found[key_of(r)]["status"] in again]
 
 
-def key_of(request: dict[str, Any]) -> str:
-    return f"{request['name']} {request['dtype']}"
-
-
 def _run(found: Found, arguments: argparse.Namespace) -> None:
     requests = _requests(found, arguments)
     command = (sys.executable, "-W", "ignore", str(HERE / "eager_worker.py"))
-    with open_progress(Config.from_env()) as progress:
-        step = progress.task("eager", len(requests))
-        answers = run_all(requests, arguments.workers, arguments.timeout, command)
-        for number, (request, answer) in enumerate(answers):
-            found[key_of(request)] = answer
-            step(key_of(request))
-            if number % SAVE_EVERY == 0:
-                _save(found, arguments.json)
-    _save(found, arguments.json)
 
+    def put(request: dict[str, Any], answer: dict[str, Any]) -> str:
+        found[key_of(request)] = answer
+        return key_of(request)
 
-def _save(found: Found, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(found, indent=1, sort_keys=True))
-    partial.replace(path)
+    run_kept("eager", requests, command, arguments, put, lambda: write(found, arguments.json))
 
 
 def good(found: Found) -> bool:

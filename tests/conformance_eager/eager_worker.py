@@ -6,15 +6,15 @@ Input: {"name", "dtype", "limit"} on stdin. Output: {"status", "forms": {form: {
 
 from __future__ import annotations
 
-import json
-import os
-import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "conformance_torch")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "conformance"), str(HERE.parent / "conformance_torch")]
+from serving import Answer, Request, serve  # noqa: E402
+
 MEMORY_BYTES = 12_000_000_000
 # Forms whose results on the CPU are no reference.
 FAULTS = {
@@ -27,9 +27,10 @@ STATUSES = ("crashed", "hanged", "error", "mismatch", "silent", "pass", "refused
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not an answer
+    serve(_prepare, MEMORY_BYTES)
+
+
+def _prepare() -> Callable[[Request], Answer]:
     import torch
     from opinfo_samples import entries
 
@@ -37,11 +38,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     known = entries()
-    print(json.dumps({"ready": len(known)}), file=answers, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        answer = run_entry(known[request["name"]], request)
-        print(json.dumps(answer), file=answers, flush=True)
+    return lambda request: run_entry(known[request["name"]], request)
 
 
 def run_entry(entry: Any, request: dict[str, Any]) -> dict[str, Any]:

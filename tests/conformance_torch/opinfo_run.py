@@ -7,7 +7,6 @@ Invariant: an entry passes only when every sample of every dtype was compared an
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 import sys
@@ -18,13 +17,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
+from kept import read, run_kept, write  # noqa: E402
 from opinfo_worker import STATUSES, worst  # noqa: E402
-from pool import run_all  # noqa: E402
 
-from smelt.base.config import Config  # noqa: E402
-from smelt.base.progress import open_progress  # noqa: E402
-
-SAVE_EVERY = 20
 BAR = 0.85
 SAMPLE_SEED = 147
 Results = dict[str, dict[str, dict[str, Any]]]
@@ -32,7 +27,7 @@ Results = dict[str, dict[str, dict[str, Any]]]
 
 def main() -> int:
     arguments = _arguments()
-    results: Results = json.loads(arguments.json.read_text()) if arguments.json.exists() and arguments.resume else {}
+    results: Results = read(arguments.json, fresh=not arguments.resume)
     try:
         for mode in arguments.modes:
             _run_mode(mode, results.setdefault(mode, {}), results, arguments)
@@ -92,24 +87,12 @@ def key_of(request: dict[str, Any]) -> str:
 def _run_mode(mode: str, found: dict[str, Any], results: Results, arguments: argparse.Namespace) -> None:
     requests = _requests(mode, found, arguments)
     command = (sys.executable, "-W", "ignore", str(HERE / "opinfo_worker.py"))
-    with open_progress(Config.from_env()) as progress:
-        step = progress.task(f"{mode:10}", len(requests))
-        answers = run_all(requests, arguments.workers, arguments.timeout, command)
-        try:
-            for number, (request, answer) in enumerate(answers):
-                found[key_of(request)] = answer
-                step(key_of(request))
-                if number % SAVE_EVERY == 0:
-                    _save(results, arguments.json)
-        finally:  # what was found is kept, also of a run that is stopped
-            _save(results, arguments.json)
 
+    def put(request: dict[str, Any], answer: dict[str, Any]) -> str:
+        found[key_of(request)] = answer
+        return key_of(request)
 
-def _save(results: Results, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(results, indent=1, sort_keys=True))
-    partial.replace(path)
+    run_kept(f"{mode:10}", requests, command, arguments, put, lambda: write(results, arguments.json))
 
 
 def by_entry(found: dict[str, Any]) -> dict[str, str]:

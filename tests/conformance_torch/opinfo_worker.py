@@ -7,33 +7,31 @@ machine.
 
 from __future__ import annotations
 
-import json
-import os
-import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
+from serving import Answer, Request, serve  # noqa: E402
+
 MEMORY_BYTES = 12_000_000_000
 # From worst to best: an entry is as good as its worst sample.
 STATUSES = ("crashed", "hanged", "error", "mismatch", "partly", "pass", "refused")
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not an answer
+    serve(_prepare, MEMORY_BYTES)
+
+
+def _prepare() -> Callable[[Request], Answer]:
     import torch
     from opinfo_samples import entries
 
     torch.set_num_threads(1)
     known = entries()
-    print(json.dumps({"ready": len(known)}), file=answers, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        answer = run_entry(known[request["name"]], request)
-        print(json.dumps(answer), file=answers, flush=True)
+    return lambda request: run_entry(known[request["name"]], request)
 
 
 def run_entry(entry: Any, request: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ something is wrong. Invariant: every architecture is in the table, those that ea
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections import Counter
@@ -16,12 +15,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
-from pool import run_all  # noqa: E402
+from kept import read, run_kept, write  # noqa: E402
 from zoo_names import NAMES  # noqa: E402
 from zoo_worker import MODES, STATUSES  # noqa: E402
-
-from smelt.base.config import Config  # noqa: E402
-from smelt.base.progress import open_progress  # noqa: E402
 
 BAD = frozenset(("crashed", "hanged", "error", "mismatch", "recompiled"))
 BAR = 100
@@ -30,16 +26,16 @@ Results = dict[str, dict[str, Any]]
 
 def main() -> int:
     given = _arguments()
-    results: Results = json.loads(given.json.read_text()) if given.json.exists() and not given.fresh else {}
+    results: Results = read(given.json, fresh=given.fresh)
     requests = _requests(given, results)
     command = (sys.executable, "-W", "ignore", str(HERE / "zoo_worker.py"))
+
+    def put(request: dict[str, Any], answer: dict[str, Any]) -> str:
+        results.setdefault(request["name"], {})[request["mode"]] = answer
+        return f"{request['name']} {request['mode']}: {answer['status']}"
+
     try:
-        with open_progress(Config.from_env()) as progress:
-            step = progress.task("zoo", len(requests))
-            for request, answer in run_all(requests, given.workers, given.timeout, command):
-                results.setdefault(request["name"], {})[request["mode"]] = answer
-                step(f"{request['name']} {request['mode']}: {answer['status']}")
-                _save(results, given.json)
+        run_kept("zoo", requests, command, given, put, lambda: write(results, given.json))
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here")
     print(report(results, verbose=given.verbose))
@@ -73,13 +69,6 @@ def _requests(given: argparse.Namespace, results: Results) -> list[dict[str, Any
     wanted = [{"name": name, "mode": mode} for name in names for mode in given.modes]
     old = {(name, mode): answer["status"] for name, modes in results.items() for mode, answer in modes.items()}
     return [r for r in wanted if (r["name"], r["mode"]) not in old or old[r["name"], r["mode"]] in again]
-
-
-def _save(results: Results, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(results, indent=1, sort_keys=True))
-    partial.replace(path)
 
 
 def good(results: Results) -> bool:

@@ -6,15 +6,15 @@ numbers are right at both sizes, all of it ran in ONNX Runtime, and it was compi
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "conformance")]
+from serving import Answer, Request, serve  # noqa: E402
 
 # From worst to best.
 STATUSES = ("crashed", "hanged", "error", "mismatch", "recompiled", "partly", "pass", "refused", "unbuilt")
@@ -25,18 +25,18 @@ Outputs = list[Any]
 
 
 def main() -> None:
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries print what they like
+    serve(_prepare)
+
+
+def _prepare() -> Callable[[Request], Answer]:
     import torch
     import zoo_build  # noqa: F401
 
     torch.set_num_threads(1)
-    print(json.dumps({"ready": True}), file=channel, flush=True)
-    for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), file=channel, flush=True)
+    return answer
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: Request) -> Answer:
     started = time.monotonic()
     found = run(request["name"], request["mode"])
     return {**found, "seconds": round(time.monotonic() - started, 1)}
