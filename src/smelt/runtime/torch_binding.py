@@ -40,6 +40,12 @@ _TYPES: Final[dict[str, Any]] = {
     "bool": np.bool_,
 }
 
+# What a binding is told: the numbers of `onnx.TensorProto`, since numpy's types cost a lookup at every call.
+_NUMBERS: Final[dict[str, int]] = {
+    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10,
+    "float64": 11, "uint32": 12, "uint64": 13,
+}  # fmt: skip
+
 _ONNX_NAMES: Final = {"float32": "float", "float64": "double"}  # others are called alike
 
 Prepare = Callable[[Any], Any]
@@ -49,12 +55,16 @@ Sizes = Callable[[Sequence[Any]], Shapes]
 
 @dataclass(frozen=True)
 class Feed:
-    """One input of the session: argument `place`, changed by `prepare` where its memory is not as the model's input."""
+    """One input of the session: argument `place`, changed by `prepare` where its memory is not as the model's input.
+
+    `shape` where the caller sees to it that every call has a dense tensor of this shape and type: nobody looks again.
+    """
 
     name: str
     place: int
     dtype: str
     prepare: Prepare | None = None
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -152,8 +162,10 @@ class _Writer:
             if feed.prepare is not None:
                 self.space[f"prepare{at}"] = feed.prepare
                 text = f"prepare{at}({text})"
+            lines.append(f"a{at} = {text}")
+            if feed.shape is not None:
+                continue
             lines += [
-                f"a{at} = {text}",
                 # What torch computes is not always of the type that its tracing foretold (statistics of mixed types).
                 f"if a{at}.dtype is not i{at}: a{at} = a{at}.to(i{at})",
                 f"if not a{at}.is_contiguous(): a{at} = a{at}.contiguous()",
@@ -170,14 +182,25 @@ class _Writer:
         small = self._small_sizes()
         lines = self._made_now() if small is None else self._made_ahead(small)
         for at, feed in enumerate(self.plain):
-            lines += self._told(at, "bound[1]", f"a{at}.data_ptr(), a{at}.shape", feed)
+            lines += self._input_told(at, feed)
         if small is None:
             for at, fetch in enumerate(self.fetches):
                 lines += self._told(count + at, "bound[2]", f"r{at}.data_ptr(), s{at}", fetch)
         return [*lines, "run_bound(bound[0], options)", "done(bound)"]
 
+    def _input_told(self, at: int, feed: Feed) -> list[str]:
+        if feed.shape is None:
+            return self._told(at, "bound[1]", f"a{at}.data_ptr(), a{at}.shape", feed)
+        self.space |= {f"n{at}": feed.name, f"k{at}": _NUMBERS[feed.dtype], f"z{at}": feed.shape}
+        return [
+            f"w = a{at}.data_ptr()",
+            f"if w != bound[{at + 3}]:",
+            f"    bound[1](n{at}, device, k{at}, z{at}, w or {_SOME_ADDRESS})",
+            f"    bound[{at + 3}] = w",
+        ]
+
     def _told(self, at: int, tell: str, where: str, slot: Feed | Fetch) -> list[str]:
-        self.space |= {f"n{at}": slot.name, f"k{at}": _TYPES[slot.dtype]}
+        self.space |= {f"n{at}": slot.name, f"k{at}": _NUMBERS[slot.dtype]}
         return [
             f"w = ({where})",
             f"if w != bound[{at + 3}]:",
@@ -270,13 +293,10 @@ class _Ahead:
     def __init__(self, writer: _Writer, sizes: Shapes) -> None:
         import torch
 
-        space = writer.space
-        self._fresh, self._empty, self._device = writer.fresh, space["empty"], space["device"]
-        shapes = [tuple(shape) for shape in sizes]
-        self._slots = [(fetch.name, _TYPES[fetch.dtype]) for fetch in writer.fetches]
+        self._fresh, self._empty, self._device = writer.fresh, writer.space["empty"], writer.space["device"]
         self._wanted = [
-            (shape, _row_major(shape), getattr(torch, fetch.dtype))
-            for fetch, shape in zip(writer.fetches, shapes, strict=True)
+            (fetch.name, _NUMBERS[fetch.dtype], tuple(shape), _row_major(tuple(shape)), getattr(torch, fetch.dtype))
+            for fetch, shape in zip(writer.fetches, sizes, strict=True)
         ]
         self.mode = torch.is_inference_mode_enabled
         self.ready: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] = ([], [])
@@ -284,19 +304,21 @@ class _Ahead:
 
     def more(self) -> tuple[Any, ...]:
         """A binding and its results, for the call that found none; others are laid by."""
-        made = [self._one() for _ in range(_AHEAD)]
+        empty, device, idle = self._empty, self._device, self.idle
+        made: list[tuple[Any, ...]] = []
+        for _ in range(_AHEAD):
+            try:
+                bound = idle.pop()
+            except IndexError:
+                bound = self._fresh()
+            one, tell = [bound], bound[2]
+            for name, kind, shape, strides, dtype in self._wanted:
+                result = empty(shape, strides, dtype)
+                tell(name, device, kind, shape, result.data_ptr())
+                one.append(result)
+            made.append(tuple(one))
         self.ready[self.mode()].extend(made[1:])
         return made[0]
-
-    def _one(self) -> tuple[Any, ...]:
-        try:
-            bound = self.idle.pop()
-        except IndexError:
-            bound = self._fresh()
-        results = [self._empty(*wanted) for wanted in self._wanted]
-        for (name, kind), wanted, result in zip(self._slots, self._wanted, results, strict=True):
-            bound[2](name, self._device, kind, wanted[0], result.data_ptr())
-        return (bound, *results)
 
 
 def integer_feed() -> Prepare:

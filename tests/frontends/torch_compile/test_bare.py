@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from smelt.frontends.torch_compile import bare, part  # noqa: E402
+from smelt.frontends.torch_compile import _torch, bare, part  # noqa: E402
 
 Function = Callable[..., Any]
 
@@ -133,3 +133,50 @@ def test_a_release_that_says_less_about_its_graphs_keeps_its_wrappers(
 
     monkeypatch.setattr(bare, "forward_metadata", Silent)
     assert compiled(torch.relu)(torch.ones(3)).tolist() == [1, 1, 1] and direct == [False]
+
+
+def test_another_tensor_than_the_call_before_had_is_read_as_it_is(direct: list[bool]):
+    fast = compiled(lambda x: x * 2)
+    whole = torch.randn(8, 8)
+    calls = [whole[:4, :4], whole[:4, :4].t(), whole[:4], whole.double()[:4, :4], whole[1:5, 1:5].contiguous()]
+    calls += [whole[:4, :4].contiguous(), whole.flatten()[:16], whole.flatten()[1:17].view(4, 4), whole[::2, ::2]]
+    for x in (*calls, *calls):
+        assert torch.equal(fast(x), x * 2)
+    assert direct[0]
+
+
+class Held(torch.nn.Module):
+    """A parameter, a buffer and a plain tensor beside the argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 4))
+        self.register_buffer("shift", torch.randn(4, 4))
+        self.table = torch.randn(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight + self.shift * self.table
+
+
+@pytest.mark.parametrize("name", ["weight", "shift", "table"])
+def test_a_tensor_that_the_module_holds_may_get_other_memory_and_strides(name: str, direct: list[bool]):
+    model = Held().eval()
+    fast, x = compiled(model), torch.randn(4, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            getattr(model, name).data = torch.randn(4, 4).t()
+            torch.testing.assert_close(fast(x), model(x))
+    assert direct[0]
+
+
+def test_only_arguments_that_are_compared_before_each_call_are_not_looked_at_again():
+    seen: list[list[int]] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        seen.append(_torch.frame_arguments(graph))
+        return graph
+
+    torch._dynamo.reset()
+    torch.compile(Held(), backend=backend)(torch.randn(4, 4))
+    torch.compile(lambda x, pair: x + pair[0] * pair[1], backend=backend)(torch.ones(2), [torch.ones(2)] * 2)
+    assert seen == [[1], [1]]

@@ -9,9 +9,10 @@ from typing import Any, Final, cast
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.source import LocalSource
 from torch._functorch._aot_autograd.schemas import OutputType, SubclassCreationMeta
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.utils import _python_dispatch
 from torch.utils._sympy.printers import PythonPrinter
 
@@ -47,6 +48,20 @@ def forward_metadata() -> Any:
     """What AOTAutograd knows about the graph that is being compiled."""
     context = _torch._guards.TracingContext.try_get()
     return None if context is None else context.fw_metadata
+
+
+def frame_arguments(graph: GraphModule) -> list[int]:
+    """Places of the graph's arguments that are arguments of the function which Dynamo compiled.
+
+    Dynamo compares all it knows of such a tensor before every call. Tensors found elsewhere, say as an attribute, it
+    compares only where what holds them has changed.
+    """
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    return [at for at, node in enumerate(placeholders) if _is_argument(getattr(node, "_dynamo_source", None))]
+
+
+def _is_argument(source: object) -> bool:
+    return isinstance(source, LocalSource) and source.is_input and not source.is_derefed_cell_contents
 
 
 def plain_results(metadata: Any, arguments: int) -> bool:
@@ -104,6 +119,7 @@ __all__ = [
     "aot_autograd",
     "dynamo",
     "forward_metadata",
+    "frame_arguments",
     "hint",
     "is_dense",
     "is_mutable",

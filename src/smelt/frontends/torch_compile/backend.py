@@ -16,6 +16,7 @@ from smelt.base.config import Config
 from smelt.frontends.torch_compile._torch import (
     aot_autograd,
     dynamo,
+    frame_arguments,
     min_cut_rematerialization_partition,
     static_inputs,
 )
@@ -39,7 +40,7 @@ def smelt_backend(
     settings = Settings(read_options(options, config), config)
     if settings.options.intercept:
         return intercepted(graph, settings.options.intercept)
-    bare = Bare(len(example_inputs))
+    bare = Bare(len(example_inputs), frame_arguments(graph))
     wrapped = aot_autograd(
         fw_compiler=_compiler("forward", settings),
         bw_compiler=_compiler("backward", settings),
@@ -85,9 +86,10 @@ def _inference_compiler(
         )
         given.clear()
         names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        guarded = bare.guarded(names, static)
         if parameters:
-            return bare.watch(FrozenGraph(graph, settings, parameters), len(names))
-        fixed = Fixed(weights=[names[at] for at in static if at < len(names)])
+            return bare.watch(FrozenGraph(graph, settings, parameters, guarded), len(names))
+        fixed = Fixed(weights=[names[at] for at in static if at < len(names)], guarded=guarded)
         return bare.watch(lower(graph, "inference", settings, fixed), len(names))
 
     return compile

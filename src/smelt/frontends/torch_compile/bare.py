@@ -22,17 +22,24 @@ class Whole(Protocol):
 
 
 class Bare:
-    """Watches AOTAutograd compile one graph for inference."""
+    """Watches AOTAutograd compile one graph for inference. `checked`: the arguments that Dynamo looks at each time."""
 
-    def __init__(self, arguments: int) -> None:
+    def __init__(self, arguments: int, checked: Sequence[int] = ()) -> None:
         self._arguments = arguments
+        self._checked = checked
         self._graphs: list[Any] = []
+
+    def guarded(self, names: Sequence[str], static: Sequence[int]) -> list[str]:
+        """Placeholders whose dtypes, sizes and strides Dynamo has compared before a call. A parameter's it may not."""
+        return [names[at] for at in self._checked if at not in static] if self._fits(len(names)) else []
 
     def watch(self, graph: Any, placeholders: int) -> Any:
         """The graph itself, remembered if its calls need no wrapper."""
-        fits = placeholders == self._arguments and plain_results(forward_metadata(), self._arguments)
-        self._graphs.append(graph if fits else None)
+        self._graphs.append(graph if self._fits(placeholders) else None)
         return graph
+
+    def _fits(self, placeholders: int) -> bool:
+        return placeholders == self._arguments and plain_results(forward_metadata(), self._arguments)
 
     def function(self, wrapped: Callable[..., Any]) -> Callable[..., Any]:
         """The graph without its wrappers; `wrapped` where they matter."""

@@ -8,7 +8,7 @@ call read the parameters again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -27,9 +27,13 @@ class FrozenGraph:
 
     _boxed_call = True
 
-    def __init__(self, graph: GraphModule, settings: Settings, parameters: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self, graph: GraphModule, settings: Settings, parameters: Mapping[str, torch.Tensor],
+        guarded: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self._graph = graph
         self._settings = settings
+        self._guarded = guarded
         self._parameters = {name: weakref.ref(tensor) for name, tensor in parameters.items()}
         self._call: Boxed | None = self._made()
         _live.add(self)
@@ -47,7 +51,7 @@ class FrozenGraph:
     def _made(self) -> Boxed:
         tensors = {name: reference() for name, reference in self._parameters.items()}
         constants = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        return lower(self._graph, "inference", self._settings, Fixed(constants))
+        return lower(self._graph, "inference", self._settings, Fixed(constants, guarded=self._guarded))
 
     def refresh(self, tensors: set[int] | None) -> None:
         """Read the parameters again at the next call, if one of them is among `tensors` (all when None)."""

@@ -92,7 +92,10 @@ def _fixed_of(part: Part, fixed: Fixed) -> Fixed:
     inner = [n for n in part.module.graph.nodes if n.op == "placeholder"]
     pairs = list(zip(inner, part.inputs, strict=True))
     constants = {twin.name: fixed.constants[node.name] for twin, node in pairs if node.name in fixed.constants}
-    return Fixed(constants, frozenset(twin.name for twin, node in pairs if node.name in fixed.weights))
+    weights, guarded = (
+        frozenset(twin.name for twin, node in pairs if node.name in names) for names in (fixed.weights, fixed.guarded)
+    )
+    return Fixed(constants, weights, guarded)
 
 
 def _left_behind(left: Sequence[LeftNode]) -> TorchError:

@@ -38,10 +38,15 @@ _FAILURES: Final = 3  # after so many failed calls a part is left to torch
 
 @dataclass(frozen=True)
 class Fixed:
-    """Placeholders that seldom change, by name: `constants` with their tensors, `weights` that stay inputs."""
+    """Placeholders of which more is known than their types, by name.
+
+    Those that seldom change: `constants` with their tensors, `weights` that stay inputs. `guarded`: whoever calls has
+    made sure of dtype, sizes and strides.
+    """
 
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     weights: Collection[str] = ()
+    guarded: Collection[str] = ()
 
 
 class CompiledPart(torch.nn.Module):
@@ -109,7 +114,7 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, recor
     def bound(translation: Translation, settings: Settings, feeds: Feeds | None) -> Call:
         """A session for the part, and the function that calls it."""
         made = session_for_model(module, translation, settings, report, bool(constants), feeds)
-        return finished(_bound(module, Interface.of(translation, made), layouts, options, dumped))
+        return finished(_bound(module, Interface.of(translation, made), layouts, options, dumped, fixed.guarded))
 
     strict = options.strict or options.tolerance is not None
     if options.debug:
@@ -247,12 +252,13 @@ def _graph_text(module: GraphModule) -> str:
 
 
 def _bound(
-    module: GraphModule, interface: Interface, layouts: Layouts, options: TorchOptions, dumped: Dumped | None
-) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    module: GraphModule, interface: Interface, layouts: Layouts, options: TorchOptions, dumped: Dumped | None,
+    guarded: Collection[str],
+) -> Callable[[Sequence[Any]], Sequence[Any]]:  # fmt: skip
     nodes = list(module.graph.nodes)
     placeholders = [n for n in nodes if n.op == "placeholder"]
     results: Sequence[Any] = nodes[-1].args[0]
-    feeds = _feeds(interface, placeholders, layouts)
+    feeds = _feeds(interface, placeholders, layouts, guarded)
     made = _made(interface.outputs, results)
     fetches = [Fetch(interface.output_names[at], _dtype(node)) for at, node in made.items()]
     sizes = _sizes(placeholders, list(made.values())) if options.preallocate else None
@@ -293,7 +299,9 @@ def _places(interface: Interface) -> list[int]:
     return [place[fed.source] for fed in interface.fed]
 
 
-def _feeds(interface: Interface, placeholders: Sequence[Node], layouts: Layouts) -> list[Feed]:
+def _feeds(
+    interface: Interface, placeholders: Sequence[Node], layouts: Layouts, guarded: Collection[str]
+) -> list[Feed]:
     known = {argument.name for argument in _opened(interface).get_inputs()}
     feeds: list[Feed] = []
     for place, (slot, node) in enumerate(zip(interface.inputs, placeholders, strict=True)):
@@ -306,8 +314,16 @@ def _feeds(interface: Interface, placeholders: Sequence[Node], layouts: Layouts)
             dtype = "bool" if slot.kind == "bool" else "float64"
             feeds.append(Feed(name, place, dtype, number_feed(dtype)))
         else:
-            feeds.append(Feed(name, place, _dtype(node), layouts.before[place]))
+            change = layouts.before[place]
+            sure = node.name in guarded and change is None
+            feeds.append(Feed(name, place, _dtype(node), change, _dense_shape(node.meta["val"]) if sure else None))
     return feeds
+
+
+def _dense_shape(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The sizes of a tensor that is dense and whose sizes are numbers."""
+    sizes = tuple(value.shape)
+    return sizes if all(type(size) is int for size in sizes) and value.is_contiguous() else None
 
 
 def _made(slots: Sequence[OutputSlot], results: Sequence[Any]) -> dict[int, Any]:

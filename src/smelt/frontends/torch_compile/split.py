@@ -122,9 +122,11 @@ def left_node(node: Node, reason: str) -> LeftNode:
 
 
 def _extract(graph: GraphModule, group: Sequence[Node], name: str) -> Part:
-    """The group as a graph module of its own."""
+    """The group as a graph module of its own. Its inputs are in the graph's order: a part that is the whole graph
+    takes the arguments as they come."""
     inside = set(group)
-    outside = dict.fromkeys(n for node in group for n in node.all_input_nodes if n not in inside)
+    needed = {n for node in group for n in node.all_input_nodes if n not in inside}
+    outside = [node for node in graph.graph.nodes if node in needed]
     inputs = [node for node in outside if node.op != "get_attr"]
     inner = Graph()
     copies = {node: inner.placeholder(node.name) for node in inputs}
