@@ -78,6 +78,20 @@ def test_the_environment_names_a_folder_to_dump_to(tmp_path: Path, monkeypatch: 
 
 
 @torch.no_grad()
+def test_a_dump_may_have_a_prefix_and_begin_anew(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for prefix in ("a-", "b-", "b-"):
+        torch._dynamo.reset()
+        with smelt.dump(tmp_path, prefix=prefix, clean=True):
+            torch.compile(mlp(), backend="smelt", options=PLAIN)(torch.randn(3, 8))
+    assert [call.model.name for call in recorded_calls(tmp_path)] == ["a-0000.onnx", "b-0000.onnx"]
+    assert cli("replay", tmp_path).exit_code == 0
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with pytest.raises(smelt.SmeltError, match="prefix"), smelt.dump(tmp_path, prefix="../elsewhere"):
+        pass
+
+
+@torch.no_grad()
 def test_replay_finds_the_call_that_differs(tmp_path: Path):
     with smelt.dump(tmp_path):
         for kind in (torch.nn.Tanh, torch.nn.Sigmoid):
@@ -126,11 +140,64 @@ def test_the_debug_backend_tells_every_result_and_is_right(capsys: pytest.Captur
     assert "float32[4, 3] in [0, 0.693147], 4 NaN" in line and "test_debugging.py" in line
 
 
+@pytest.fixture
+def wrong_gelu():
+    """A converter that says something else than torch."""
+
+    @smelt.register_converter("aten::gelu")
+    def relu(call, self, approximate):
+        return call.op("Relu", self)
+
+    yield
+    smelt.export.forget_converter("aten::gelu")
+
+
+@torch.no_grad()
+def test_nodes_are_compared_one_by_one(wrong_gelu: None):
+    def function(x, weight):
+        low, high = torch.nn.functional.gelu(x @ weight).split(4, dim=1)
+        values, places = high.topk(2, dim=1)
+        return torch.softmax(low, 1), values, places
+
+    x, weight = torch.randn(3, 8), torch.randn(8, 8)
+    with pytest.raises(smelt.SmeltError) as caught:
+        torch.compile(function, backend="smelt", options={"check": "nodes"})(x, weight)
+    text = str(caught.value)
+    assert caught.value.code == "SM-TORCH-002" and "1 results differ" in text  # what follows is right on torch's values
+    assert "gelu = aten.gelu.default: differs" in text and "test_debugging.py" in text
+
+
+def test_a_check_of_nodes_gives_the_results_of_torch_with_gradients_and_free_sizes():
+    model = mlp().train()
+    fast = torch.compile(model, backend="smelt", options={"check": "nodes"}, dynamic=True)
+    for rows in (3, 5):
+        x = torch.randn(rows, 8)
+        model.zero_grad()
+        fast(x).square().sum().backward()
+        found = [parameter.grad.clone() for parameter in model.parameters()]
+        model.zero_grad()
+        model(x).square().sum().backward()
+        for one, other in zip(found, model.parameters(), strict=True):
+            torch.testing.assert_close(one, other.grad)
+
+
 @torch.no_grad()
 def test_debug_lines_may_go_to_a_function():
     lines: list[str] = []
     torch.compile(mlp(), backend="smelt", options={"debug": lines.append})(torch.randn(3, 8))
     assert sum(" = " in line for line in lines) == 3
+
+
+@torch.no_grad()
+def test_ranges_of_the_profiler_show_export_compilation_and_calls():
+    x = torch.randn(3, 8)
+    with torch.profiler.profile() as profile:
+        fast = torch.compile(mlp(), backend="smelt", options=PLAIN)
+        fast(x)
+        fast(x)
+        smelt.export(mlp(), (x,))
+    counts = {event.key: event.count for event in profile.key_averages() if event.key.startswith("smelt.")}
+    assert counts == {"smelt.export": 2, "smelt.compile": 1, "smelt.run": 2}
 
 
 def test_interception_prints_or_hands_over_and_runs_the_original(capsys: pytest.CaptureFixture[str]):

@@ -63,6 +63,18 @@ def test_a_saved_model_is_valid(exported: smelt.Exported, tmp_path: Path, extern
     )
 
 
+def test_torchs_own_conversions_come_first_when_asked_for(block: Any, monkeypatch: pytest.MonkeyPatch):
+    x = torch.randn(2, 5, 16)
+    for chosen in ({"exporter": "torch"}, {}):
+        exported = smelt.export(block, (x,), **chosen)
+        kinds = {kind for counts in exported.report.origins.values() for kind in counts}
+        assert "torchlib" in kinds
+        torch.testing.assert_close(exported.run(x), block(x), rtol=1e-4, atol=1e-5)
+        monkeypatch.setenv("ONNXRT_CHANGE_REWRITER", "0")
+    with pytest.raises(smelt.SmeltError, match="'smelt' or 'torch'"):
+        smelt.export(block, (x,), exporter="onnx")
+
+
 def test_a_function_is_exported_with_the_sizes_of_its_arguments():
     exported = smelt.export(lambda x, y: x @ y, (torch.ones(2, 3), torch.ones(3, 4)), dynamic_shapes=({0: "n"}, None))
     assert exported.run(torch.ones(7, 3), torch.ones(3, 4)).shape == (7, 4)

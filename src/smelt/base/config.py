@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import platformdirs
 
@@ -40,6 +40,7 @@ class Config:
     verify_timeout_s: float = 300.0
     verify_memory_bytes: int = 0
     dump_dir: Path | None = None
+    exporter: Literal["smelt", "torch"] = "smelt"
     log: str = "info"
     color: bool = True
     search_path: str = ""
@@ -85,6 +86,11 @@ KNOBS: Final[tuple[Knob, ...]] = (
         "bytes of memory that verification may use; 0: no limit of its own",
     ),
     Knob("ONNXRT_DUMP_PATH", "dump_dir", "folder that receives every model that torch.compile hands to ONNX Runtime"),
+    Knob(
+        "ONNXRT_CHANGE_REWRITER",
+        "exporter",
+        "0: PyTorch graphs are converted by torch's own exporter where it can; 1 or nothing: by smelt's",
+    ),
     Knob("SMELT_LOG", "log", "quiet, info or debug"),
     Knob("NO_COLOR", "color", "set to anything: no colour"),
 )
@@ -109,6 +115,7 @@ def _read(env: Mapping[str, str]) -> Config:
         verify_timeout_s=_seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),
         verify_memory_bytes=_integer(env, "SMELT_VERIFY_MEMORY", 0),
         dump_dir=_folder(env, "ONNXRT_DUMP_PATH"),
+        exporter="smelt" if _boolean(env, "ONNXRT_CHANGE_REWRITER", True) else "torch",
         log=_choice(env, "SMELT_LOG", "info", LOG_LEVELS),
         color=not env.get("NO_COLOR"),
         search_path=env.get("PATH", os.defpath),

@@ -260,15 +260,18 @@ class Lowering:
         if target_name(target).partition(".")[0] in _FIRST_RESULT_ONLY and _reads_later_results(node):
             yield "table", lambda: _nothing("only its first result is computed")
             return
-        if ours is not None:
+        table_last = ours is not None and ours.origin == "table" and self.options.exporter == "torch"
+        if ours is not None and not table_last:
             yield ours.origin, lambda: self._by_table(ours, target, args, kwargs, outs)
         # What the table refuses, torchlib may get wrong: it is asked only about ops that the table does not know.
-        if ours is None and self.options.torchlib and isinstance(target, OpOverload):
+        if (ours is None or table_last) and self.options.torchlib and isinstance(target, OpOverload):
             yield "torchlib", lambda: _torchlib.lower(target, args, kwargs, _has_complex(node), self.sizes)
         if isinstance(target, HigherOrderOperator):
             yield "table", lambda: lower_higher_order(self, target_name(target), args, kwargs)
         elif self.options.decompose:
             yield "decomposition", lambda: self._by_decomposition(node, args, kwargs)
+        if table_last:
+            yield "table", lambda: self._by_table(ours, target, args, kwargs, outs)
         if not isinstance(target, (OpOverload, HigherOrderOperator)):
             yield "table", lambda: _nothing(f"{target_name(target)} is no ATen op")
 

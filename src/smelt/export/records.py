@@ -16,6 +16,7 @@ import onnx_ir as ir
 DEFAULT_OPSET: Final = 20
 Kind = Literal["tensor", "int", "float", "bool", "constant", "input", "none", "unused"]
 Origin = Literal["table", "user", "torchlib", "decomposition"]
+Exporter = Literal["smelt", "torch"]
 
 
 class Refused(Exception):  # noqa: N818  # an answer, not a fault
@@ -27,8 +28,9 @@ class ExportOptions:
     """How to translate.
 
     opset: of the standard domain. constants: tensors that become initializers instead of inputs, by placeholder name
-    (frozen weights). torchlib, decompose: whether the fallbacks behind the table may be used. sources: keep PyTorch
-    source lines as the metadata `smelt.source` of nodes. runtime_types: insert casts where ONNX Runtime has no CPU
+    (frozen weights). torchlib, decompose: whether the fallbacks behind the table may be used. exporter: whose
+    conversions come first, the table's ("smelt") or those of torch's own exporter ("torch"); a user's always do.
+    sources: keep PyTorch source lines as the metadata `smelt.source` of nodes. runtime_types: insert casts where ONNX Runtime has no CPU
     kernel of a type. input_names, output_names: names of graph inputs (placeholders that are no constants) and outputs.
     new_guards: whether a decomposition may assume more about sizes than the graph does; only for callers that check
     what the graph's ShapeEnv then says.
@@ -41,6 +43,7 @@ class ExportOptions:
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     torchlib: bool = True
     decompose: bool = True
+    exporter: Exporter = "smelt"
     sources: bool = True
     runtime_types: bool = True
     new_guards: bool = False

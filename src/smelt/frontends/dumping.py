@@ -6,6 +6,7 @@ where the folder's last ones end, and no file is overwritten; without an active 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.base.config import Config
+from smelt.base.errors import ConfigError
 from smelt.check.recorded import record_call
 from smelt.ir.save import save_model
 
@@ -27,24 +29,30 @@ _active: Final[list[Target]] = []
 
 @dataclass(frozen=True)
 class Target:
-    """Where to dump. `every_call`: keep the arrays of each call, not of the first alone."""
+    """Where to dump. `every_call`: keep the arrays of each call, not of the first alone. `prefix` of all file names."""
 
     folder: Path
     every_call: bool = False
+    prefix: str = ""
 
 
 @contextmanager
-def dump(folder: str | Path, *, every_call: bool = False) -> Generator[Path]:
+def dump(folder: str | Path, *, every_call: bool = False, prefix: str = "", clean: bool = False) -> Generator[Path]:
     """Keep every ONNX model that is made for PyTorch meanwhile, its FX graph as text, and the arrays of its first call.
 
         with smelt.dump("dumped"):
             torch.compile(model, backend="smelt")(x)
 
-    `every_call` keeps the arrays of each call. `smelt replay dumped` runs them again. Graphs that were compiled before
+    `every_call` keeps the arrays of each call. `prefix` comes before the numbers in file names, and `clean` first
+    removes what was dumped with the same prefix before. `smelt replay dumped` runs them again. Graphs that were compiled before
     are not seen.
     """
-    target = Target(Path(folder).expanduser().absolute(), every_call)
+    if prefix != Path(prefix).name:
+        raise ConfigError("SM-CONFIG-007", f"the prefix {prefix!r} is no beginning of a file name")
+    target = Target(Path(folder).expanduser().absolute(), every_call, prefix)
     target.folder.mkdir(parents=True, exist_ok=True)
+    if clean:
+        _remove_dumped(target)
     with _lock:
         _active.append(target)
     try:
@@ -71,7 +79,7 @@ class Dumped:
     def __init__(self, target: Target, model: ir.Model, graph_text: str) -> None:
         self._every = target.every_call
         self._calls = 0
-        self.path = _reserved(target.folder)
+        self.path = _reserved(target.folder, target.prefix)
         self.path.with_suffix(".fx.txt").write_text(graph_text, encoding="utf-8")
         save_model(model, self.path, data_name=f"{self.path.stem}.data")
 
@@ -87,12 +95,22 @@ class Dumped:
         record_call(self.path, number, *made)
 
 
-def _reserved(folder: Path) -> Path:
+def _remove_dumped(target: Target) -> None:
+    """Only files that a dump writes are removed."""
+    written = re.compile(
+        re.escape(target.prefix) + rf"\d{{{_DIGITS},}}\.(onnx|data|fx\.txt|call\d+\.(in|out)puts\.npz)"
+    )
+    for path in target.folder.iterdir():
+        if written.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def _reserved(folder: Path, prefix: str) -> Path:
     """A new model's path; another process may write to the same folder."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 0
     while True:
-        path = folder / f"{number:0{_DIGITS}d}.onnx"
+        path = folder / f"{prefix}{number:0{_DIGITS}d}.onnx"
         try:
             path.touch(exist_ok=False)
             return path

@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smelt.base.errors import ExportError, InputError
+from smelt.base.config import Config
+from smelt.base.errors import ConfigError, ExportError, InputError
 from smelt.frontends.dumping import Dumped, dump_target
 from smelt.ir.save import Saved, save_model
 from smelt.passes import TABLE, OutlineModules, Patterns, run_passes, wanted_classes
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from smelt.export import ExportReport, Translation
+    from smelt.export.records import Exporter
 
 
 def export_module(
     module: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None,
     opset: int | None = None, input_names: Sequence[str] | None = None, output_names: Sequence[str] | None = None,
     strict: bool = False, functions: bool | Sequence[Any] = False, patterns: Patterns | None = None,
-    dump_patterns: str | Path | None = None, verbose: bool = False,
+    dump_patterns: str | Path | None = None, exporter: str | None = None, verbose: bool = False,
 ) -> Exported:  # fmt: skip
     """Export a module, a function or a `torch.export.ExportedProgram` to ONNX.
 
@@ -45,12 +47,14 @@ def export_module(
     `opset`: of the model (default 20). `strict`: torch.export's own strict mode. `functions`: submodules become
     functions of the model, all whose classes are not torch's own (True) or those of the classes listed. `patterns`: the
     rules that simplify the model, as a selector ("default", "default+ort", "none") or a list of selectors and rules;
-    `dump_patterns`: a folder for what each of them changed. `verbose` prints the report.
+    `dump_patterns`: a folder for what each of them changed. `exporter`: whose conversions come first, "smelt" (the
+    table) or "torch" (torch's own exporter). `verbose` prints the report.
     """
     import torch
 
     from smelt.export import ExportOptions, translate_program
     from smelt.export.records import DEFAULT_OPSET
+    from smelt.frontends.ranges import range_of
 
     program, names = _captured(module, tuple(args), dict(kwargs or {}), dynamic_shapes, strict)
     options = ExportOptions(
@@ -60,9 +64,10 @@ def export_module(
         dim_names=names,
         modules=bool(functions),
         standalone=True,
+        exporter=_exporter(exporter),
     )
     TABLE.chosen(patterns)  # an unknown name is said before the work
-    with torch.no_grad():
+    with torch.no_grad(), range_of("smelt.export"):
         translation = translate_program(program, options=options)
         exported = Exported(translation, program, _dumped(translation.model, program))
         _simplify(exported, patterns, None if dump_patterns is None else Path(dump_patterns))
@@ -72,6 +77,14 @@ def export_module(
     if verbose:
         print(exported.report)
     return exported
+
+
+def _exporter(chosen: str | None) -> Exporter:
+    if chosen is None:
+        return Config.from_env().exporter
+    if chosen == "smelt" or chosen == "torch":
+        return chosen
+    raise ConfigError("SM-CONFIG-007", f"exporter is 'smelt' or 'torch', not {chosen!r}")
 
 
 def _dumped(model: ir.Model, program: Any) -> Dumped | None:

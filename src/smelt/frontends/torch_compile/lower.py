@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -17,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from smelt.base.errors import TorchError
 from smelt.frontends.torch_compile._torch import no_modes
+from smelt.frontends.torch_compile.node_check import checked_nodes
 from smelt.frontends.torch_compile.on_device import OnDevice, device_index, results_on_device, to_host
 from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, twin
 from smelt.frontends.torch_compile.random_nodes import free_random_nodes
@@ -60,11 +62,22 @@ def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphRe
     seen.left = list(cut.left)
     if cut.left and settings.options.strict:
         raise _left_behind(cut.left)
+    if settings.options.check == "nodes":
+        return checked_nodes(cut, lambda part: _part(part, _plain(settings), fixed, seen), _tolerance(settings))
     calls = [_part(part, settings, fixed, seen) for part in cut.parts]
     if not seen.parts:
         return boxed(graph)
     direct = _direct(cut, calls)
     return direct if direct is not None else boxed(outer_graph(cut, calls))
+
+
+def _plain(settings: Settings) -> Settings:
+    """Nodes by themselves are compared as the exporter writes them, without kernels."""
+    return replace(settings, options=replace(settings.options, check=False, kernels=False, patterns="none"))
+
+
+def _tolerance(settings: Settings) -> float:
+    return settings.options.tolerance or 0.0
 
 
 def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> torch.nn.Module:

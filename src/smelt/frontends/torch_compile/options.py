@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
@@ -32,7 +32,9 @@ class TorchOptions:
     tune          time each kernel against what it replaces
     freeze        parameters become constants: faster, but a later change is not seen before `smelt.refresh`
     strict        raise when a node would be left to torch, or a graph falls back
-    check         compare every call with torch; True or a tolerance
+    check         compare every call with torch: True, or a tolerance; "nodes": every node by itself, on torch's values
+    exporter      whose conversions come first: "smelt" (the table) or "torch" (torch's own exporter); None: as the
+                  environment's ONNXRT_CHANGE_REWRITER says, and the table's without it
     providers     execution providers, each a name or (name, options); None: the one of the inputs' device, which is
                   the CPU: tensors on other devices stay in torch
     session       configuration entries of the sessions
@@ -53,7 +55,8 @@ class TorchOptions:
     tune: bool = False
     freeze: bool = False
     strict: bool = False
-    check: bool | float = False
+    check: bool | float | Literal["nodes"] = False
+    exporter: Literal["smelt", "torch"] | None = None
     providers: Sequence[Provider] | None = None
     session: Mapping[str, str] = field(default_factory=dict[str, str])
     threads: int = 0
@@ -71,13 +74,14 @@ class TorchOptions:
         """The tolerance of `check`, or None when nothing is compared."""
         if self.check is False:
             return None
-        return _TOLERANCE if self.check is True else float(self.check)
+        return _TOLERANCE if self.check is True or self.check == "nodes" else float(self.check)
 
 
 _TOLERANCE: Final = 1e-4
 _NAMES: Final = tuple(f.name for f in dataclasses.fields(TorchOptions))
 _NO_OPTIONS: Final[Mapping[str, str]] = {}
 _BOOLEANS: Final = ("verify", "tune", "freeze", "strict", "preallocate")
+_EXPORTERS: Final = ("smelt", "torch")
 _COUNTS: Final = ("threads", "cache_size")
 
 
@@ -86,7 +90,8 @@ def read_options(given: TorchOptions | Mapping[str, Any] | None, config: Config)
     options = given if isinstance(given, TorchOptions) else _from_mapping(given or {})
     _check(options)
     threads = options.threads or config.threads
-    return dataclasses.replace(options, dump=Path(options.dump) if options.dump else None, threads=threads)
+    dump = Path(options.dump) if options.dump else None
+    return dataclasses.replace(options, dump=dump, threads=threads, exporter=options.exporter or config.exporter)
 
 
 def _from_mapping(given: Mapping[str, Any]) -> TorchOptions:
@@ -113,11 +118,17 @@ def _check(options: TorchOptions) -> None:
     if isinstance(options.skip_passes, str) or isinstance(options.providers, str):
         raise _wrong(options, "skip_passes" if isinstance(options.skip_passes, str) else "providers", "a list")
     _check_providers(options)
-    if not isinstance(cast("object", options.check), (bool, int, float)) or options.check < 0:
-        raise _wrong(options, "check", "True, False or a tolerance")
+    if not _is_check(options.check):
+        raise _wrong(options, "check", "True, False, a tolerance or 'nodes'")
+    if options.exporter not in (None, *_EXPORTERS):
+        raise _wrong(options, "exporter", "'smelt', 'torch' or None")
     TABLE.chosen(options.patterns)  # an unknown name is said now, not in the first call
     if not all(callable(t) for t in options.transforms):
         raise _wrong(options, "transforms", "a list of functions")
+
+
+def _is_check(value: object) -> bool:
+    return value == "nodes" or (isinstance(value, (bool, int, float)) and value >= 0)
 
 
 def _check_providers(options: TorchOptions) -> None:

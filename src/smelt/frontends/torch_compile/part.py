@@ -21,6 +21,7 @@ from torch.fx import GraphModule, Node
 from smelt.codegen import FedPanels
 from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, translate
 from smelt.frontends.dumping import Dumped, as_array, dump_target
+from smelt.frontends.ranges import range_of, ranged
 from smelt.frontends.torch_compile.debug import checked
 from smelt.frontends.torch_compile.first_call import Call, Feeds, FirstCall
 from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts, with_pairs
@@ -102,18 +103,22 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, recor
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     constants = _as_laid_out(fixed.constants, placeholders, layouts)
     layouts = with_pairs(layouts, module)
-    translation = translate(module, options=ExportOptions(constants=constants))
+    with range_of("smelt.export"):
+        chosen = ExportOptions(constants=constants, exporter=options.exporter or "smelt")
+        translation = translate(module, options=chosen)
     report = PartReport(sum(n.op == "call_function" for n in eager.graph.nodes), _node_count(translation.model))
     target = dump_target(options.dump)
     dumped = None if target is None else Dumped(target, translation.model, _graph_text(module))
 
     def finished(call: Call) -> Call:
         report.seconds = time.monotonic() - started
-        return call if options.tolerance is None else checked(call, eager, options.tolerance)
+        timed = ranged(call, "smelt.run")
+        return timed if options.tolerance is None else checked(timed, eager, options.tolerance)
 
     def bound(translation: Translation, settings: Settings, feeds: Feeds | None) -> Call:
         """A session for the part, and the function that calls it."""
-        made = session_for_model(module, translation, settings, report, bool(constants), feeds)
+        with range_of("smelt.compile"):
+            made = session_for_model(module, translation, settings, report, bool(constants), feeds)
         return finished(_bound(module, Interface.of(translation, made), layouts, options, dumped, fixed.guarded))
 
     strict = options.strict or options.tolerance is not None

@@ -71,6 +71,19 @@ def split(graph: GraphModule, reason_against: Reason) -> Split:
     return Split(tuple(parts), left, graph)
 
 
+def by_node(cut: Split) -> Split:
+    """The same with a part for each node; what takes elements of a tuple goes with the node that made it."""
+    members = [node for part in cut.parts for node in part.members]
+    inside = set(members)
+    groups = [
+        (node, *(user for user in node.users if user.target is operator.getitem and user in inside))
+        for node in members
+        if node.target is not operator.getitem
+    ]
+    parts = [_extract(cut.graph, group, f"node_{place}") for place, group in enumerate(groups)]
+    return Split(tuple(part for part in parts if part.outputs), cut.left, cut.graph)
+
+
 def _reasons(nodes: Sequence[Node], reason_against: Reason) -> dict[Node, str]:
     """Reasons by node. What takes an element of a tuple stays with the node that made it."""
     found: dict[Node, str] = {}
