@@ -27,11 +27,12 @@ class Refused(Exception):  # noqa: N818  # an answer, not a fault
 class ExportOptions:
     """How to translate.
 
-    opset: of the standard domain. constants: tensors that become initializers instead of inputs, by placeholder name
-    (frozen weights). torchlib, decompose: whether the fallbacks behind the table may be used. exporter: whose
+    opset: of the standard domain. constants: tensors that become initializers instead of inputs, by placeholder
+    name (frozen weights). torchlib, decompose: whether the fallbacks behind the table may be used. exporter: whose
     conversions come first, the table's ("smelt") or those of torch's own exporter ("torch"); a user's always do.
-    sources: keep PyTorch source lines as the metadata `smelt.source` of nodes. runtime_types: insert casts where ONNX Runtime has no CPU
-    kernel of a type. input_names, output_names: names of graph inputs (placeholders that are no constants) and outputs.
+    sources: keep PyTorch source lines as the metadata `smelt.source` of nodes. runtime_types: insert casts where
+    ONNX Runtime has no CPU kernel of a type. input_names, output_names: names of graph inputs (placeholders that
+    are no constants) and outputs.
     new_guards: whether a decomposition may assume more about sizes than the graph does; only for callers that check
     what the graph's ShapeEnv then says.
     modules: keep the modules of nodes as the metadata `smelt.module`, a line "path class" per module.

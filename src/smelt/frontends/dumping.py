@@ -44,8 +44,8 @@ def dump(folder: str | Path, *, every_call: bool = False, prefix: str = "", clea
             torch.compile(model, backend="smelt")(x)
 
     `every_call` keeps the arrays of each call. `prefix` comes before the numbers in file names, and `clean` first
-    removes what was dumped with the same prefix before. `smelt replay dumped` runs them again. Graphs that were compiled before
-    are not seen.
+    removes what was dumped with the same prefix before. `smelt replay dumped` runs them again. Graphs that were
+    compiled before are not seen.
     """
     if prefix != Path(prefix).name:
         raise ConfigError("SM-CONFIG-007", f"the prefix {prefix!r} is no beginning of a file name")
