@@ -100,6 +100,21 @@ def is_mutable(target: Any) -> bool:
     return isinstance(target, OpOverload) and bool(target._schema.is_mutable)
 
 
+def is_view(target: Any) -> bool:
+    """Whether a call's result lies in the memory of its first argument."""
+    if not isinstance(target, OpOverload) or is_mutable(target):
+        return False
+    arguments = target._schema.arguments
+    return bool(arguments) and arguments[0].alias_info is not None
+
+
+def visible_results(kind: str) -> int | None:
+    """How many leading results of the graph that is being compiled reach the program; None for all of them."""
+    if kind == "inference":
+        return None
+    return getattr(forward_metadata(), "num_forward_returns", 0) if kind == "forward" else 0
+
+
 def hint(size: Any, otherwise: int) -> int:
     """The number that tracing saw, for a symbolic size."""
     if isinstance(size, int):
@@ -124,9 +139,11 @@ __all__ = [
     "is_dense",
     "is_mutable",
     "is_random",
+    "is_view",
     "min_cut_rematerialization_partition",
     "no_modes",
     "plain_results",
     "static_inputs",
     "tree_leaves",
+    "visible_results",
 ]

@@ -17,13 +17,14 @@ import torch
 from torch.fx import GraphModule, Node
 
 from smelt.base.errors import TorchError
-from smelt.frontends.torch_compile._torch import no_modes
+from smelt.frontends.torch_compile._torch import no_modes, visible_results
 from smelt.frontends.torch_compile.node_check import checked_nodes
 from smelt.frontends.torch_compile.on_device import OnDevice, device_index, results_on_device, to_host
 from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, twin
 from smelt.frontends.torch_compile.random_nodes import free_random_nodes
 from smelt.frontends.torch_compile.record import GraphReport, LeftNode, report
 from smelt.frontends.torch_compile.sessions import Settings
+from smelt.frontends.torch_compile.shared_results import keep_shared
 from smelt.frontends.torch_compile.split import Part, Split, left_node, outer_graph, split
 from smelt.frontends.torch_compile.support import reason_to_stay
 
@@ -43,6 +44,7 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
     try:
         with no_modes():
             free_random_nodes(graph)
+            keep_shared(graph, visible_results(kind))
             function = _lowered(graph, settings, fixed or Fixed(), seen)
     except Exception as error:
         if settings.options.strict:

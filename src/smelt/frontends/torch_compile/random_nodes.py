@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 _aten: Final = torch.ops.aten
-STAYS: Final = "smelt.stays"  # in the meta of a node that only serves a random one: why it stays in torch
+STAYS: Final = "smelt.stays"  # in the meta of a node that costs nothing in torch: why it stays there
 
 
 _SERVES: Final = "serves a random node"
