@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import resource
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from torch import nn  # noqa: E402
 
 import smelt  # noqa: E402
 from smelt.base.errors import ArtifactError, ConfigError, InputError, TorchError  # noqa: E402
+from smelt.frontends.torch_compile import Listening  # noqa: E402
 
 PLAIN: Any = {"kernels": False}
 
@@ -112,6 +116,109 @@ def test_it_is_the_module_to_the_outside(net: Any) -> None:
         same(fast(x), net(x))
     with pytest.raises(AttributeError):
         _ = fast.nothing
+
+
+class Base(nn.Module):
+    def twice(self, x: Any) -> Any:
+        return self(self(x))
+
+
+class Derived(Base):
+    limit = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.limit = nn.Linear(4, 4), 5
+
+    def forward(self, x: Any, times: int = 1) -> Any:
+        return self.inner(x) * times
+
+    def twice(self, x: Any) -> Any:
+        return super().twice(x) + self.limit
+
+    def by_class(self, x: Any) -> Any:
+        return type(self).twice(self, x), self.__class__.__name__
+
+
+@torch.no_grad()
+def test_methods_may_look_at_their_class() -> None:
+    net = Derived().eval()
+    fast = smelt.compile(net, **PLAIN)
+    x = torch.randn(3, 4)
+    same(fast.twice(x), net.twice(x))
+    same(fast.by_class(x)[0], net.twice(x))
+    assert fast.by_class(x)[1] == "Derived" and fast.programs[-1].calls == 6
+    assert isinstance(fast, Derived) and isinstance(fast, smelt.CompiledModule)
+    assert inspect.signature(fast.forward) == inspect.signature(net.forward)
+    assert not hasattr(type(fast), "nothing")
+
+
+class Tally:
+    """State that a call changes."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+
+@torch.no_grad()
+def test_arguments_that_a_call_changes_are_changed() -> None:
+    class Appending(nn.Module):
+        def forward(self, x: Any, tally: Any) -> Any:
+            tally.seen.append(x * 2)
+            return tally.seen[-1] + 1
+
+    fast = smelt.compile(Appending().eval(), **PLAIN)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in (3, 5, 7):
+            tally = Tally()
+            same(fast(torch.ones(size), tally), torch.full((size,), 3.0))
+            same(tally.seen, [torch.full((size,), 2.0)])
+    assert "by torch.compile: a call may change its Tally" in fast.explain()
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:smelt")
+def test_what_was_refused_once_is_not_tried_again_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Branching(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1 if x.sum() > 0 else x - 1
+
+    fast = smelt.compile(Branching().eval(), **PLAIN)
+    fast(torch.ones(3))
+    monkeypatch.setattr("smelt.frontends.module.compiled_module.capture", None)
+    same(fast(torch.ones(5)), torch.full((5,), 2.0))
+
+
+@torch.no_grad()
+def test_results_share_memory_as_in_eager() -> None:
+    class Rows(nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x.exp()
+            return y, y[0]
+
+    whole, row = smelt.compile(Rows().eval(), **PLAIN)(torch.zeros(3, 2))
+    whole[0, 0] = 7
+    assert row.tolist() == [7, 1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("calls", [60, pytest.param(500, marks=pytest.mark.full)])
+def test_many_shapes_need_one_program_and_no_more_memory(net: Any, calls: int) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    sizes = [(1 + 7 * number) % 251 + 1 for number in range(calls // 10)]
+    with Listening() as record:
+        middle = 0
+        for number in range(calls):
+            fast(torch.randn(sizes[number % len(sizes)], 8))
+            middle = _resident_bytes() if number == calls // 2 else middle
+    assert len(record.graphs) == len(fast.programs) == 1
+    assert _resident_bytes() - middle < 8 << 20
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import smelt
 from smelt.frontends.torch_compile import Listening
 
 transformers = pytest.importorskip("transformers")
@@ -111,8 +112,12 @@ def compiled(make: Callable[[], Any], backend: Any, dynamic: bool | None) -> Any
 
 def check(make: Callable[[], Any], dynamic: bool | None, tokens: int, **how: Any) -> int:
     """Compare the tokens with eager's; tell how often was compiled."""
+    return _check(make, compiled(make, "smelt", dynamic), tokens, **how)
+
+
+def _check(make: Callable[[], Any], model: Any, tokens: int, **how: Any) -> int:
     with Listening() as record:
-        found = generated(compiled(make, "smelt", dynamic), tokens, **how)
+        found = generated(model, tokens, **how)
     wanted = generated(clear_cut(make), tokens, **how)
     assert torch.equal(found, wanted)
     assert len(set(wanted.flatten().tolist())) > 8  # not one token over and over
@@ -123,6 +128,22 @@ def check(make: Callable[[], Any], dynamic: bool | None, tokens: int, **how: Any
 @pytest.mark.parametrize("make", [llama])
 def test_a_decoder_is_compiled_once_for_the_prompt_and_once_for_all_tokens_after_it(make: Callable[[], Any]):
     assert check(make, True, 24) == 2
+
+
+def test_a_wrapped_decoder_generates_with_two_compilations():
+    assert _check(llama, smelt.compile(clear_cut(llama), **PLAIN), 16) == 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("make", MODELS)
+def test_every_wrapped_model_generates_the_tokens_of_eager(make: Callable[[], Any], cache: str, beams: int):
+    counting = Counting()
+    how = {"num_beams": beams, "cache_implementation": cache}
+    generated(compiled(make, counting, True), 40, **how)
+    torch._dynamo.reset()
+    assert _check(make, smelt.compile(clear_cut(make), **PLAIN), 40, **how) <= counting.graphs
 
 
 @pytest.mark.full

@@ -13,11 +13,11 @@ import threading
 import types
 import warnings
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch.export.graph_signature import InputKind
@@ -32,11 +32,17 @@ from smelt.frontends.torch_compile.record import Listening, Record
 from smelt.frontends.torch_compile.sessions import Settings
 from smelt.pipeline import Options
 
+from .alike import Alike, alike
 from .capture import Captured, capture
 from .guard import CaptureError
 
 _KEPT: Final = 8
 _QUICK: Final = 256
+_OF_THE_PROCESS: Final = (
+    "_programs", "_quick", "_refused", "_dropped", "_lock", "_numbers", "_compiled", "_followed", "_holder",
+)  # fmt: skip
+_CONTAINERS: Final = (tuple, list, dict, deque)
+_VALUES: Final = (torch.Tensor, bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout)
 
 
 @dataclass(eq=False)
@@ -59,19 +65,22 @@ class Program:
         return [held[name] for held, name in self.places]
 
 
-class CompiledModule(torch.nn.Module):
+class CompiledModule(torch.nn.Module, metaclass=Alike):
     """Made by `smelt.compile(module, ...)`.
 
     `dynamic`: sizes are free wherever the module leaves them free (True), or fixed to each call's (False). `kept`: how
     many programs are kept; the least recently used goes. `options`: as those of `torch.compile(backend="smelt")`.
     """
 
+    def __new__(cls, module: torch.nn.Module, *_args: Any, **_options: Any) -> CompiledModule:
+        return _blank(type(module))
+
     def __init__(
         self, module: torch.nn.Module, *, dynamic: bool = True, kept: int = _KEPT,
         options: TorchOptions | Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.__dict__["wrapped"] = module
+        cast("dict[str, Any]", self.__dict__)["wrapped"] = module
         self.dynamic, self.kept = dynamic, kept
         self._settings = Settings(read_options(options, Config.from_env()), Config.from_env())
         self._forget()
@@ -118,9 +127,9 @@ class CompiledModule(torch.nn.Module):
         leaves, spec = pytree.tree_flatten((args, kwargs))
         program = self._find(leaves, spec)
         if program is None:
-            program = self._make(args, kwargs, spec)
+            program = self._make(args, kwargs, leaves, spec)
         if isinstance(program, str):
-            return self._trainable()(*args, **kwargs)
+            return self._by_dynamo()(*args, **kwargs)
         if not kwargs:
             self._remember(program, args, leaves)
         return self._run(program, leaves)
@@ -148,13 +157,18 @@ class CompiledModule(torch.nn.Module):
         made = [value if constant else results[count + value] for constant, value in captured.results]
         return pytree.tree_unflatten(made, captured.out_spec)
 
-    def _make(self, args: Sequence[Any], kwargs: Mapping[str, Any], spec: Any) -> Program | str:
+    def _make(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[Any], spec: Any
+    ) -> Program | str:  # fmt: skip
+        changeable = _changeable(leaves, spec)
+        if changeable is not None:
+            return self._refused.setdefault(changeable, f"a call may change its {changeable.__name__}")
         with self._lock:
-            leaves, _ = pytree.tree_flatten((args, kwargs))
             found = self._find(leaves, spec)
             if found is not None:
                 return found
-            reason = self._refused.get(_shape_key(leaves, spec))
+            kind = _kind_of_call(leaves, spec, self.dynamic)
+            reason = self._refused.get(kind)
             if reason is not None:
                 return reason
             try:
@@ -162,7 +176,7 @@ class CompiledModule(torch.nn.Module):
             except CaptureError as error:
                 if self._settings.options.strict:
                     raise
-                self._refused[_shape_key(leaves, spec)] = str(error)
+                self._refused[kind] = str(error)
                 warnings.warn(
                     f"smelt: the module is not captured whole, torch.compile takes over: {error}", stacklevel=4
                 )
@@ -192,9 +206,19 @@ class CompiledModule(torch.nn.Module):
 
     def _trainable(self) -> Any:
         if self._compiled is None:
-            backend: Any = torch.compile
-            self._compiled = backend(self.wrapped, backend="smelt", options={"freeze": False, **self._given()})
+            self._compiled = self._through_torch_compile(None)
         return self._compiled
+
+    def _by_dynamo(self) -> Any:
+        """For calls that are not captured whole, and those whose arguments hold state, which Dynamo follows."""
+        if self._followed is None:
+            self._followed = self._through_torch_compile(True if self.dynamic else None)
+        return self._followed
+
+    def _through_torch_compile(self, dynamic: bool | None) -> Any:
+        backend: Any = torch.compile
+        options = {"freeze": False, **self._given()}
+        return backend(self.wrapped, backend="smelt", dynamic=dynamic, options=options)
 
     def _given(self) -> dict[str, Any]:
         from dataclasses import fields
@@ -216,6 +240,7 @@ class CompiledModule(torch.nn.Module):
         self._dropped: list[str] = []
         self._changed = False
         self._compiled: Any = None
+        self._followed: Any = None
         self._lock = threading.RLock()
         self._numbers: Iterator[int] = iter(range(1 << 62))
 
@@ -268,6 +293,11 @@ class CompiledModule(torch.nn.Module):
     def wrapped(self) -> torch.nn.Module:
         return self.__dict__["wrapped"]
 
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """That of the module: its methods, called with this as `self`, may use `super()`."""
+        return type(self.__dict__["wrapped"]) if "wrapped" in self.__dict__ else CompiledModule
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
@@ -310,9 +340,13 @@ class CompiledModule(torch.nn.Module):
         state = {
             name: value for name, value in self.__dict__.items() if not name.startswith("_c") or name == "_changed"
         }
-        for name in ("_programs", "_quick", "_refused", "_dropped", "_lock", "_numbers", "_compiled", "_holder"):
+        for name in _OF_THE_PROCESS:
             state.pop(name, None)
         return state
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        del protocol
+        return _blank, (type(self.wrapped),), self.__getstate__()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -347,9 +381,29 @@ def _wants_gradient(arguments: Any) -> bool:
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
 
-def _shape_key(leaves: Sequence[Any], spec: Any) -> Any:
+def _blank(original: type[Any]) -> CompiledModule:
+    """A wrapper for a module of that class, not yet set up."""
+    made = alike(CompiledModule, original)
+    return torch.nn.Module.__new__(made)
+
+
+def _changeable(leaves: Sequence[Any], spec: Any) -> type[Any] | None:
+    """The class of an argument that is neither a value nor a plain container, say a cache: a call may change it."""
+    odd = next((type(leaf) for leaf in leaves if not isinstance(leaf, _VALUES)), None)
+    if odd is not None or spec.is_leaf():
+        return odd
+    if not issubclass(spec.type, _CONTAINERS) and not is_dataclass(spec.type):
+        return spec.type
+    return next((found for child in spec.children() if (found := _changeable((), child)) is not None), None)
+
+
+def _kind_of_call(leaves: Sequence[Any], spec: Any, dynamic: bool) -> Any:
+    """What calls have in common that are captured alike. Of sizes that may vary, 0 and 1 are others than the rest."""
+
     def part(leaf: Any) -> Any:
-        return (leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else (type(leaf), repr(leaf))
+        if not isinstance(leaf, torch.Tensor):
+            return type(leaf), repr(leaf)
+        return leaf.dtype, tuple(min(size, 2) if dynamic else size for size in leaf.shape)
 
     return str(spec), tuple(part(leaf) for leaf in leaves)
 

@@ -1,0 +1,32 @@
+"""Wrappers that pass for what they wrap.
+
+Input: a class of wrappers and the class of an object that one of them wraps. Output: a class for that wrapper.
+Invariant: what the wrapper's class has not is found on the other one, as is the signature of its forward; methods of
+the wrapped object that are called with the wrapper as `self` may use `super()`, `type(self)` and `self.__class__`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+
+class Alike(type):
+    """The class of wrappers' classes. `original` is the class of what is wrapped."""
+
+    def __getattr__(cls, name: str) -> Any:
+        original = cls.__dict__.get("original")
+        if original is None or name.startswith("__"):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+        return getattr(original, name)
+
+
+def alike(wrapper: type[Any], original: type[Any]) -> type[Any]:
+    """A class of wrappers for objects of the class `original`."""
+    inherited = wrapper.forward
+
+    @functools.wraps(original.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return inherited(self, *args, **kwargs)
+
+    return Alike(wrapper.__name__, (wrapper,), {"original": original, "forward": forward, "__doc__": wrapper.__doc__})
