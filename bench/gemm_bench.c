@@ -2,6 +2,7 @@
  *
  * Input: operands made by the caller. Output: seconds. Invariant: the measured code is what generated kernels call.
  */
+#define _GNU_SOURCE
 #include "smelt/gemm.h"
 
 #include <pthread.h>
@@ -100,6 +101,17 @@ typedef struct {
   double peaks[64], widths[64], starts[64], ends[64];
 } team;
 
+/* Member `place` stays on one CPU of those that the process may use: two members that wait for each other are put on one CPU
+ * now and then, and a product of 50 us is over before the scheduler parts them. */
+static void stay(int64_t place, const cpu_set_t *allowed) {
+  const int64_t wanted = place % CPU_COUNT(allowed);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, allowed) && seen++ == wanted) CPU_SET(cpu, &one);
+  pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
 static void wait_for_all(team *t, int64_t *meeting) {
   const int64_t all = ++*meeting * t->threads;
   atomic_fetch_add(&t->arrived, 1);
@@ -121,12 +133,14 @@ static void run_tasks(team *t, int64_t r) {
 typedef struct {
   team *t;
   int64_t place;
+  cpu_set_t allowed;
 } member_of;
 
 static void *member(void *argument) {
   const member_of *me = argument;
   team *t = me->t;
   int64_t meeting = 0;
+  stay(me->place, &me->allowed);
   for (int64_t r = 0; r < t->rounds; ++r) {
     const double before = width(), peak_before = peak(40000);
     wait_for_all(t, &meeting);
@@ -157,14 +171,17 @@ EXPORT void bench_team(const float *A, const float *Bp, int64_t copies, float *C
   team t = {.A = A, .Bp = Bp, .C = C, .M = M, .N = N, .K = K, .rounds = rounds, .copies = copies, .threads = threads};
   member_of members[64];
   pthread_t others[64];
+  cpu_set_t allowed;
+  pthread_getaffinity_np(pthread_self(), sizeof allowed, &allowed);
   t.out = out;
   /* As generated kernels plan it: for any number of threads. */
   t.plan = smelt_gemm_plan(M, N, K, 0, 0);
   for (int64_t i = threads - 1; i >= 0; --i) {
-    members[i] = (member_of){&t, i};
+    members[i] = (member_of){&t, i, allowed};
     if (i > 0) pthread_create(&others[i], 0, member, &members[i]);
   }
   member(&members[0]);
   for (int64_t i = 1; i < threads; ++i)
     pthread_join(others[i], 0);
+  pthread_setaffinity_np(pthread_self(), sizeof allowed, &allowed);
 }

@@ -28,7 +28,7 @@ from smelt.check import Choice, Examination, Findings, choose_settings, examine,
 from smelt.check.dump import Dump
 from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
-from smelt.codegen import CBackend, Generated, attach_packed, with_inputs, with_settings
+from smelt.codegen import CBackend, Generated, attach_packed, strangers, with_inputs, with_settings
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Left, Library, Plan, Source
 from smelt.ir.save import save_model
@@ -43,6 +43,7 @@ class Options:
     """What a user may choose for one compilation. Machine-wide knobs are in `Config`.
 
     `feeds` are inputs to verify on; `recorded` says that they are one call of many, and that findings hold for all.
+    `settings` are sizes that tuning chose before (the manifest has them): they are used again, and nothing is timed.
     """
 
     select: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class Options:
     verify: bool = True
     tune: bool = False
     tune_seconds: float = 60.0
+    settings: Mapping[str, int] = field(default_factory=dict[str, int])
     threads: int = 0
     dump: Path | None = None
     feeds: Mapping[str, Any] | None = None
@@ -189,6 +191,7 @@ def _kernels(
             return _Made(plan), Findings()
         with clock("generate"):
             generated = backend.generate(plan.regions, targets)
+            generated = dataclasses.replace(generated, source=with_settings(generated.source, options.settings))
             plan = Plan(generated.regions, (*plan.left, *generated.left))
         if not generated.regions:
             return _Made(plan), Findings()
@@ -210,9 +213,19 @@ def _kernels(
     if choices:
         notes = (*findings.notes, *choices[0].notes())
         findings = dataclasses.replace(findings, settings=choices[0].settings, notes=notes)
+    elif options.settings and made.generated is not None:
+        findings = _with_given(findings, made.generated.source, options.settings)
     dump.plan(made.plan)
     dump.findings(findings)
     return dataclasses.replace(made, findings=findings, notes=findings.notes)
+
+
+def _with_given(findings: Findings, source: Source, settings: Mapping[str, int]) -> Findings:
+    """What the given sizes came to: those that no kernel feels are left out, and said."""
+    unknown = strangers(source, settings)
+    used = {name: value for name, value in settings.items() if name not in unknown}
+    note = f"{len(unknown)} of the {len(settings)} given sizes belong to kernels that this model does not have."
+    return dataclasses.replace(findings, settings=used, notes=(*findings.notes, *([note] if unknown else [])))
 
 
 def _build(

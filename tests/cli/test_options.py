@@ -9,7 +9,7 @@ from tests.cli.conftest import small_model
 
 from smelt.base.errors import ConfigError, InputError
 from smelt.cli.feeds import feed_attempts, first_that_runs
-from smelt.cli.options import parse_dims, parse_files, parse_names, parse_shapes
+from smelt.cli.options import parse_dims, parse_files, parse_names, parse_shapes, read_settings
 
 
 def test_shapes_are_read_in_both_spellings():
@@ -30,6 +30,17 @@ def test_dims_files_and_names():
     assert parse_dims(["batch=1,seq=128", "z=0"]) == {"batch": 1, "seq": 128, "z": 0}
     assert parse_files(["x=a=b.npy"]) == {"x": Path("a=b.npy")}
     assert parse_names(" v2, v3,") == ("v2", "v3")
+
+
+def test_settings_are_those_of_an_artifact(tmp_path: Path):
+    (tmp_path / "manifest.json").write_text('{"settings": {"k_a.loop-grain": 5000}}')
+    assert read_settings(tmp_path, tune=False) == {"k_a.loop-grain": 5000} and read_settings(None, tune=True) == {}
+    with pytest.raises(ConfigError, match="--tune and --settings"):
+        read_settings(tmp_path, tune=True)
+    for wrong in ('{"settings": {"a": "1; }"}}', '{"settings": [1]}', '{"settings": {"a": true}}'):
+        (tmp_path / "manifest.json").write_text(wrong)
+        with pytest.raises(ConfigError):
+            read_settings(tmp_path, tune=False)
 
 
 def model() -> ir.Model:

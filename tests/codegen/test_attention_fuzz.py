@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
 import smelt
+from smelt.base.config import Config
 
 LENGTHS = st.one_of(st.integers(1, 6), st.sampled_from([15, 16, 17, 31, 33, 64, 70]))
 VARIANTS = {
@@ -39,13 +40,16 @@ def text_of(variant: str) -> str:
     return text
 
 
-@pytest.fixture(scope="module")
-def compiled():
+@pytest.fixture(
+    scope="module", params=["", "-DSMELT_CHAIN_LONG=16 -DSMELT_CHAIN_SPAN=16"], ids=["whole rows", "blocks"]
+)
+def compiled(request: pytest.FixtureRequest):
     """One artifact per variant serves every size: nothing is rebuilt between examples."""
     made = {}
+    config = Config.from_env().with_(cflags=request.param)
     for variant in VARIANTS:
         model = onnx.parser.parse_model(f'<ir_version: 11, opset_import: ["" : 24]> g {text_of(variant)}')
-        how = {"force": True, "levels": "v3", "verify": False, "threads": 2}
+        how = {"force": True, "levels": "v3", "verify": False, "threads": 2, "config": config}
         made[variant] = model, smelt.compile(model.SerializeToString(), **how)
         assert not made[variant][1].result.plan.left
     yield made

@@ -37,6 +37,15 @@ def allowed(kind: str, rows: int, keys: int) -> np.ndarray:
     return np.broadcast_to(made, (2, 1, rows, keys)).copy()
 
 
+SMALL_BLOCKS = "-DSMELT_CHAIN_LONG=16 -DSMELT_CHAIN_SPAN=16"
+
+
+@pytest.fixture(params=["", SMALL_BLOCKS], ids=["whole rows", "blocks"], autouse=True)
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything holds as well where rows of weights are made block by block."""
+    monkeypatch.setenv("SMELT_CFLAGS", request.param)
+
+
 KINDS = ("causal", "window", "padded", "one row shut", "random", "all")
 
 

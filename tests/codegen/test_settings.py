@@ -11,14 +11,14 @@ from region_check import assert_alike, stock
 
 import smelt
 from smelt import codegen
-from smelt.check import Choice
-from smelt.codegen import SETTINGS, settings_of, with_settings
+from smelt.codegen import KERNEL_SETTINGS, SETTINGS, kernel_settings_of, settings_of, strangers, with_settings
 from smelt.ir.records import Source, Unit
 
 HEADERS = Path(codegen.__file__).parent / "c" / "include" / "smelt"
-MODEL = """(float[40,96] x, float[2,3,70,16] q, float[2,3,70,16] k) => (float[40,200] y, float[2,3,70,16] z) {
-             y = Gelu(p) kt = Transpose<perm=[0,1,3,2]>(k) s = MatMul(q, kt) w = Softmax(s) z = MatMul(w, k)
-             p = MatMul(x, weights) }"""
+MODEL = """(float[n,96] x, float[2,3,70,16] q, float[2,3,70,16] k)
+             => (float[n,200] y, float[2,3,70,16] z, float[n,96] a) {
+             kt = Transpose<perm=[0,1,3,2]>(k) s = MatMul(q, kt) w = Softmax(s) z = MatMul(w, k)
+             p = MatMul(x, weights) y = LayerNormalization(p, scale) r = Softmax(x) a = Exp(r) }"""
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
@@ -28,32 +28,81 @@ def test_the_default_is_what_the_header_says(setting: codegen.Setting) -> None:
     assert setting.default not in setting.others
 
 
+@pytest.mark.parametrize("setting", KERNEL_SETTINGS, ids=lambda s: s.name)
+def test_a_kernels_size_is_read_where_it_is_launched(setting: codegen.KernelSetting) -> None:
+    text = "".join(path.read_text() for path in HEADERS.glob("*.h"))
+    assert f"int32_t {setting.field};" in text and f"task->cut.{setting.field}" in text
+    assert 0 not in setting.others and len(set(setting.others)) == len(setting.others)
+
+
+def launch(call: str, kernel: str) -> str:
+    return f"smelt_task task0 = {{.cut = SMELT_CUT_{kernel}}}; if ({call}(&task0, SMELT_NAME({kernel}), 1)) return 1;"
+
+
 def test_only_units_that_read_a_size_see_it() -> None:
-    source = Source((Unit("gemm", "g"), Unit("regions0", "smelt_launch_chain("), Unit("kernels0", "k")), ())
-    assert {s.name for s in settings_of(source)} == {"product-block", "product-rows", "product-grain", "chain-rows"}
-    changed = {u.name: u.text for u in with_settings(source, {"product-block": 16384, "chain-rows": 28}).units}
-    assert changed == {"gemm": "#define SMELT_GEMM_BLOCK 16384\ng", "regions0": "smelt_launch_chain(", "kernels0": "k"}
+    lines = [launch("smelt_launch_chain", "k_a"), launch("smelt_launch", "k_b"), launch("smelt_launch_gemm", "k_c")]
+    source = Source((Unit("gemm", "g"), Unit("regions0", "\n".join(lines)), Unit("kernels0", "k")), ())
+    assert {s.name for s in settings_of(source)} == {"product-block", "product-rows", "product-grain"}
+    felt = {s.name: kernels for s, kernels in kernel_settings_of(source).items()}
+    assert felt == {"chain-rows": ("k_a",), "loop-grain": ("k_b",), "task-rows": ("k_c",)}
+    chosen = {
+        "product-block": 16384,
+        "product-rows": 144,
+        "k_a.chain-rows": 14,
+        "k_a.chain-span": 256,
+        "k_z.loop-grain": 5,
+    }
+    changed = {u.name: u.text for u in with_settings(source, chosen).units}
+    assert changed["gemm"] == "#define SMELT_GEMM_BLOCK 16384\ng" and changed["kernels0"] == "k"
+    assert changed["regions0"].startswith("#define SMELT_CUT_k_a {.chain_rows = 14, .chain_span = 256}\nsmelt_task")
+    assert strangers(source, chosen) == ("k_a.chain-span", "k_z.loop-grain")
 
 
-@pytest.mark.parametrize("place", [0, -1])
-def test_results_are_right_with_other_sizes(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = Choice({s.name: s.others[place] for s in SETTINGS})
-    monkeypatch.setattr("smelt.pipeline.choose_settings", lambda *_: chosen)
-    monkeypatch.setattr("smelt.check.examination.tune", lambda *_: smelt.pipeline.Findings())
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {MODEL}')
+@pytest.fixture
+def model() -> onnx.ModelProto:
+    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {MODEL}')
     rng = np.random.default_rng(3)
-    weights = onnx.numpy_helper.from_array(rng.standard_normal((96, 200)).astype(np.float32), "weights")
-    model.graph.initializer.append(weights)
-    shapes = [(40, 96), (2, 3, 70, 16), (2, 3, 70, 16)]
-    inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]
-    with smelt.compile(model.SerializeToString(), force=True, levels="v3", tune=True) as compiled:
-        found = compiled.run(dict(zip(("x", "q", "k"), inputs, strict=True)))
-        assert compiled.result.artifact.manifest["settings"] == dict(chosen.settings)
-        assert "Tuned for this machine" in " ".join(compiled.result.notes)
-    assert_alike(found, stock(model, inputs), "other sizes", 2e-5, 2e-6)
+    for name, shape in (("weights", (96, 200)), ("scale", (200,))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return made
+
+
+def feeds() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(4)
+    shapes = {"x": (250, 96), "q": (2, 3, 70, 16), "k": (2, 3, 70, 16)}
+    return {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+
+
+def compiled_with(model: onnx.ModelProto, settings: dict[str, int]) -> tuple[list[np.ndarray], dict[str, int], Source]:
+    options = {"force": True, "levels": "v3", "settings": settings}
+    with smelt.compile(model.SerializeToString(), **options) as compiled:
+        source = compiled.result.generated.source
+        return compiled.run(feeds()), compiled.result.artifact.manifest["settings"], source
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_results_are_right_with_other_sizes(place: int, model: onnx.ModelProto) -> None:
+    plain, none, source = compiled_with(model, {})
+    assert none == {}
+    felt = kernel_settings_of(source)
+    assert set(felt) == set(KERNEL_SETTINGS)
+    chosen = {s.name: s.others[min(place, len(s.others) - 1)] for s in SETTINGS}
+    chosen |= {s.of(k): s.others[min(place, len(s.others) - 1)] for s, kernels in felt.items() for k in kernels}
+    found, used, _ = compiled_with(model, chosen)
+    assert used == chosen
+    assert_alike(found, plain, "other sizes", 2e-5, 2e-6)
+    assert_alike(found, stock(model, list(feeds().values())), "other sizes", 2e-5, 2e-6)
+
+
+def test_sizes_of_kernels_that_are_not_there_are_left_out_and_said(model: onnx.ModelProto) -> None:
+    options = {"force": True, "levels": "v2", "settings": {"k_none.loop-grain": 5, "product-rows": 72}}
+    with smelt.compile(model.SerializeToString(), **options) as compiled:
+        assert compiled.result.artifact.manifest["settings"] == {"product-rows": 72}
+        assert "1 of the 2 given sizes belong to kernels" in " ".join(compiled.result.notes)
 
 
 def test_the_page_names_every_size() -> None:
     page = (Path(codegen.__file__).parents[3] / "docs" / "tuning.md").read_text()
-    for s in SETTINGS:
+    for s in (*SETTINGS, *KERNEL_SETTINGS):
         assert f"| `{s.name}` | {s.about} | {s.default} | {', '.join(map(str, s.others))} |" in page

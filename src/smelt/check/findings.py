@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Fault = Literal["wrong", "slow"]
+KERNELS: Final = "kernels"  # the trial of all sizes of single kernels together
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ class Choice:
 
     def notes(self) -> tuple[str, ...]:
         """What a user should know about it."""
-        kept = [f"{t.name} {t.value} ({t.ratio:.2f} times as fast)" for t in self.trials if t.kept]
+        library = [t for t in self.trials if t.kept and "." not in t.name]
+        kept = [f"{t.name} {t.value} ({t.ratio:.2f} times as fast)" for t in library if t.name != KERNELS]
+        kept += [f"{t.value} kernels cut otherwise ({t.ratio:.2f} times as fast)" for t in library if t.name == KERNELS]
         tried = f"{len(self.trials)} sizes were timed" + ("" if self.complete else " before the time ran out")
         return (f"Tuned for this machine, {tried}: {', '.join(kept) if kept else 'the defaults are the fastest'}.",)

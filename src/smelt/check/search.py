@@ -2,7 +2,8 @@
 
 Input: a model, the source of its kernels, a way to build a library, a time budget. Output: the settings that are faster
 than the defaults, and what was measured. Invariant: one setting is changed at a time, and stays changed only when the
-whole model is faster beyond the noise; the choice is remembered under the kernels and the machine.
+whole model (or, for a size of single kernels, the kernel) is faster beyond the noise; the choice is remembered under
+the kernels and the machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,17 +24,28 @@ from smelt.base.errors import SmeltError
 from smelt.base.progress import Progress
 from smelt.base.target import host_features
 from smelt.check.bundle import Bundle
-from smelt.check.findings import Choice, Examination, Trial
+from smelt.check.findings import KERNELS, Choice, Examination, Trial
+from smelt.check.kernel_search import Team, Ticks, judge, teams_of
 from smelt.check.timing import median_interval
 from smelt.check.variants import Variants
 from smelt.check.verify import write_feeds
-from smelt.check.watch import Limits, run_worker
-from smelt.codegen import Generated, Setting, settings_of, with_settings
+from smelt.check.watch import Limits, Ran, run_worker
+from smelt.codegen import (
+    Generated,
+    KernelSetting,
+    Setting,
+    kernel_settings_of,
+    launch_counts,
+    settings_of,
+    with_clocks,
+    with_settings,
+)
 from smelt.ir.records import Library, Source
 from smelt.toolchain import Cache, hash_headers
 
 _GAIN: Final = 1.01  # less is noise
-_FORMAT: Final = 1
+_NO_LOSS: Final = 0.995  # each kernel is faster by its own clock already: the model must not be slower
+_FORMAT: Final = 2
 Build = Callable[[Source], Library]
 
 
@@ -54,6 +66,8 @@ def search(
 
 
 class _Search:
+    """Sizes of the library first, one after the other; then those of single kernels, and what they bring together."""
+
     def __init__(
         self, model: ir.Model, generated: Generated, build: Build, wanted: Examination, config: Config, folder: Path
     ) -> None:
@@ -72,25 +86,32 @@ class _Search:
         self.trials: list[Trial] = []
 
     def run(self, progress: Progress) -> Choice:
-        known = settings_of(self.source)
-        step = progress.task("tune sizes", len(known))
+        library, kernels = settings_of(self.source), kernel_settings_of(self.source)
+        step = progress.task("tune sizes", len(library) + len(kernels))
         until = time.monotonic() + self.wanted.tune_seconds
-        for setting in known:
+        for setting in library:
             if time.monotonic() >= until:
                 return Choice(self.chosen, tuple(self.trials), complete=False)
             self._try(setting)
             step(setting.name)
+        before, teams = self.chosen, teams_of(self.source)
+        for setting, names in kernels.items():
+            if time.monotonic() >= until:
+                self._keep_kernels(before)
+                return Choice(self.chosen, tuple(self.trials), complete=False)
+            self._try_kernels(setting, names, teams)
+            step(setting.name)
+        self._keep_kernels(before)
         return Choice(self.chosen, tuple(self.trials))
 
     def _try(self, setting: Setting) -> None:
         """The model with each other value against the model as chosen so far."""
         values = [value for value in (setting.default, *setting.others) if value != self._now(setting)]
-        try:
-            base, *others = (self.build(with_settings(self.source, one)) for one in self._candidates(setting, values))
-        except SmeltError:
-            return  # what does not compile is no choice
+        libraries = self._built([self.chosen, *({**self.chosen, setting.name: value} for value in values)])
+        if not libraries:
+            return
         trials: list[Trial] = []
-        for value, rounds in zip(values, self._timed(base, others), strict=False):
+        for value, rounds in zip(values, self._timed(libraries[0], libraries[1:]), strict=False):
             ratio, low, _ = median_interval([before / after for before, after in rounds])
             trials.append(Trial(setting.name, value, ratio, low, kept=False))
         best = max(trials, key=lambda t: t.ratio, default=None)
@@ -98,23 +119,69 @@ class _Search:
             self.chosen = {**self.chosen, setting.name: best.value}
         self.trials += [replace(t, kept=self.chosen.get(setting.name) == t.value) for t in trials]
 
+    def _try_kernels(self, setting: KernelSetting, kernels: Sequence[str], teams: Sequence[Team]) -> None:
+        """Each value for all kernels that feel it, timed kernel by kernel."""
+        wanted = [{setting.of(kernel): value for kernel in kernels} for value in setting.others]
+        libraries = self._built([self.chosen, *({**self.chosen, **one} for one in wanted)], clocks=True)
+        rounds = self._clocked(libraries) if libraries else []
+        if not rounds:
+            return
+        others = {value: [ticks[place + 1] for ticks in rounds] for place, value in enumerate(setting.others)}
+        trials = judge(setting, kernels, teams, [ticks[0] for ticks in rounds], others)
+        self.trials += trials
+        self.chosen = {**self.chosen, **{t.name: t.value for t in trials if t.kept}}
+
+    def _keep_kernels(self, before: dict[str, int]) -> None:
+        """Sizes of kernels stay only when the model as a whole is faster with all of them."""
+        count = len({name.partition(".")[0] for name in self.chosen if name not in before})
+        libraries = self._built([before, self.chosen]) if count else []
+        rounds = self._timed(libraries[0], libraries[1:]) if libraries else []
+        ratio, low, _ = median_interval([old / new for old, new in rounds[0]]) if rounds else (0.0, 0.0, 0.0)
+        kept = ratio > 1 and low > _NO_LOSS
+        if count:
+            self.trials.append(Trial(KERNELS, count, ratio, low, kept))
+        if not kept:
+            self.chosen = before
+            self.trials = [replace(t, kept=t.kept and "." not in t.name) for t in self.trials]
+
     def _now(self, setting: Setting) -> int:
         return self.chosen.get(setting.name, setting.default)
 
-    def _candidates(self, setting: Setting, values: list[int]) -> list[dict[str, int]]:
-        return [self.chosen, *({**self.chosen, setting.name: value} for value in values)]
+    def _built(self, candidates: Sequence[dict[str, int]], *, clocks: bool = False) -> list[Library]:
+        """A library of each; none when one does not compile, which is no choice."""
+        sources = [with_settings(self.source, one) for one in candidates]
+        try:
+            return [self.build(with_clocks(source) if clocks else source) for source in sources]
+        except SmeltError:
+            return []
 
     def _timed(self, base: Library, others: list[Library]) -> list[list[list[float]]]:
         """Rounds of (base, other) for each of the others, as far as they ran."""
-        labels = {f"fast.onnx@{place}": str(library.path) for place, library in enumerate(others)}
+        labels = _labels(others)
+        ran = self._worker(base, labels, {"pairs": [("fast.onnx", label) for label in labels]})
+        return [event["rounds"] for event in ran.events if "pair" in event]
+
+    def _clocked(self, libraries: list[Library]) -> list[list[Ticks]]:
+        """Rounds of the ticks in each library."""
+        base, *others = libraries
+        labels = _labels(others)
+        every = ["fast.onnx", *labels]
+        asked = {"clocked": every, "levels": list(base.targets), "launches": launch_counts(self.source)}
+        ran = self._worker(base, labels, asked)
+        return [[event["ticks"][label] for label in every] for event in ran.events if "ticks" in event]
+
+    def _worker(self, base: Library, labels: dict[str, str], asked: dict[str, Any]) -> Ran:
         job: dict[str, Any] = {
             "mode": "time", "size": "real", "attempt": 0, "threads": self.wanted.threads or self.config.threads,
             "library": str(base.path), "libraries": labels, "feeds": "feeds.npz" if self.wanted.feeds else None,
-            "pairs": [("fast.onnx", label) for label in labels], "keep": ["fast.onnx"], "profile": False,
+            "pairs": [], "keep": ["fast.onnx"], "profile": False, **asked,
         }  # fmt: skip
         limit_s = self.config.verify_timeout_s
-        ran = run_worker(job, self.folder, Limits(limit_s, limit_s, self.config.verify_memory_bytes))
-        return [event["rounds"] for event in ran.events if "pair" in event]
+        return run_worker(job, self.folder, Limits(limit_s, limit_s, self.config.verify_memory_bytes))
+
+
+def _labels(libraries: Sequence[Library]) -> dict[str, str]:
+    return {f"fast.onnx@{place}": str(library.path) for place, library in enumerate(libraries)}
 
 
 # remembering

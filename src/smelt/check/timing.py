@@ -1,8 +1,8 @@
 """Timing inside the examining process.
 
-Input: a job of `tune`: pairs of models to compare. Output: events: the paired times of each pair, and the time of each
-custom op. Invariant: the members of a pair take turns run by run, in alternating order, so that whatever else the
-machine does meets both alike.
+Input: a job of `tune`: pairs of models to compare, or libraries with clocks. Output: events: the paired times of each
+pair, the time of each custom op, the ticks of each launch. Invariant: what is compared takes turns run by run, in
+alternating order, so that whatever else the machine does meets all alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from smelt.check.verify import Report, feeds_to_try, short
-from smelt.runtime import Session, SessionSettings, node_times, session_for
+from smelt.runtime import LaunchClocks, Session, SessionSettings, node_times, session_for
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +38,8 @@ def time_variants(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     if job["profile"]:
         report(at="profile")
         report(nodes=_node_times(folder, sessions, feeds))
+    if job.get("clocked"):
+        _report_clocks(job, sessions, feeds, report)
     for left, right in job["pairs"]:
         report(at="pair", left=left, right=right)
         try:
@@ -84,6 +86,24 @@ def _node_times(folder: Path, sessions: _Sessions, feeds: Mapping[str, Array]) -
         folder / "fast.onnx", feeds, sessions.library, sessions.settings, runs=_PROFILE_RUNS, warmup=_WARMUP
     )
     return {node.name: node.median_us for node in times}
+
+
+def _report_clocks(job: Mapping[str, Any], sessions: _Sessions, feeds: Mapping[str, Array], report: Report) -> None:
+    """The ticks of every launch in each of the libraries, round by round."""
+    labels: list[str] = job["clocked"]
+    paths = [sessions.others.get(label, sessions.library) for label in labels]
+    clocks = [LaunchClocks(path, job["levels"], job["launches"]) for path in paths]
+    runs = [sessions[label] for label in labels]
+    once = max(_run_us(session, feeds, _WARMUP) for session in runs) / 1e6
+    rounds = int(np.clip(_PAIR_BUDGET_S / max(2 * once, 1e-7), _MIN_ROUNDS, _MAX_ROUNDS))
+    for number in range(rounds):
+        order = range(len(labels)) if number % 2 else reversed(range(len(labels)))
+        ticks: dict[str, Any] = {}
+        for place in order:
+            clocks[place].reset()
+            runs[place].run(None, feeds)
+            ticks[labels[place]] = clocks[place].read()
+        report(ticks=ticks)
 
 
 def _paired(left: Session, right: Session, feeds: Mapping[str, Array]) -> list[list[float]]:

@@ -34,6 +34,7 @@ def compile_command(
     no_verify: opt.NoVerify = False,
     tune: opt.Tune = False,
     tune_seconds: opt.TuneSeconds = 60.0,
+    settings: opt.Settings = None,
     threads: opt.Threads = 0,
     preoptimize: opt.Preoptimize = False,
     skip_pass: opt.SkipPass = None,
@@ -64,6 +65,7 @@ def compile_command(
             verify=not no_verify,
             tune=tune,
             tune_seconds=tune_seconds,
+            settings=opt.read_settings(settings, tune),
             threads=threads,
             dump=dump,
         )

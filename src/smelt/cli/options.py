@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -54,6 +54,10 @@ Tune = Annotated[
     typer.Option("--tune", help="Choose sizes by timing, and leave regions that do not pay to ONNX Runtime."),
 ]
 TuneSeconds = Annotated[float, typer.Option("--tune-seconds", min=0, help="Time that the choice of sizes may take.")]
+Settings = Annotated[
+    Path | None,
+    typer.Option("--settings", metavar="ARTIFACT", help="Use the sizes that an artifact was tuned to; time nothing."),
+]
 Preoptimize = Annotated[bool, typer.Option("--preoptimize", help="Let ONNX Runtime's own optimizer go first.")]
 SkipPass = Annotated[
     list[str] | None, typer.Option("--skip-pass", metavar="PASS", help="A pass to leave out. May be repeated.")
@@ -69,6 +73,21 @@ def refuse_same_file(model: Path, output: Path) -> None:
     """A verb that writes a model does not overwrite the one that it reads."""
     if output.exists() and model.exists() and output.samefile(model):
         raise ConfigError("SM-CONFIG-001", "the output is the model itself", hint="Write to another file.")
+
+
+def read_settings(artifact: Path | None, tune: bool) -> dict[str, int]:
+    """The sizes in an artifact's manifest."""
+    if artifact is None:
+        return {}
+    if tune:
+        raise ConfigError("SM-CONFIG-001", "--tune and --settings", hint="Sizes are either chosen or given.")
+    from smelt.runtime import read_manifest
+
+    found: object = read_manifest(artifact).get("settings", {})
+    sizes = cast("dict[str, object]", found) if isinstance(found, dict) else {"": None}
+    if not all(type(value) is int for value in sizes.values()):
+        raise ConfigError("SM-CONFIG-001", f"the settings of {artifact}", hint="They are whole numbers.")
+    return cast("dict[str, int]", sizes)
 
 
 def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:

@@ -1,13 +1,15 @@
-"""Sizes that decide how work is cut, and may be chosen for a machine: blocks of products, rows and size of tasks.
+"""Sizes that decide how work is cut, and may be chosen for a machine: of all products, or of one kernel.
 
 Input: a `Source`. Output: the same source with other sizes. Invariant: a size changes how results are computed, never
 which; the default of each is what the headers say, and only units that do not depend on a model's kernels see it, so
-that trying one compiles in seconds.
+that trying one compiles in seconds. A kernel's size goes by the kernel's name, which is a digest of its text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,50 +18,94 @@ from smelt.ir.records import Source, Unit
 
 @dataclass(frozen=True)
 class Setting:
-    """`macro` is what the header calls it, `unit` how the names of the units that read it start."""
+    """One size for the whole library: `macro` is what the header calls it, in the unit of products."""
 
     name: str
     macro: str
-    unit: str
     default: int
     others: tuple[int, ...]
     about: str
 
 
+@dataclass(frozen=True)
+class KernelSetting:
+    """One size of each kernel whose launch has the text `launch` in it: a field of `smelt_cut`; 0 is the default."""
+
+    name: str
+    field: str
+    launch: str
+    others: tuple[int, ...]
+    default: str
+    about: str
+
+    def of(self, kernel: str) -> str:
+        """What it is called for one kernel."""
+        return f"{kernel}.{self.name}"
+
+
 SETTINGS: Final = (
-    Setting("product-block", "SMELT_GEMM_BLOCK", "gemm", 32768, (16384, 49152, 65536),
+    Setting("product-block", "SMELT_GEMM_BLOCK", 32768, (16384, 49152, 65536),
             "bytes of panels that pass by the rows of a matrix product together"),
-    Setting("product-rows", "SMELT_GEMM_ROWS", "gemm", 144, (72, 288), "rows that share one pass over the panels"),
-    Setting("product-grain", "SMELT_GEMM_GRAIN", "gemm", 50000, (20000, 150000), "multiply-adds that make a task"),
-    Setting("chain-rows", "SMELT_CHAIN_ROWS", "regions", 28, (14, 42), "rows of a task of attention"),
-    Setting("near-panels", "SMELT_NEAR_PANELS", "regions", 262144, (65536, 1048576),
-            "bytes of panels beyond which an epilogue of whole rows runs after its product"),
-    Setting("loop-grain", "SMELT_GRAIN", "regions", 12000, (5000, 30000), "operations that make a task of loops"),
+    Setting("product-rows", "SMELT_GEMM_ROWS", 144, (72, 288), "rows that share one pass over the panels"),
+    Setting("product-grain", "SMELT_GEMM_GRAIN", 50000, (20000, 150000), "multiply-adds that make a task"),
 )  # fmt: skip
+KERNEL_SETTINGS: Final = (
+    KernelSetting("task-rows", "task_rows", "smelt_launch_gemm(", (24, 48, 96, 192), "by sizes",
+                  "rows of a task of a product"),
+    KernelSetting("epilogue", "epilogue", "SMELT_MAY_PART", (1, 2), "by sizes",
+                  "an epilogue of whole rows: with its product (1), or after it (2)"),
+    KernelSetting("chain-rows", "chain_rows", "smelt_launch_chain", (14, 42, 56), "28", "rows of a task of attention"),
+    KernelSetting("chain-span", "chain_span", "smelt_launch_chain_blocks(", (256, 512, 1024), "512 beyond 2048",
+                  "columns of attention's weights that are made at a time"),
+    KernelSetting("loop-grain", "loop_grain", "smelt_launch(", (5000, 30000), "12000",
+                  "operations that make a task of loops"),
+)  # fmt: skip
+_LAUNCH: Final = re.compile(r"smelt_launch\w*\(&task\d+, SMELT_NAME\((k_\w+)\).*")
 
 
 def settings_of(source: Source) -> tuple[Setting, ...]:
-    """Those that the source's kernels can feel."""
-    names = [unit.name for unit in source.units]
-    text = "".join(unit.text for unit in source.units if unit.name.startswith("regions"))
-    used = {
-        "SMELT_CHAIN_ROWS": "smelt_launch_chain(",
-        "SMELT_NEAR_PANELS": "SMELT_MAY_PART",
-        "SMELT_GRAIN": "smelt_launch(",
-    }
-    return tuple(
-        setting
-        for setting in SETTINGS
-        if any(name.startswith(setting.unit) for name in names) and used.get(setting.macro, "") in text
-    )
+    """Those of the whole library that the source's kernels can feel."""
+    return SETTINGS if any(unit.name.startswith("gemm") for unit in source.units) else ()
+
+
+def kernel_settings_of(source: Source) -> dict[KernelSetting, tuple[str, ...]]:
+    """The kernels that can feel each."""
+    calls = [found for unit in _launching(source) for found in _LAUNCH.finditer(unit.text)]
+    felt = {s: tuple(dict.fromkeys(call[1] for call in calls if s.launch in call[0])) for s in KERNEL_SETTINGS}
+    return {setting: kernels for setting, kernels in felt.items() if kernels}
 
 
 def with_settings(source: Source, chosen: Mapping[str, int]) -> Source:
     """The source with these sizes, by the settings' names; others stay as they are."""
-    picked = [setting for setting in SETTINGS if setting.name in chosen and chosen[setting.name] != setting.default]
-    return replace(source, units=tuple(_with(unit, picked, chosen) for unit in source.units))
+    picked = [setting for setting in SETTINGS if chosen.get(setting.name, setting.default) != setting.default]
+    library = [f"#define {setting.macro} {int(chosen[setting.name])}\n" for setting in picked]
+    kernels = _cuts(chosen)
+    return replace(source, units=tuple(_with(unit, library, kernels) for unit in source.units))
 
 
-def _with(unit: Unit, picked: list[Setting], chosen: Mapping[str, int]) -> Unit:
-    lines = [f"#define {s.macro} {int(chosen[s.name])}\n" for s in picked if unit.name.startswith(s.unit)]
+def strangers(source: Source, chosen: Mapping[str, int]) -> tuple[str, ...]:
+    """Those of the chosen sizes that nothing in the source can feel, such as those of another model's kernels."""
+    known = {s.name for s in SETTINGS} | {s.of(k) for s, kernels in kernel_settings_of(source).items() for k in kernels}
+    return tuple(name for name in chosen if name not in known)
+
+
+def _launching(source: Source) -> Sequence[Unit]:
+    return [unit for unit in source.units if unit.name.startswith("regions")]
+
+
+def _cuts(chosen: Mapping[str, int]) -> dict[str, str]:
+    """The definition of each kernel's cut, by the macro's name."""
+    fields: dict[str, list[str]] = defaultdict(list)
+    by_name = {setting.name: setting for setting in KERNEL_SETTINGS}
+    for name, value in sorted(chosen.items()):
+        kernel, _, rest = name.partition(".")
+        if rest in by_name and value:
+            fields[f"SMELT_CUT_{kernel}"].append(f".{by_name[rest].field} = {int(value)}")
+    return {macro: f"#define {macro} {{{', '.join(parts)}}}\n" for macro, parts in fields.items()}
+
+
+def _with(unit: Unit, library: list[str], kernels: Mapping[str, str]) -> Unit:
+    lines = library if unit.name.startswith("gemm") else []
+    if unit.name.startswith("regions"):
+        lines = [line for macro, line in kernels.items() if macro in unit.text]
     return replace(unit, text="".join(lines) + unit.text)

@@ -4,6 +4,7 @@ from smelt.runtime.artifact import open_artifact, read_manifest, trusted_library
 from smelt.runtime.call_file import read_call, write_call
 from smelt.runtime.executable import Executable
 from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
+from smelt.runtime.launch_clocks import LaunchClocks
 from smelt.runtime.profile import NodeTime, node_times, read_profile
 from smelt.runtime.session import Session, SessionSettings, available_providers, session_for
 from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed
@@ -14,6 +15,7 @@ __all__ = [
     "FeedChecker",
     "Fetch",
     "InputSpec",
+    "LaunchClocks",
     "NodeTime",
     "OutputSpec",
     "Session",

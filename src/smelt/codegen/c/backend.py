@@ -127,6 +127,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Un
     kernels = {k.name: k.text for c in codes for k in c.kernels}
     units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
     declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in kernels)
+    declared += "".join(f"#ifndef SMELT_CUT_{name}\n#define SMELT_CUT_{name} {{0}}\n#endif\n" for name in kernels)
     regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
     head = f"#include <smelt/loop_chain.h>\n#include <smelt/bands.h>\n\n{declared}\n"
     return units + [Unit(f"regions{n}", head + "\n".join(part)) for n, part in enumerate(_cut(regions))]
@@ -148,6 +149,7 @@ def _cut(texts: Sequence[str]) -> list[list[str]]:
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
     extra = "#include <smelt/loop_chain.h>\n" if "SMELT_PRODUCT(" in body or "SMELT_PACK(" in body else ""
+    extra += "#include <smelt/chain_blocks.h>\n" if "smelt_chain_seen(" in body else ""
     extra += "#include <smelt/window.h>\n" if "smelt_window w" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
     return f"{_HEADERS}{extra}\n{body}"

@@ -17,7 +17,7 @@ from .product import ProductSizes, ProductWriter
 from .reach import ReachText, bias_of, reach_lines
 
 
-class _LinkWriter(ProductWriter):
+class LinkWriter(ProductWriter):
     """One product of a chain, in a block of its own of C. Buffers and sizes are numbered for the whole kernel."""
 
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
@@ -27,6 +27,7 @@ class _LinkWriter(ProductWriter):
             self.written = frozenset((*self.written, nest.lying.buffer.uid))
         self.bias = bias_of(nest) if kept is not None else None
         self.within = self.vacant = False
+        self.low, self.limit = "low", "limit"
         self.last = self._take_kept()
         self.in_place = self._may_overwrite()
         if self.kept is not None:
@@ -59,21 +60,27 @@ class _LinkWriter(ProductWriter):
             self._emit_store(self.last[phase])
 
     def _span(self) -> tuple[str, str]:
-        return ("low", "limit") if self.bias is not None else super()._span()
+        return (self.low, self.limit) if self.bias is not None else super()._span()
 
     def _by_panels(self, left: str, right: str, depth: str, result: str) -> str:
         if not self.within:
             return super()._by_panels(left, right, depth, result)
-        return f"SMELT_PRODUCT_WITHIN({left}, {right} + low * 16, {depth}, limit - low, {result});"
+        deep = f"{self.limit} - {self.low}"
+        return f"SMELT_PRODUCT_WITHIN({left}, {right} + {self.low} * 16, {depth}, {deep}, {result});"
 
     def _as_it_lies(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
         """Columns of the leader's operand, rows of the follower's."""
         down, across = steps
-        if self.bias is not None:
-            return f"SMELT_FEW({left}, {there} + low * ({across}), {down}, {across}, {depth}, limit - low, {result});"
+        some, start = f"{self.limit} - {self.low}", f"{there} + {self.low}"
+        if self._parted():
+            return f"SMELT_FEW({left}, {start} * ({across}), {down}, {across}, {depth}, {some}, {result});"
         if self.within:
-            return f"SMELT_FEW({left}, {there} + low * ({down}), {down}, {across}, limit - low, c1 - c0, {result});"
+            return f"SMELT_FEW({left}, {start} * ({down}), {down}, {across}, {some}, c1 - c0, {result});"
         return super()._as_it_lies(left, there, steps, depth, result)
+
+    def _parted(self) -> bool:
+        """Whether not all columns of the product are computed at once, or at all."""
+        return self.bias is not None
 
     def is_vacant(self) -> bool:
         """Whether what is shut to all rows is zeros; parts are read whole."""
@@ -136,23 +143,35 @@ class _LinkWriter(ProductWriter):
 
     def lines(self, left: tuple[str, str] | None, block: str, ld: str) -> list[str]:
         """The product into `block`, then the epilogue row by row."""
+        loop = self.rows_of(block, ld)
+        a, stride = left or self.left()
+        call = self.product_of((a, stride), block, ld)
+        if self.bias is not None:
+            panels = f"low / 16, (limit + 15) / 16, {ld}"
+            call = [*self._reach(a, stride), *self._multiply(a, stride, f"{block} + low", ld, panels)]
+        return self.scoped([*call, *loop])
+
+    def product_of(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
+        """All columns of the product."""
+        return self._multiply(*left, block, ld, f"0, {ld} / 16, {ld}")
+
+    def rows_of(self, block: str, ld: str) -> list[str]:
+        """The epilogue, row by row."""
+        unit, row = self._unit(block, ld), self.var_names[self._rows()[-1]]
+        return ["for (int64_t u = 0; u < count; u++) {", *("  " + x for x in unit), f"  ++{row};", "}"] if unit else []
+
+    def scoped(self, lines: list[str]) -> list[str]:
+        """A block of C with the batch indices of the task and what belongs to the whole kernel."""
         rows = self._rows()
         extents = [self._integer(v.extent) for v in rows]
         columns = self._integer(self.columns)
-        unit = self._unit(block, ld)
-        a, stride = left or self.left()
-        row = self.var_names[rows[-1]]
         decode = ["int64_t rest = at / t->units; (void)rest;"]
         for place in range(len(rows) - 2, -1, -1):
             name, extent = self.var_names[rows[place]], extents[place]
             decode.append(f"const int64_t {name} = rest % ({extent}); rest /= ({extent}); (void){name};")
-        call = self._multiply(a, stride, block, ld, f"0, {ld} / 16, {ld}")
-        if self.bias is not None:
-            panels = f"low / 16, (limit + 15) / 16, {ld}"
-            call = [*self._reach(a, stride), *self._multiply(a, stride, f"{block} + low", ld, panels)]
-        head = [*self.scopes[0].lines, *decode, f"int64_t {row} = first;", f"const int64_t c0 = 0, c1 = {columns};"]
-        loop = ["for (int64_t u = 0; u < count; u++) {", *("  " + x for x in unit), f"  ++{row};", "}"]
-        return ["{", *("  " + x for x in [*head, "(void)c0; (void)c1;", *call, *(loop if unit else [])]), "}"]
+        row = f"int64_t {self.var_names[rows[-1]]} = first; (void){self.var_names[rows[-1]]};"
+        head = [*self.scopes[0].lines, *decode, row, f"const int64_t c0 = 0, c1 = {columns};", "(void)c0; (void)c1;"]
+        return ["{", *("  " + x for x in [*head, *lines]), "}"]
 
     def _unit(self, block: str, ld: str) -> list[str]:
         self._open()
@@ -171,9 +190,12 @@ class ChainWriter:
     """The kernel's body around its two products."""
 
     def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> None:
-        self.leader, self.follower = _LinkWriter(leader, kept), _LinkWriter(follower)
+        self.leader, self.follower = self._lead(leader, kept), LinkWriter(follower)
         self.follower.share(self.leader.buffers, self.leader.symbols)
         self.leader.vacant = self.leader.is_vacant() and self.follower.is_vacant()
+
+    def _lead(self, leader: Nest, kept: tuple[Tensor, Buffer]) -> LinkWriter:
+        return LinkWriter(leader, kept)
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -219,10 +241,14 @@ class ChainWriter:
             head.append(f"int64_t low = 0, limit = {first.reach_end()};")
             second.within, kept = True, f"{kept} + low"
         lines = [*first.lines(None, "block", "ld"), *second.lines((kept, ld), "block2", "ld2")]
+        return self.task_lines([*head, *lines])
+
+    def task_lines(self, lines: list[str]) -> list[str]:
+        """What a task does for each of its batch indices."""
         return [
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
             "for (int64_t at = task * t->group; at < (task + 1) * t->group; at++) {",
-            *("  " + line for line in [*head, *lines]),
+            *("  " + line for line in lines),
             "}",
             "if (t->rows) smelt_release(t, local);",
         ]

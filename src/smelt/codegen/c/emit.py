@@ -14,7 +14,7 @@ from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 
-from .chain import ChainWriter
+from .chain_blocks import chain_writer
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .product import ProductSizes
@@ -54,7 +54,7 @@ def write_kernel(nest: Nest) -> Kernel:
 
 def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Kernel:
     """A product and the one that takes its rows from the same task, as one kernel."""
-    writer = ChainWriter(leader, kept, follower)
+    writer = chain_writer(leader, kept, follower)
     body, sizes, nests = writer.body(), writer.sizes(), (leader, follower)
     name, text = _function(body, writer.buffers, writer.written, len(writer.symbols))
     return Kernel(

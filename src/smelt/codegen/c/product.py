@@ -26,7 +26,8 @@ APART = "t->whole + first * all + p0 * 16"
 class ProductSizes:
     """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task.
 
-    `chained` is set when a second product follows in the same task: the floats of a row of all blocks together.
+    `chained` is set when a second product follows in the same task: the floats of a row of all blocks together. With
+    `buffers` they are those beside the first product's, whose columns may come in parts, as those of so many buffers.
     `group` neighbouring batch indices read the same right operands, which few rows then read in one task.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
     epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block.
@@ -43,6 +44,7 @@ class ProductSizes:
     copies: int = 1
     may_part: bool = False
     direct: bool = False
+    buffers: int | None = None
 
     @property
     def wants(self) -> str:

@@ -17,7 +17,7 @@ from smelt.codegen.cluster import Cluster, Schedule
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.schedule import schedule
 from smelt.codegen.shared_panels import FEW_ROWS
-from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, fn, of, show
+from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, fn, ix, of, show
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg
 from smelt.ir.records import KernelInfo, Region
@@ -366,7 +366,8 @@ class _Writer:
             lines += [
                 f"void *buffers{place}[] = {{{pointers}}};",
                 f"const int64_t sizes{place}[] = {{{sizes}}};",
-                f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work}};",
+                f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work, "
+                f".cut = SMELT_CUT_{kernel.name}}};",
                 f"if ({self._call(kernel, f'task{place}')}) return env->code;",
             ]
         lines += ["if (smelt_run_collected(env, &work)) return env->code;"] if together else []
@@ -403,9 +404,12 @@ class _Writer:
         if made is None:
             units, cost = self._units(kernel)
             return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
+        if made.chained is not None and made.buffers is not None:
+            sizes = (made.batches, made.rows, made.columns, made.chained, ix(made.buffers), made.extra_bytes)
+            return f"smelt_launch_chain_blocks({head}, {', '.join(map(self.integers.text, (*sizes, made.group)))})"
         if made.chained is not None:
             sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes, made.group)
-            return f"smelt_launch_chain({head}, {', '.join(self.integers.text(s) for s in sizes)})"
+            return f"smelt_launch_chain({head}, {', '.join(map(self.integers.text, sizes))})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
         return f"smelt_launch_gemm({head}, {numbers}, {made.wants}, {made.copies})"

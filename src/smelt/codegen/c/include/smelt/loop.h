@@ -28,16 +28,28 @@ enum {
 
 struct smelt_work;
 
+/* How a kernel's work is cut, where tuning chose something for it; 0 is what the header that reads it says. */
+typedef struct {
+  int32_t loop_grain; /* operations that make a task of loops */
+  int32_t task_rows;  /* rows of a task of a product with constant panels */
+  int32_t epilogue;   /* of whole rows: SMELT_TOGETHER with its product, or SMELT_AFTERWARDS */
+  int32_t chain_rows; /* rows of a task of two products */
+  int32_t chain_span; /* columns of its rows that are made at a time */
+} smelt_cut;
+
+enum { SMELT_TOGETHER = 1, SMELT_AFTERWARDS = 2 };
+
 typedef struct {
   smelt_env *env;
   void *const *b;      /* buffers, in the kernel's order */
   const int64_t *s;    /* sizes, in the kernel's order */
   struct smelt_work *work;
+  smelt_cut cut;
   int64_t units, step; /* units of work in all, and per task */
   int64_t group;       /* batch indices that one task of a chain takes */
   int64_t row_bytes;   /* of the row buffers of a task */
   int64_t start;       /* the first row of all tasks, where that is not 0 */
-  int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue */
+  int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue; columns of a chain */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
   int32_t winograd;    /* a convolution that is computed by SMELT_WINOGRAD */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
@@ -181,8 +193,8 @@ static inline __attribute__((unused)) int32_t smelt_launch(smelt_task *task, sme
                                                           int64_t unit_cost, int64_t row_bytes) {
   if (units <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  double total = (double)units * (double)unit_cost;
-  int64_t tasks = total < 2.0 * SMELT_GRAIN ? 1 : (int64_t)smelt_min((int64_t)(total / SMELT_GRAIN), SMELT_MOST_TASKS);
+  const double total = (double)units * (double)unit_cost, grain = task->cut.loop_grain ? task->cut.loop_grain : SMELT_GRAIN;
+  int64_t tasks = total < 2 * grain ? 1 : (int64_t)(total / grain < SMELT_MOST_TASKS ? total / grain : SMELT_MOST_TASKS);
   if (tasks > units) tasks = units;
   task->units = units;
   task->step = (units + tasks - 1) / tasks;

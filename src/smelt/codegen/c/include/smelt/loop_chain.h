@@ -12,24 +12,60 @@
 enum {
   SMELT_CHAIN_STACK = 98304 /* bytes of a task's block that go on the stack */
 };
-/* Measured over 128 to 2048 columns: few rows read the right operands too often, many leave L1 and then L2. Longer rows
- * cost the same per element, so that there is no second algorithm for them. */
+/* Measured over 128 to 2048 columns: few rows read the right operands too often, many leave L1 and then L2. */
 #ifndef SMELT_CHAIN_ROWS
 #define SMELT_CHAIN_ROWS 28 /* of a block that does not stay in L1 */
 #endif
 enum {
   SMELT_CHAIN_FLOATS = 8192,  /* of a block that stays in L1 */
   SMELT_CHAIN_MOST = 131072,  /* floats of a block of so many rows, which then stays in L2 */
+  SMELT_CHAIN_TEAM = 48,      /* tasks that are enough for all threads */
   SMELT_CHAIN_LEAST = 6,      /* rows in any case */
   SMELT_CHAIN_FEW = 4         /* rows that read their right operands where they lie */
 };
 
-/* Rows of one task: as many as keep the block in cache, in equal parts. */
-static inline __attribute__((unused)) int64_t smelt_chain_rows(int64_t rows, int64_t columns) {
-  const int64_t in_l2 = smelt_max(smelt_min(SMELT_CHAIN_ROWS, SMELT_CHAIN_MOST / columns), SMELT_CHAIN_LEAST);
+/* Columns from which on a task makes its rows of weights block by block, and the size of a block: then it can take many
+ * rows at once however long they are, and reads its right operands as many times less. */
+#ifndef SMELT_CHAIN_LONG
+#define SMELT_CHAIN_LONG 2048
+#endif
+#ifndef SMELT_CHAIN_SPAN
+#define SMELT_CHAIN_SPAN 512
+#endif
+#ifndef SMELT_CHAIN_LONG_ROWS
+#define SMELT_CHAIN_LONG_ROWS 84
+#endif
+
+/* Rows of one task: as many as keep the block in cache, in equal parts. `chosen` by tuning, or 0. */
+static inline __attribute__((unused)) int64_t smelt_chain_rows(int64_t rows, int64_t columns, int64_t chosen) {
+  const int64_t usual = chosen ? chosen : SMELT_CHAIN_ROWS;
+  const int64_t in_l2 = smelt_max(smelt_min(usual, SMELT_CHAIN_MOST / columns), SMELT_CHAIN_LEAST);
   const int64_t most = smelt_max(SMELT_CHAIN_FLOATS / columns, in_l2);
   const int64_t parts = (rows + most - 1) / most;
   return (rows + parts - 1) / parts;
+}
+
+/* Rows of one task whose weights are made block by block: many, as long as there are tasks for all threads. */
+static inline __attribute__((unused)) int64_t smelt_chain_long_rows(int64_t batches, int64_t rows, int64_t chosen) {
+  const int64_t shared = (int64_t)((double)batches * (double)rows / SMELT_CHAIN_TEAM);
+  const int64_t usual = smelt_min(smelt_max(shared, SMELT_CHAIN_ROWS), SMELT_CHAIN_LONG_ROWS);
+  const int64_t most = chosen ? chosen : usual, parts = (rows + most - 1) / most;
+  return (rows + parts - 1) / parts;
+}
+
+/* Tasks of t->step rows and t->row_bytes each. */
+static inline __attribute__((unused)) int32_t smelt_run_chain(smelt_task *task, smelt_body body, int64_t batches,
+                                                             int64_t rows, int64_t group) {
+  smelt_env *env = task->env;
+  int bad = 0;
+  task->units = (rows + task->step - 1) / task->step;
+  task->row_bytes = (smelt_size_add(task->row_bytes, 127, &bad)) & ~(int64_t)63;
+  task->group = rows <= SMELT_CHAIN_FEW && group > 1 ? group : 1;
+  const int64_t tasks = smelt_size_mul(batches / task->group, task->units, &bad);
+  if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  task->rows = NULL;
+  if (task->row_bytes > SMELT_CHAIN_STACK && smelt_reserve(task, tasks, task->row_bytes)) return env->code;
+  return smelt_run(task, body, tasks);
 }
 
 /* `columns` of the first product, `wide` floats of all blocks together per row, `extra` bytes of row buffers. `group`
@@ -40,16 +76,31 @@ static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *tas
   if (batches <= 0 || rows <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   int bad = 0;
-  task->step = smelt_chain_rows(rows, columns > 0 ? columns : 1);
-  task->units = (rows + task->step - 1) / task->step;
-  task->row_bytes = (smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad) + 127)
-                    & ~(int64_t)63;
-  task->group = rows <= SMELT_CHAIN_FEW && group > 1 ? group : 1;
-  const int64_t tasks = smelt_size_mul(batches / task->group, task->units, &bad);
+  task->step = smelt_chain_rows(rows, columns > 0 ? columns : 1, task->cut.chain_rows);
+  task->row_bytes = smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad);
   if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
-  task->rows = NULL;
-  if (task->row_bytes > SMELT_CHAIN_STACK && smelt_reserve(task, tasks, task->row_bytes)) return env->code;
-  return smelt_run(task, body, tasks);
+  return smelt_run_chain(task, body, batches, rows, group);
+}
+
+/* The same where weights may be made block by block: t->part columns at a time. `beside` floats a row and `extra` bytes
+ * beside the weights, `buffers` rows of as many columns. A few rows read their operands as they lie, whole. */
+static inline __attribute__((unused)) int32_t smelt_launch_chain_blocks(smelt_task *task, smelt_body body,
+                                                                        int64_t batches, int64_t rows, int64_t columns,
+                                                                        int64_t beside, int64_t buffers, int64_t extra,
+                                                                        int64_t group) {
+  if (batches <= 0 || rows <= 0) return SMELT_OK;
+  int bad = 0;
+  const int64_t wide = (smelt_size_add(columns, 15, &bad)) & ~(int64_t)15, chosen = task->cut.chain_span;
+  const int blocks = rows > SMELT_CHAIN_FEW && (chosen ? wide > chosen : columns > SMELT_CHAIN_LONG);
+  task->part = blocks ? (chosen ? chosen : SMELT_CHAIN_SPAN) : smelt_max(wide, 16);
+  task->step = blocks ? smelt_chain_long_rows(batches, rows, task->cut.chain_rows)
+                      : smelt_chain_rows(rows, columns > 0 ? columns : 1, task->cut.chain_rows);
+  const int64_t weights = smelt_size_mul(task->step, smelt_size_add(task->part, beside, &bad), &bad);
+  const int64_t buffered = smelt_size_mul(buffers, smelt_size_add(task->part, 16, &bad), &bad);
+  const int64_t bytes = smelt_size_mul(smelt_size_add(weights, buffered, &bad), 4, &bad);
+  task->row_bytes = smelt_size_add(bytes, extra, &bad);
+  if (bad) return smelt_fail(task->env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  return smelt_run_chain(task, body, batches, rows, group);
 }
 
 #endif

@@ -62,8 +62,20 @@ enum { SMELT_TALL = 2048 };
 
 /* Whether an epilogue that needs whole rows is better run after the whole product: a product that is cut by columns
  * reads its panels once, and a few rows still keep all threads busy. */
-SMELT_INLINE int smelt_product_apart(int64_t rows, int64_t columns, int64_t depth) {
+SMELT_INLINE int smelt_product_apart(int64_t rows, int64_t columns, int64_t depth, int32_t chosen) {
+  if (chosen) return chosen == SMELT_AFTERWARDS;
   return rows < SMELT_TALL && (double)columns * (double)depth * sizeof(float) > SMELT_NEAR_PANELS;
+}
+
+/* The split that the product suggests, or, of many rows, blocks of as many as tuning chose. */
+SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth,
+                                        int whole_rows) {
+  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
+  if (!task->cut.task_rows || rows <= task->cut.task_rows) return split;
+  const int64_t row_tasks = (rows + task->cut.task_rows - 1) / task->cut.task_rows;
+  split.rows = (rows + row_tasks - 1) / row_tasks;
+  split.row_tasks = (rows + split.rows - 1) / split.rows;
+  return split;
 }
 
 /* The product, then its epilogue, each cut as suits it. */
@@ -81,7 +93,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
     if (!work->whole) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->whole_bytes = bytes;
   }
-  const smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth * copies, 0);
+  const smelt_split split = smelt_split_of(task, rows, columns, depth * copies, 0);
   task->whole = work->whole;
   task->apart = SMELT_PRODUCT_ONLY;
   task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
@@ -100,10 +112,10 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
                                                                int64_t extra, int wants, int64_t copies) {
   if (batches <= 0 || rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  if (wants == SMELT_MAY_PART && smelt_product_apart(rows, columns, depth * copies))
+  if (wants == SMELT_MAY_PART && smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue))
     return smelt_launch_apart(task, body, rows, columns, depth, extra, copies);
-  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth * copies,
-                                          wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART);
+  smelt_split split = smelt_split_of(task, rows, columns, depth * copies,
+                                     wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART);
   if (batches >= 4) {
     const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
     split.panels = (columns + 15) / 16;
