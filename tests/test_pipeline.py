@@ -144,3 +144,18 @@ def test_a_model_in_memory_stays_as_it_is(model, config: Config, tmp_path: Path)
     before = ir.to_proto(given).SerializeToString(deterministic=True)
     compile_to(given, tmp_path / "out", Options(verify=False), config)
     assert ir.to_proto(given).SerializeToString(deterministic=True) == before
+
+
+def test_a_proto_keeps_the_names_of_its_tensors(config: Config, tmp_path: Path):
+    """Regions are examined as models of their own, whose constants have other names, also those gone in the end."""
+    given = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[1, 2, 8, 8] x) => (float[a, b, c, d] y) <float[4] s = {1, 1, 2, 2}> { y = Resize(x, , s) }""")
+    for source, name in ((given, "a"), (ir.from_proto(given), "b")):
+        before = given.SerializeToString(deterministic=True)
+        compile_to(source, tmp_path / name, Options(force=True), config.with_(cache_dir=_empty(tmp_path / f"{name}c")))
+        assert given.SerializeToString(deterministic=True) == before
+
+
+def _empty(folder: Path) -> Path:
+    folder.mkdir(mode=0o700)
+    return folder

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from region_check import Graph, check, floats
+from region_check import Graph, check, floats, whole
 
 import smelt
 from smelt.runtime import SessionSettings, session_for
@@ -96,6 +96,30 @@ def test_maxima_propagate_nan_and_negative_infinity() -> None:
             [want],
         )
     )
+
+
+RESIZED = """(float[N,%d,H,W] x, float[%d,%d,1,1] w) => (float[N,C,P,Q] y, float[N,C,R,S] z) {
+    two = Constant<value = float[4] {1.0, 1.0, 2.0, 3.0}>()  less = Constant<value = float[4] {1.0, 1.0, 0.5, 0.5}>()
+    c = Conv(x, w)  r = Resize<%s>(c, , two)  y = Relu(r)  z = Resize<%s>(x, , less) }"""
+
+
+@pytest.mark.parametrize("channels", [3, 20])
+def test_images_are_resized_where_they_lie(channels: int) -> None:
+    """One with its channels last between layers, and one as it comes."""
+    modes = ['mode = "linear"', 'mode = "cubic"', 'mode = "nearest", nearest_mode = "ceil"']
+    inputs = [floats(2, channels, 7, 9), floats(channels, channels, 1, 1)]
+    graphs = [Graph(RESIZED % (channels, channels, channels, m, m), inputs) for m in modes]
+    check(*graphs, levels="v3", rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "attrs", ["kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]", "kernel_shape = [2, 3]"]
+)
+def test_places_of_maxima(attrs: str) -> None:
+    alone = f"(float[N,C,H,W] x) => (float[N,C,P,Q] y, int64[N,C,P,Q] i) {{ y, i = MaxPool<{attrs}>(x) }}"
+    behind = f"(float[N,20,H,W] x, float[20,20,1,1] w) => (float[N,C,P,Q] y, int64[N,C,P,Q] i) {{ c = Conv(x, w)  y, i = MaxPool<{attrs}>(c) }}"
+    x = whole(2, 20, 9, 11, low=-2, high=3).astype(np.float32)
+    check(Graph(alone, [x]), Graph(behind, [x, np.eye(20, dtype=np.float32).reshape(20, 20, 1, 1)]), levels="v3")
 
 
 BLOCK = """(float[N,8,H,W] x, float[24,8,1,1] expand, float[24,1,3,3] filter, float[8,24,1,1] project, float[8] b) => (float[N,8,H,W] y) {

@@ -8,7 +8,7 @@ SUITE = [
     c
     for op in ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool")
     for c in cases.backend_cases(op)
-    if "argmax" not in c.name and "Conv3d" not in c.name and "float16" not in c.name
+    if "Conv3d" not in c.name and "float16" not in c.name
 ]
 RNG = np.random.default_rng(7)
 
@@ -76,3 +76,33 @@ def test_a_nan_in_a_window_makes_its_maximum_nan() -> None:
     model = cases.node_model("MaxPool", [x], attrs={"kernel_shape": [2, 2], "strides": [2, 2]}, opset=12)
     (found,) = cases.evaluate(model, [x])
     assert np.isnan(found[0, 0, 0, 0]) and not np.isnan(found[0, 0]).all()
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "attrs"),
+    [
+        ((2, 3, 8, 7), {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 2]}),
+        ((2, 3, 9), {"kernel_shape": [3], "dilations": [2]}),
+        ((1, 2, 5, 6, 7), {"kernel_shape": [2, 3, 2], "strides": [2, 2, 1], "ceil_mode": 1}),
+    ],
+)
+def test_places_of_maxima(shape: tuple[int, ...], attrs: dict[str, object], order: int) -> None:
+    """Few different values: of equals, the first one counts."""
+    x = RNG.integers(-2, 3, shape).astype(np.float32)
+    known, free = (
+        cases.node_model("MaxPool", [x], attrs={**attrs, "storage_order": order}, opset=12, outputs=2, free=free)
+        for free in (False, True)
+    )
+    want = cases.by_ort(known, [x])
+    assert want is not None
+    for model in (known, free):
+        cases.compare(cases.evaluate(model, [x]), want)
+
+
+def test_places_of_maxima_are_never_in_the_padding() -> None:
+    x = np.full((1, 1, 2, 2), -np.inf, np.float32)
+    x[0, 0, 1, 1] = np.nan
+    attrs = {"kernel_shape": [2, 2], "pads": [1, 1, 0, 0]}
+    values, places = cases.evaluate(cases.node_model("MaxPool", [x], attrs=attrs, opset=12, outputs=2), [x])
+    assert places.tolist() == [[[[0, 0], [0, 3]]]] and np.isnan(values[0, 0, 1, 1]) and np.isneginf(values[0, 0, 0, 0])

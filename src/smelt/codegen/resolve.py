@@ -7,6 +7,7 @@ chains of any length resolve; an operand of another cluster is a load from its b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from smelt.ir.kernel import Buffer, Expr, Ix, Map, Reduce, Scan, Tensor, Val, Var, flat, of
@@ -118,7 +119,7 @@ class Resolver:
         table: dict[Atom, Ix] = {}
         for atom in value.atoms:
             if isinstance(atom, Val) and self.done[atom.expr.uid] is not atom.expr:
-                table[atom] = of(Val(self.done[atom.expr.uid], atom.extent))
+                table[atom] = of(replace(atom, expr=self.done[atom.expr.uid]))
         return substitute(value, table)
 
     def loads(self) -> list[E.Load]:
@@ -138,7 +139,7 @@ def replace_index(root: Expr, table: Mapping[Atom, Ix]) -> Expr:
         full = dict(table)
         for atom in value.atoms:
             if isinstance(atom, Val):
-                full[atom] = of(Val(done[atom.expr.uid], atom.extent))
+                full[atom] = of(replace(atom, expr=done[atom.expr.uid]))
         return substitute(value, full)
 
     for node in E.walk(root):

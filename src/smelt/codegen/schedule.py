@@ -160,7 +160,8 @@ class _Planner:
         """Give a floating tensor loops of its own, before every other cluster: it depends on nothing computed."""
         self.floating.discard(tensor)
         self.early.add(tensor)
-        loops, _ = self.domain(tensor)
+        loops, element = self.domain(tensor)
+        self._settle_broadcast(loops, element)
         cluster = Cluster(-1, [v for v in loops if v.extent.const != 1])
         self.prelude.append(cluster)
         self._join(tensor, cluster, {v: ix(0) if v.extent.const == 1 else of(v) for v in loops})
@@ -176,6 +177,7 @@ class _Planner:
             return
         self.floating.discard(tensor)
         self.early.add(tensor)
+        self._settle_broadcast(*self.domain(tensor))
         over = iter(cluster.vars)
         self._join(tensor, cluster, {v: ix(0) if v.extent.const == 1 else of(next(over)) for v in loops})
 

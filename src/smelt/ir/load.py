@@ -7,6 +7,7 @@ the model's folder is opened.
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
 from pathlib import Path
@@ -33,7 +34,7 @@ def load_model(source: Source, *, base_dir: str | os.PathLike[str] | None = None
     """Load and verify a model, which stays as it is; tensors are shared with it. `base_dir` is where external data lie
     when the model is not given by path."""
     if isinstance(source, ir.Model):
-        return _finish(source.clone(), ExternalFolder(Path(base_dir)) if base_dir is not None else None)
+        return _finish(_apart(source.clone()), ExternalFolder(Path(base_dir)) if base_dir is not None else None)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         folder: ExternalFolder | None = ExternalFolder(path.parent if base_dir is None else Path(base_dir))
@@ -41,7 +42,8 @@ def load_model(source: Source, *, base_dir: str | os.PathLike[str] | None = None
     else:
         folder = ExternalFolder(Path(base_dir)) if base_dir is not None else None
         proto = _parse(source) if isinstance(source, bytes) else source
-    return _finish(_convert(proto, folder), folder)
+    model = _convert(proto, folder)
+    return _finish(_apart(model) if proto is source else model, folder)
 
 
 def _read(path: Path) -> bytes:
@@ -100,6 +102,23 @@ def _root_message(error: BaseException) -> str:
         seen.add(id(error))
         error = error.__cause__
     return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def _apart(model: ir.Model) -> ir.Model:
+    """Tensors of our own over the caller's contents: one is renamed whenever a graph is written under other names."""
+    for graph in model_graphs(model, functions=True):
+        for value in graph.initializers.values():
+            if value.const_value is not None and not _is_unmapped(value.const_value):
+                value.const_value = _renamable(value.const_value)
+    return model
+
+
+def _renamable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    if not isinstance(tensor, ir.serde.TensorProtoTensor):
+        return copy.copy(tensor)
+    if tensor.dtype == ir.DataType.STRING:
+        return ir.serde.TensorProtoTensor(copy.deepcopy(tensor.raw))
+    return ir.LazyTensor(lambda: tensor, tensor.dtype, ir.Shape(tensor.shape), name=tensor.name)
 
 
 def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from smelt.ir.kernel import Builder, Geometry, Refusal, Tensor, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import MOST_TAPS
+from smelt.ops.pooling_places import maxima_with_places
 from smelt.ops.registry import Call, op
 from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, seen
 
@@ -31,13 +32,13 @@ def _pooled(call: Call, kind: str, x: Tensor, g: Geometry, *, counted: bool = Fa
 
 
 @op("MaxPool", kind="window")
-def max_pool(call: Call) -> Tensor:
+def max_pool(call: Call) -> Tensor | list[Tensor]:
     x = call.x()
-    if call.n_outputs > 1:
-        raise Refusal("the places of the maxima are asked for")
     if x.dtype not in LEAST:
         raise Refusal(f"maxima of {x.dtype}")
     g = _geometry(call, x)
+    if call.n_outputs > 1:
+        return maxima_with_places(call, x, g)
     if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _pooled(call, "max", x, g)
     return _over_taps(call.k, "max", gathered(call.k, x, g, LEAST[x.dtype]), g.rank)

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from smelt.ops.reference_rules import RULES
+from smelt.ops.reference_rules import RULES, max_pool, max_pool_places
 from smelt.ops.registry import Reference, lookup
 from smelt.ops.wide_floats import Array, Value, widened
 
@@ -126,13 +126,21 @@ def _plain(attribute: ir.Attr) -> Any:
 
 
 def _by_rule(node: ir.Node, operands: Sequence[Value], opset: int) -> list[Array] | None:
-    if node.domain not in ("", "ai.onnx") or len(node.outputs) > 1:
+    if node.domain not in ("", "ai.onnx"):
         return None
+    if len(node.outputs) > 1:
+        return _maxima(node, operands) if node.op_type == "MaxPool" else None
     if node.op_type == "ConvTranspose" and _attributes(node).get("group", 1) > 1:
         return [_by_groups(node, operands, opset)]
     rule = RULES.get(node.op_type)
     made = rule(operands, _attributes(node)) if rule is not None else None
     return None if made is None else [made]
+
+
+def _maxima(node: ir.Node, operands: Sequence[Value]) -> list[Array] | None:
+    attributes = _attributes(node)
+    values = max_pool(operands, attributes)
+    return None if values is None else [values, max_pool_places(operands, attributes)]
 
 
 def _by_groups(node: ir.Node, operands: Sequence[Value], opset: int) -> Array:

@@ -1,6 +1,7 @@
 """Numpy references of standard ops whose evaluation by the onnx package is wrong for some sizes, or too slow to use.
 
-Input: arrays and plain attributes. Output: the op's first output, or None where the onnx package should answer.
+Input: arrays and plain attributes. Output: the op's first output, or None where the onnx package should answer;
+where MaxPool's maxima lie.
 Invariant: works in the precision of its inputs.
 """
 
@@ -89,6 +90,19 @@ def max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
         return None
     seen = windows(x.shape[2:], attributes).gathered(x, -np.inf)
     return np.maximum.reduce(seen)
+
+
+def max_pool_places(inputs: Sequence[Any], attributes: Attributes) -> Array:
+    """The places of the maxima in the whole image: the first of equals, and of NaN."""
+    x: Array = inputs[0]
+    order = (0, 1, *range(2, x.ndim)) if not attributes.get("storage_order", 0) else (0, 1, *range(x.ndim - 1, 1, -1))
+    sizes = [x.shape[axis] for axis in order]
+    numbers = np.arange(x.size, dtype=np.int64).reshape(sizes).transpose(np.argsort(order))
+    place = windows(x.shape[2:], attributes)
+    seen, at = (np.stack(place.gathered(array, fill)) for array, fill in ((x, -np.inf), (numbers, -1)))
+    top = np.maximum.reduce(seen)
+    first = ((at >= 0) & np.where(np.isnan(top), np.isnan(seen), seen == top)).argmax(0)
+    return np.take_along_axis(at, first[None], 0)[0]
 
 
 def average_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:

@@ -1,32 +1,25 @@
-"""Resize by nearest neighbour, and the sizes of any Resize.
+"""Resize: the new sizes, and the nearest neighbour.
 
 Input: a node with constant scales, or sizes. Output: a view whose index is computed in float32, as ONNX Runtime does.
-Invariant: coordinates follow ONNX's transformation and rounding modes exactly; linear and cubic are left out.
+Invariant: coordinates follow ONNX's transformation and rounding modes exactly.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.channels_last import image_below, to_last
 from smelt.ir.kernel.index import nonneg
 from smelt.ops.axes import axes_of
 from smelt.ops.registry import Call, op
+from smelt.ops.resize_coordinates import TRANSFORMS, Axis, original
+from smelt.ops.resize_interpolated import interpolated
 from smelt.ops.shape_only import Sized, shape_rule
 
-TRANSFORMS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One resized axis; `scale` is None when it follows from the sizes."""
-
-    before: Ix
-    after: Ix
-    scale: float | None
 
 
 def resized_axes(call: Call) -> list[Axis]:
@@ -85,18 +78,18 @@ def resized(call: Call) -> list[Sized | None]:
 def resize(call: Call) -> Tensor:
     x = call.x()
     mode = call.str("mode", "nearest")
-    if mode != "nearest":
-        raise Refusal(f"{mode} interpolation has no kernel yet")
-    transform, rounding = _modes(call)
     axes = resized_axes(call)
+    if mode != "nearest":
+        return interpolated(call, mode, axes)
+    below = image_below(x)
+    if below is None:
+        return _nearest(call, x, axes)
+    return call.k.channels_first(_nearest(call, below, [axes[p] for p in to_last(x.rank)]))
 
-    def back(w: tuple[Ix, ...]) -> list[Ix]:
-        return [
-            i if a.before == a.after and a.scale in (None, 1.0) else _source(call, i, a, transform, rounding)
-            for i, a in zip(w, axes, strict=True)
-        ]
 
-    return call.k.view(x, [a.after for a in axes], back)
+def _nearest(call: Call, x: Tensor, axes: Sequence[Axis]) -> Tensor:
+    sources = [_source(call, a, *_modes(call)) for a in axes]
+    return call.k.view(x, [a.after for a in axes], lambda w: [of(i) for of, i in zip(sources, w, strict=True)])
 
 
 def _modes(call: Call) -> tuple[str, str]:
@@ -110,55 +103,30 @@ def _modes(call: Call) -> tuple[str, str]:
     return transform, rounding
 
 
-def _source(call: Call, i: Ix, axis: Axis, transform: str, rounding: str) -> Ix:
-    exact = _exact(i, axis, transform, rounding)
-    if exact is not None:
-        return exact
-    place = _rounded(_original(E.cast(E.index(i), "f32"), axis, transform), rounding)
-    low, high = E.const(0, "i64"), E.index(axis.before - 1)
-    inside = E.op("min", E.op("max", E.cast(place, "i64"), low), high)
-    return call.k.data_index(inside, axis.before)
+def _source(call: Call, axis: Axis, transform: str, rounding: str) -> Callable[[Ix], Ix]:
+    """The element of the input that a position shows: by plain integers, or from a table."""
+    step = _whole_step(axis, transform, rounding)
+    if step is not None:
+        return lambda i: i // step
+    top = E.index(axis.before - 1)
+
+    def nearest(i: Expr) -> Expr:
+        place = _rounded(original(E.cast(i, "f32"), axis, transform), rounding)
+        return E.op("min", E.op("max", E.cast(place, "i64"), E.const(0, "i64")), top)
+
+    places = call.k.map(nearest, call.k.iota((axis.after,), 0))
+    return lambda i: call.k.data_index(places.at([i]), axis.before, checked=False)
 
 
-def _exact(i: Ix, axis: Axis, transform: str, rounding: str) -> Ix | None:
-    """Plain integer arithmetic for a whole scale: i floordiv scale."""
+def _whole_step(axis: Axis, transform: str, rounding: str) -> int | None:
+    """How often each element is shown, where that is a whole number."""
+    if axis.kept:
+        return 1
     if axis.scale is None or axis.scale != int(axis.scale):
         return None
     centred = transform.startswith("half_pixel") or (transform == "pytorch_half_pixel" and (axis.after.const or 0) > 1)
-    if (transform, rounding) == ("asymmetric", "floor") or (centred and rounding.startswith("round")):
-        return i // int(axis.scale)
-    return None
-
-
-def _size(value: Ix) -> Expr:
-    return E.cast(E.index(value), "f32")
-
-
-def _original(place: Expr, axis: Axis, transform: str) -> Expr:
-    """The coordinate in the input of a position of the output."""
-    scale = E.const(axis.scale, "f32") if axis.scale is not None else E.op("div", _size(axis.after), _size(axis.before))
-    half, one = E.const(0.5, "f32"), E.const(1, "f32")
-    if transform == "asymmetric":
-        return E.op("div", place, scale)
-    if transform == "align_corners":
-        span = E.op("sub", _size(axis.after), one)
-        moved = E.op("div", E.op("mul", place, E.op("sub", _size(axis.before), one)), span)
-        return E.select(E.op("eq", _size(axis.after), one), E.const(0, "f32"), moved)
-    centred = E.op("sub", E.op("div", E.op("add", place, half), scale), half)
-    if transform == "pytorch_half_pixel":
-        return E.select(E.op("gt", _size(axis.after), one), centred, E.const(0, "f32"))
-    if transform == "half_pixel_symmetric":
-        return _symmetric(centred, axis, scale)
-    return centred
-
-
-def _symmetric(centred: Expr, axis: Axis, scale: Expr) -> Expr:
-    """The part of the output that rounding cut off is shared between both ends."""
-    half, one = E.const(0.5, "f32"), E.const(1, "f32")
-    before = _size(axis.before)
-    adjustment = E.op("div", _size(axis.after), E.op("mul", scale, before))
-    offset = E.op("mul", E.op("mul", before, half), E.op("sub", one, adjustment))
-    return E.op("add", offset, centred)
+    plain = (transform, rounding) == ("asymmetric", "floor") or (centred and rounding.startswith("round"))
+    return int(axis.scale) if plain else None
 
 
 def _rounded(place: Expr, rounding: str) -> Expr:

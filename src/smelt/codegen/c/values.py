@@ -162,7 +162,9 @@ class ValueWriter:
             extent = self._integer(atom.extent)
             made = self._fresh("g")
             scope = self.scopes[depth]
-            scope.lines.append(f"const int64_t {made} = smelt_index(t->env, lane0_i64({name}), {extent});")
+            read = f"lane0_i64({name})"
+            found = f"smelt_index(t->env, {read}, {extent})" if atom.checked else read
+            scope.lines.append(f"const int64_t {made} = {found};")
             scope.integers[atom.key] = made
 
     def _known_integer(self, key: str) -> bool:
@@ -194,9 +196,10 @@ class ValueWriter:
             name = scope.integers[key] = self._fresh("g")
             count = "n" if self.tail else "SMELT_L"
             scope.lines.append(f"int64_t {name}[SMELT_L]; st_i64({name}, {value});")
-            scope.lines.append(
-                f"for (int l = 0; l < {count}; l++) {name}[l] = smelt_index(t->env, {name}[l], {extent});"
-            )
+            if atom.checked:
+                scope.lines.append(
+                    f"for (int l = 0; l < {count}; l++) {name}[l] = smelt_index(t->env, {name}[l], {extent});"
+                )
         return f"{scope.integers[key]}[l]"
 
     # values

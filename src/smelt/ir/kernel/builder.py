@@ -244,14 +244,16 @@ class Builder:
             return self.channels_first(self.slice(below, *turned))
         return self.view(x, sizes, lambda w: [ix(s) + i * t for s, i, t in zip(starts, w, steps, strict=True)])
 
-    def data_index(self, e: Expr, extent: Ix) -> Ix:
-        """An index read from data, negative ones counted from the end, checked at run time."""
+    def data_index(self, e: Expr, extent: Ix, *, checked: bool = True) -> Ix:
+        """An index read from data, negative ones counted from the end, checked at run time.
+
+        What is computed from sizes alone, and clamped to the extent, need not be checked."""
         if isinstance(e.kind, E.Const) and extent.const is not None:
             value = int(e.kind.value)
             if not -extent.const <= value < extent.const:
                 raise Refusal(f"index {value} is out of range for an axis of size {extent.const}")
             return ix(value % extent.const)
-        return of(Val(E.cast(e, "i64"), extent))
+        return of(Val(E.cast(e, "i64"), extent, checked))
 
     def gather(self, x: Tensor, indices: Tensor, axis: int) -> Tensor:
         shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])

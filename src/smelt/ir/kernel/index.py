@@ -72,14 +72,17 @@ class Fn:
 
 @dataclass(frozen=True, eq=True)
 class Val:
-    """An index read from data: `expr` wrapped into [0, extent) when negative, and checked at run time."""
+    """An index read from data: `expr` wrapped into [0, extent) when negative, and checked at run time.
+
+    One that is not `checked` lies in that range by the way it is computed."""
 
     expr: Expr
     extent: Ix
+    checked: bool = True
 
     @computed
     def key(self) -> str:
-        return f"d:{self.expr.uid}<{self.extent.key}"
+        return f"{'d' if self.checked else 'c'}:{self.expr.uid}<{self.extent.key}"
 
 
 Atom = Sym | Var | Fn | Val
