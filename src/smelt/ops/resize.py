@@ -25,8 +25,6 @@ ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 def resized_axes(call: Call) -> list[Axis]:
     """Every axis of the input with its new size."""
     x = call.x()
-    if call.str("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise Refusal("sizes that keep the aspect ratio have no kernel")
     chosen = axes_of(call.ints("axes"), x.rank) if call.has("axes") else tuple(range(x.rank))
     out = [Axis(s, s, 1.0) for s in x.shape]
     for axis, made in zip(chosen, _targets(call, [x.shape[a] for a in chosen]), strict=True):
@@ -41,7 +39,23 @@ def _targets(call: Call, before: list[Ix]) -> list[Axis]:
     sizes = call.values(3) if call.op == "Resize" and call.opset >= 11 else None
     if sizes is None or len(sizes) != len(before):
         raise Refusal("neither scales nor sizes fit the resized axes")
-    return [Axis(b, s if nonneg(s) else fn("max", s, 0), None) for b, s in zip(before, sizes, strict=True)]
+    wanted = [s if nonneg(s) else fn("max", s, 0) for s in sizes]
+    policy = call.str("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        return _alike(policy, before, wanted)
+    return [Axis(b, s, None) for b, s in zip(before, wanted, strict=True)]
+
+
+def _alike(policy: str, before: list[Ix], wanted: list[Ix]) -> list[Axis]:
+    """All axes by one ratio, the least or the largest that is asked for; sizes are rounded, halves up."""
+    if policy not in ("not_larger", "not_smaller") or not before:
+        raise Refusal(f"keep_aspect_ratio_policy {policy}")
+    more, less = wanted[0], before[0]
+    for b, s in zip(before[1:], wanted[1:], strict=True):
+        smaller = fn("lt", s * less, more * b)
+        other = smaller if policy == "not_larger" else fn("lt", more * b, s * less)
+        more, less = fn("sel", other, s, more), fn("sel", other, b, less)
+    return [Axis(b, (more * b * 2 + less) // (less * 2), None, (more, less)) for b in before]
 
 
 def _numbers(scales: Tensor, count: int) -> list[float]:

@@ -16,15 +16,24 @@ TRANSFORMS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align
 
 @dataclass(frozen=True)
 class Axis:
-    """One resized axis; `scale` is None when it follows from the sizes."""
+    """One resized axis; `scale` is None when it follows from the sizes, or is the `ratio` of two of them."""
 
     before: Ix
     after: Ix
     scale: float | None
+    ratio: tuple[Ix, Ix] | None = None
 
     @property
     def kept(self) -> bool:
-        return self.before == self.after and self.scale in (None, 1.0)
+        return self.before == self.after and self.scale in (None, 1.0) and self.ratio is None
+
+    @property
+    def factor(self) -> Expr:
+        """The scale as ONNX Runtime has it, a float."""
+        if self.scale is not None:
+            return E.const(self.scale, "f32")
+        more, less = self.ratio or (self.after, self.before)
+        return E.op("div", size(more), size(less))
 
 
 def size(value: Ix) -> Expr:
@@ -33,7 +42,7 @@ def size(value: Ix) -> Expr:
 
 def original(place: Expr, axis: Axis, transform: str) -> Expr:
     """The coordinate in the input of a position of the output."""
-    scale = E.const(axis.scale, "f32") if axis.scale is not None else E.op("div", size(axis.after), size(axis.before))
+    scale = axis.factor
     half, one = E.const(0.5, "f32"), E.const(1, "f32")
     if transform == "asymmetric":
         return E.op("div", place, scale)
