@@ -25,7 +25,8 @@ from . import shape_only_products as _shape_only_products
 from . import shape_only_windows as _shape_only_windows
 from . import slicing as _slicing
 from . import softmax as _softmax
-from .analysis import Fact, Facts, analyze, meaning
+from .analysis import analyze, meaning
+from .facts import Fact, Facts
 from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
 
 __all__ = [

@@ -7,108 +7,32 @@ for the node that would need it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
-import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import arranged_shape, panel_shape
+from smelt.ir.walk import subgraphs
 from smelt.ir.weights import is_packable
+from smelt.ops.bodies import outputs_of_bodies
+from smelt.ops.facts import CONTENTS_LIMIT, Fact, Facts, filled, source
 from smelt.ops.registry import SHORT, Call, Declaration, lookup
 from smelt.ops.shape_only import PartialCall, Sized, shapes_of
 
-CONTENTS_LIMIT = 64
 FOLLOWED_LIMIT = 32
 INVOLVED_LIMIT = 400
-NESTING_LIMIT = 8
 INT64_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A tensor value. `contents` are the elements of a small integer tensor as size expressions."""
-
-    dtype: str
-    shape: tuple[Ix, ...]
-    contents: tuple[Ix, ...] | None = None
-
-
-@dataclass
-class Facts:
-    """Facts by value, refusals by node. `ids` numbers values so that no model string is needed further down."""
-
-    by_value: dict[ir.Value, Fact] = field(default_factory=dict[ir.Value, Fact])
-    refusals: dict[ir.Node, str] = field(default_factory=dict[ir.Node, str])
-    ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
-    opsets: dict[str, int] = field(default_factory=dict[str, int])
-    constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
-    packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
-    packed_buffers: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
-
-    def name(self, value: ir.Value) -> str:
-        return f"v{self.ids.setdefault(value, len(self.ids))}"
-
-    def tensor(self, builder: Builder, value: ir.Value) -> Tensor:
-        """The value as an operand: known contents as size expressions, anything else as storage."""
-        fact = self.by_value[value]
-        if value in self.constants:
-            return builder.stored(self.constants[value])
-        if fact.contents is not None:
-            flat = builder.vector_of(fact.contents, fact.dtype) if fact.contents else None
-            if flat is not None:
-                return flat if fact.shape == flat.shape else builder.reshape(flat, fact.shape)
-        return builder.stored(Buffer(self.name(value), fact.dtype, fact.shape))
-
-
 def analyze(model: ir.Model) -> Facts:
-    """Walk the main graph once, in order. Iterative; nested graphs are left to ONNX Runtime."""
+    """Walk the main graph once, in order; nested graphs where their nodes stand."""
     facts = Facts(opsets={("" if d == "ai.onnx" else d): v for d, v in model.opset_imports.items()})
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
-        _source(facts, value)
+        source(facts, value)
     for node in model.graph:
         _node(facts, node)
     return facts
-
-
-def _source(facts: Facts, value: ir.Value) -> None:
-    declared = declared_fact(facts, value)
-    if declared is None:
-        return
-    facts.by_value[value] = declared
-    constant = constant_buffer(facts, value, declared)
-    if constant is not None:
-        facts.constants[value] = constant
-
-
-def constant_buffer(facts: Facts, value: ir.Value, fact: Fact) -> Buffer | None:
-    """Storage with its contents, for a constant that is small enough to be written into code."""
-    tensor = value.const_value
-    if tensor is None or value.is_graph_input() or tensor.size > CONTENTS_LIMIT:
-        return None
-    return _filled(facts, value, fact, tensor)
-
-
-def _filled(facts: Facts, value: ir.Value, fact: Fact, tensor: ir.TensorProtocol) -> Buffer:
-    array = np.asarray(tensor.numpy()).reshape(-1)
-    return Buffer(facts.name(value), fact.dtype, fact.shape, contents=tuple(array.tolist()))
-
-
-def declared_fact(facts: Facts, value: ir.Value) -> Fact | None:
-    """From the type and shape that the model itself states."""
-    dtype = SHORT.get(value.dtype) if value.dtype is not None else None
-    if dtype is None or value.shape is None or not isinstance(value.type, ir.TensorType):
-        return None
-    return Fact(dtype, tuple(_size(facts, value, axis, d) for axis, d in enumerate(value.shape)))
-
-
-def _size(facts: Facts, value: ir.Value, axis: int, dim: int | ir.SymbolicDim) -> Ix:
-    if isinstance(dim, int):
-        return ix(dim)
-    if dim.value is None:
-        return of(Sym(f"{facts.name(value)}.{axis}"))
-    return of(Sym(f"d:{dim.value}"))
 
 
 def _node(facts: Facts, node: ir.Node, depth: int = 0) -> None:
@@ -122,7 +46,7 @@ def _node(facts: Facts, node: ir.Node, depth: int = 0) -> None:
         if fact is not None and _bounded(fact):
             facts.by_value[value] = fact
         else:
-            _source(facts, value)
+            source(facts, value)
     if node.op_type == "Constant" and not node.domain:
         _constant_node(facts, node)
 
@@ -139,14 +63,14 @@ def _constant_node(facts: Facts, node: ir.Node) -> None:
         return
     fact = facts.by_value.setdefault(value, Fact(dtype, tuple(ix(d) for d in tensor.shape.numpy())))
     if fact.contents is None and 0 < tensor.size <= CONTENTS_LIMIT:
-        facts.constants[value] = _filled(facts, value, fact, tensor)
+        facts.constants[value] = filled(facts, value, fact, tensor)
 
 
 def _shapes(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
     """What a shape rule says of a node without a meaning."""
     try:
-        if node.op_type == "If" and _domain(node) == "":
-            return _branches(facts, node, depth)
+        if _domain(node) == "" and any(True for _ in subgraphs(node)):
+            return outputs_of_bodies(facts, node, depth, _node)
         builder = Builder()
         operands = [facts.tensor(builder, v) if v is not None and v in facts.by_value else None for v in node.inputs]
         unknown = frozenset(i for i, v in enumerate(node.inputs) if v is not None and operands[i] is None)
@@ -168,42 +92,6 @@ def _sized(facts: Facts, value: ir.Value, sized: Sized | None) -> Fact | None:
 def _involved(size: Ix) -> bool:
     """Too long to be of use: the value's own size is taken as it comes, for no region computes it."""
     return len(size.key) > INVOLVED_LIMIT
-
-
-def _branches(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
-    """What both branches of an If agree on, or what the branch that is always taken says."""
-    if depth >= NESTING_LIMIT:
-        return []
-    condition = facts.by_value.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
-    taken = _truth(facts, node.inputs[0], condition) if condition is not None else None
-    names = ["then_branch", "else_branch"] if taken is None else ["then_branch" if taken else "else_branch"]
-    graphs = [a for n in names if (a := node.attributes.get(n)) and a.type == ir.AttributeType.GRAPH and not a.is_ref()]
-    sides = [_branch(facts, a.as_graph(), depth) for a in graphs]
-    if len(sides) != len(names) or any(len(s) < len(node.outputs) for s in sides):
-        return []
-    return [outs[0] if all(o == outs[0] for o in outs) else None for outs in zip(*sides, strict=False)]
-
-
-def _truth(facts: Facts, value: ir.Value | None, fact: Fact) -> bool | None:
-    if value in facts.constants and (contents := facts.constants[value].contents):
-        return bool(contents[0])
-    if fact.contents and fact.contents[0].const is not None:
-        return bool(fact.contents[0].const)
-    return None
-
-
-def _branch(facts: Facts, graph: ir.Graph, depth: int) -> list[Fact | None]:
-    """Facts of a nested graph's outputs. Its nodes stay with ONNX Runtime, so no refusal is kept for them."""
-    inner = replace(facts, refusals={})
-    for value in graph.initializers.values():
-        _source(inner, value)
-    for node in graph:
-        _node(inner, node, depth + 1)
-    return [_without_contents(inner.by_value.get(v)) for v in graph.outputs]
-
-
-def _without_contents(fact: Fact | None) -> Fact | None:
-    return None if fact is None else Fact(fact.dtype, fact.shape)
 
 
 def _bounded(fact: Fact) -> bool:

@@ -2,7 +2,8 @@
 
 Input: a model whose value_info may be absent or wrong. Output: shapes derived from the graph inputs; a declared shape
 survives only where nothing can be derived, and a declared name where derivation only invents one. Invariant: a declared
-size never overrules a derived one; a shape declared for a graph input or output stays as it is.
+size never overrules a derived one; a shape declared for an input or output of the model stays as it is, and one of a
+body learns only sizes that are numbers: a loop of no turns takes the sizes of its result from there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class InferShapes:
 
     def __call__(self, model: ir.Model) -> Outcome:
         declared = _declared(model)
-        for value in declared:
+        results = {value: value.shape for value in _results(model)}
+        for value in (*declared, *results):
             value.shape = None
         inferred = _inferred(model)
         if inferred is not None:
@@ -36,7 +38,22 @@ class InferShapes:
             value.shape = _settled(value.shape, shape, inputs)
             if value.shape != shape:
                 changes["shape derived"] += 1
+        for value, shape in results.items():
+            value.shape = _with_numbers(shape, value.shape)
         return Outcome(changes)
+
+
+def _results(model: ir.Model) -> list[ir.Value]:
+    """What the bodies of control flow make and give."""
+    bodies = [graph for graph in nested_graphs(model.graph) if graph is not model.graph]
+    return [v for graph in bodies for v in graph.outputs if v.graph is graph and v.producer() is not None]
+
+
+def _with_numbers(declared: ir.Shape | None, derived: ir.Shape | None) -> ir.Shape | None:
+    if declared is None or derived is None or declared.rank() != derived.rank():
+        return declared
+    dims = [b if isinstance(b, int) and not isinstance(a, int) else a for a, b in zip(declared, derived, strict=True)]
+    return ir.Shape(dims)
 
 
 def _declared(model: ir.Model) -> dict[ir.Value, ir.Shape | None]:

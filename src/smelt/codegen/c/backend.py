@@ -54,7 +54,7 @@ class CBackend:
             return Claim(False, reason)
         for value in node.outputs:
             if value.name and value not in self.facts.by_value:
-                return Claim(False, "an output's type has no kernel")
+                return Claim(False, f"the type or rank of an output is unknown or has no kernel ({_type_text(value)})")
         return Claim(True)
 
     def worth(self, region: Region) -> Claim:
@@ -89,6 +89,10 @@ class CBackend:
         source = _source(codes, names, self.facts, targets)
         entry_of = tuple(names[c.digest] for c in codes)
         return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left))
+
+
+def _type_text(value: ir.Value) -> str:
+    return value.dtype.name.lower() if value.dtype is not None else "no type"
 
 
 def _transplant(

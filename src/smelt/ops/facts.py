@@ -1,0 +1,92 @@
+"""What is known of values: the record, and what a model itself states.
+
+Input: values of a model. Output: `Facts`. Invariant: a fact is true for every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from smelt.ir.kernel import Buffer, Builder, Ix, Sym, Tensor, ix, of
+from smelt.ops.registry import SHORT
+
+CONTENTS_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A tensor value. `contents` are the elements of a small integer tensor as size expressions."""
+
+    dtype: str
+    shape: tuple[Ix, ...]
+    contents: tuple[Ix, ...] | None = None
+
+
+@dataclass
+class Facts:
+    """Facts by value, refusals by node. `ids` numbers values so that no model string is needed further down."""
+
+    by_value: dict[ir.Value, Fact] = field(default_factory=dict[ir.Value, Fact])
+    refusals: dict[ir.Node, str] = field(default_factory=dict[ir.Node, str])
+    ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
+    opsets: dict[str, int] = field(default_factory=dict[str, int])
+    constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
+    packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
+    packed_buffers: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
+
+    def name(self, value: ir.Value) -> str:
+        return f"v{self.ids.setdefault(value, len(self.ids))}"
+
+    def tensor(self, builder: Builder, value: ir.Value) -> Tensor:
+        """The value as an operand: known contents as size expressions, anything else as storage."""
+        fact = self.by_value[value]
+        if value in self.constants:
+            return builder.stored(self.constants[value])
+        if fact.contents is not None:
+            flat = builder.vector_of(fact.contents, fact.dtype) if fact.contents else None
+            if flat is not None:
+                return flat if fact.shape == flat.shape else builder.reshape(flat, fact.shape)
+        return builder.stored(Buffer(self.name(value), fact.dtype, fact.shape))
+
+
+def source(facts: Facts, value: ir.Value) -> None:
+    """What the model states of an input, a constant or a value whose node says nothing."""
+    declared = declared_fact(facts, value)
+    if declared is None:
+        return
+    facts.by_value[value] = declared
+    constant = constant_buffer(facts, value, declared)
+    if constant is not None:
+        facts.constants[value] = constant
+
+
+def constant_buffer(facts: Facts, value: ir.Value, fact: Fact) -> Buffer | None:
+    """Storage with its contents, for a constant that is small enough to be written into code."""
+    tensor = value.const_value
+    if tensor is None or value.is_graph_input() or tensor.size > CONTENTS_LIMIT:
+        return None
+    return filled(facts, value, fact, tensor)
+
+
+def filled(facts: Facts, value: ir.Value, fact: Fact, tensor: ir.TensorProtocol) -> Buffer:
+    array = np.asarray(tensor.numpy()).reshape(-1)
+    return Buffer(facts.name(value), fact.dtype, fact.shape, contents=tuple(array.tolist()))
+
+
+def declared_fact(facts: Facts, value: ir.Value) -> Fact | None:
+    """From the type and shape that the model itself states."""
+    dtype = SHORT.get(value.dtype) if value.dtype is not None else None
+    if dtype is None or value.shape is None or not isinstance(value.type, ir.TensorType):
+        return None
+    return Fact(dtype, tuple(_size(facts, value, axis, d) for axis, d in enumerate(value.shape)))
+
+
+def _size(facts: Facts, value: ir.Value, axis: int, dim: int | ir.SymbolicDim) -> Ix:
+    if isinstance(dim, int):
+        return ix(dim)
+    if dim.value is None:
+        return of(Sym(f"{facts.name(value)}.{axis}"))
+    return of(Sym(f"d:{dim.value}"))
