@@ -64,8 +64,10 @@ def _numbers(scales: Tensor, count: int) -> list[float]:
     found: list[float] = []
     for k in range(count):
         kind = scales.at([k]).kind
-        if not isinstance(kind, E.Const) or not 0 < float(kind.value) < math.inf:
-            raise Refusal("scales are not positive constants")
+        if not isinstance(kind, E.Const):
+            raise Refusal("scales are known only at run time, and the sizes of the result with them")
+        if not 0 < float(kind.value) < math.inf:
+            raise Refusal("scales are not positive numbers")
         found.append(float(kind.value))
     return found
 
