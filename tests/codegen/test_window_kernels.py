@@ -84,6 +84,46 @@ def test_pools(channels: int) -> None:
     check(*(layer(op, (2, channels, 9, 8), None, attrs, constant=False) for op, attrs in POOLS), rtol=1e-5, atol=1e-5)
 
 
+# Lines of one window to several tiles, padded on either side, both or neither; windows apart; channels of partial vectors.
+SIDE_BY_SIDE = [
+    ((2, 37, 5, 1), [1, 1, 1, 1], [1, 1]),
+    ((1, 16, 4, 2), [1, 1, 1, 1], [1, 2]),
+    ((1, 21, 3, 19), [1, 1, 1, 0], [1, 1]),
+    ((1, 40, 6, 31), [0, 0, 1, 1], [2, 2]),
+    ((2, 24, 3, 9), [0, 0, 0, 0], [1, 1]),
+    ((1, 70, 9, 28), [2, 1, 2, 1], [3, 2]),
+    ((1, 16, 5, 12), [1, 2, 1, 2], [1, 1]),
+    ((1, 112, 29, 28), [1, 1, 1, 1], [1, 1]),
+]
+
+
+@pytest.mark.parametrize("levels", ["v2", "v3", "v4"])
+def test_three_taps_side_by_side(levels: str) -> None:
+    graphs = [
+        layer("Conv", x, (x[1], 1, 3, 3), {"group": x[1], "pads": pads, "strides": strides}, constant=True)
+        for x, pads, strides in SIDE_BY_SIDE
+    ]
+    graphs.append(layer("Conv", (2, 24, 33), (24, 1, 3), {"group": 24, "pads": [1, 1]}, constant=True))
+    graphs.append(
+        layer("Conv", (1, 24, 3, 4, 9), (24, 1, 1, 3, 3), {"group": 24, "pads": [0, 1, 1] * 2}, constant=True)
+    )
+    check(*graphs, levels=levels, rtol=1e-5, atol=1e-5)
+
+
+def test_padding_does_not_meet_weights_that_are_not_finite() -> None:
+    """A window that does not see a tap takes nothing from its weight."""
+    w = np.zeros((16, 1, 3, 3), np.float32)
+    w[:, :, :, 0] = np.inf
+    init = [numpy_helper.from_array(w, "w")]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 4, 1])]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=16, pads=[1] * 4)
+    out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    model = helper.make_model(
+        helper.make_graph([node], "g", given, out, init), opset_imports=[helper.make_opsetid("", 21)], ir_version=9
+    )
+    check(Graph("inf", [floats(1, 16, 4, 1)], expected=[np.zeros((1, 16, 4, 1), np.float32)], models=[model]))
+
+
 def test_maxima_propagate_nan_and_negative_infinity() -> None:
     x = np.full((1, 20, 4, 4), -np.inf, np.float32)
     x[0, 3, 1, 1] = np.nan

@@ -287,6 +287,9 @@ class ValueWriter:
             inverse = self._inverse(kind.args[1])
             if inverse is not None:
                 return f"mul_{node.dtype}({args[0]}, {inverse})"
+        if kind.name in ("min", "max") and node.dtype == "f32" and _is_number(kind.args[1]):
+            # The second operand is what such an instruction gives for NaN, and the bound is none.
+            return f"second_{kind.name}_f32({args[1]}, {args[0]})"
         suffix = node.dtype if kind.name == "sel" else kind.args[0].dtype
         name = _BOOL_NAMES.get(kind.name, kind.name) if suffix == "b" else kind.name
         return f"{name}_{suffix}({', '.join(args)})"
@@ -379,6 +382,10 @@ class ValueWriter:
             return f"st_{dtype}_n({place}, {value}, n);" if tail else f"st_{dtype}({place}, {value});"
         step = self._integer(affine)
         return f"sts_{dtype}{'_n' if tail else ''}({place}, {step}, {value}{', n' if tail else ''});"
+
+
+def _is_number(node: Expr) -> bool:
+    return isinstance(node.kind, E.Const) and node.kind.value == node.kind.value
 
 
 def _atomic(text: str) -> bool:

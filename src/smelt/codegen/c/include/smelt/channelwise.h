@@ -3,32 +3,13 @@
  * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: lanes are channels; every element is one chain over the taps that lie in the image, in rising order, so its
  *            bits do not depend on how windows and channels are grouped. Padding takes no part. Large filters are those of
- *            channelwise_patch.h.
+ *            channelwise_patch.h, those of three taps side by side those of channelwise_three.h.
  */
 #ifndef SMELT_CHANNELWISE_H
 #define SMELT_CHANNELWISE_H
 
 #include <smelt/channelwise_patch.h>
-
-/* The taps of one window that lie in the image. */
-typedef struct {
-  smelt_span s[3];
-  const float *image;
-} smelt_taps;
-
-SMELT_INLINE smelt_taps smelt_taps_of(const smelt_window *w, const float *image, const smelt_place *p) {
-  smelt_taps t;
-  for (int axis = 0; axis < 3; axis++)
-    t.s[axis] = smelt_span_of(w, axis, p->at[axis], 0, w->in[axis]);
-  t.image = image + p->image * w->in[0] * w->in[1] * w->in[2] * w->pixel;
-  return t;
-}
-
-/* The line of the image that taps (a, b) see, at tap 0 of the last axis (which may lie outside of it). */
-SMELT_INLINE const float *smelt_taps_line(const smelt_window *w, const smelt_taps *t, int64_t a, int64_t b) {
-  const int64_t y = t->s[0].start + a * w->dilation[0], x = t->s[1].start + b * w->dilation[1];
-  return t->image + ((y * w->in[1] + x) * w->in[2] + t->s[2].start) * w->pixel;
-}
+#include <smelt/channelwise_three.h>
 
 /* The taps of a window as a list: floats from its first tap to each, and the row of the panels that weighs it. */
 enum { SMELT_LISTED_TAPS = 128 };
@@ -60,26 +41,6 @@ SMELT_INLINE void smelt_list_taps(const smelt_window *w, const smelt_taps *t, sm
 #define SMELT_TILE_STORE(R, V)                                                                                         \
   if (live) st_f32_n(to + (R)*ld + (V)*SMELT_L, acc##R##V, live);                                                      \
   else st_f32(to + (R)*ld + (V)*SMELT_L, acc##R##V);
-
-/* Windows side by side that see the same taps: lines of `across` taps, `down` of them in each of `sheets`. Steps are in
- * floats: of the image, and of the rows of the panels that weigh it. */
-typedef struct {
-  const float *at;
-  int64_t sheets, down, across;
-  int64_t sheet_step, line_step, tap_step, side;
-  int64_t sheet_row, line_row, first_row;
-} smelt_tap_box;
-
-SMELT_INLINE smelt_tap_box smelt_box_of(const smelt_window *w, const smelt_taps *t) {
-  const smelt_span *s = t->s;
-  const int64_t line = w->in[2] * w->pixel, taps = w->kernel[2];
-  smelt_tap_box b = {smelt_taps_line(w, t, s[0].lo, s[1].lo) + s[2].lo * w->dilation[2] * w->pixel,
-                     s[0].hi - s[0].lo, s[1].hi - s[1].lo, s[2].hi - s[2].lo,
-                     w->dilation[0] * w->in[1] * line, w->dilation[1] * line, w->dilation[2] * w->pixel,
-                     w->stride[2] * w->pixel, w->kernel[1] * taps * 16, taps * 16,
-                     ((s[0].lo * w->kernel[1] + s[1].lo) * taps + s[2].lo) * 16};
-  return b;
-}
 
 /* Vectors of channels of windows side by side. `x` is the first tap's channel, `f` the panel's first row at that channel;
  * panels lie `panel` floats apart. `live` is the number of lanes of a partial vector, 0 for whole ones. */
@@ -145,6 +106,10 @@ static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, con
   const int64_t panel = w->kernel[0] * w->kernel[1] * w->kernel[2] * 16;
   if (smelt_patches_pay(w)) {
     smelt_channelwise_patches(w, image, panels, first, count, c0, c1, block, ld);
+    return;
+  }
+  if (smelt_three_taps(w)) {
+    smelt_channelwise_three(w, image, panels, first, count, c0, c1, block, ld);
     return;
   }
   smelt_place p = smelt_place_of(w, first);

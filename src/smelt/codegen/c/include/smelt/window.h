@@ -48,7 +48,8 @@ enum {
   SMELT_WINDOW_PART = 8192,     /* floats of a part that its epilogue finds in L1 */
   SMELT_PART_PANELS = 65536,    /* floats of panels that are read again for each part, rather than for many rows */
   SMELT_PATCH_TAPS = 16,        /* of one channel, from which on windows are computed patch by patch */
-  SMELT_PATCH_COLUMNS = 64      /* of a part that is computed so: many lines of windows share their pixels */
+  SMELT_PATCH_COLUMNS = 64,     /* of a part that is computed so: many lines of windows share their pixels */
+  SMELT_LINES_COLUMNS = 96      /* of a part of several lines, where one line of all columns would leave L1 */
 };
 
 /* What a kernel reads: pixels as they lie, windows channel by channel, windows that are gathered, or planes. */
@@ -107,6 +108,9 @@ SMELT_INLINE void smelt_window_parts(smelt_task *task, int64_t line, int64_t uni
   if (form == SMELT_BY_WINDOWS) return;
   const int patches = form == SMELT_BY_CHANNELS && taps >= SMELT_PATCH_TAPS;
   if (patches && !whole_rows) task->wide = smelt_min(task->wide, smelt_max(SMELT_PATCH_COLUMNS / unit, 1));
+  if (form == SMELT_BY_CHANNELS && !whole_rows && 2 * line * task->wide * unit > SMELT_WINDOW_PART &&
+      2 * line * SMELT_LINES_COLUMNS <= SMELT_WINDOW_PART)
+    task->wide = smelt_min(task->wide, smelt_max(SMELT_LINES_COLUMNS / unit, 1));
   const int64_t fit = smelt_max((patches ? SMELT_WINDOW_BLOCK : SMELT_WINDOW_PART) / (task->wide * unit), 14);
   const int64_t pixels = depth * task->wide * unit > SMELT_PART_PANELS ? SMELT_WINDOW_ROWS : smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS);
   task->part = form == SMELT_BY_PIXELS ? pixels : smelt_window_part(line, fit);

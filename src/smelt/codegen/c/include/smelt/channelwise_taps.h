@@ -1,0 +1,52 @@
+/* Which taps of a window lie in the image, and how to walk over them.
+ *
+ * Input:     smelt_window, an image with channels last, a window's place. Output: smelt_taps, smelt_tap_box.
+ * Invariant: pointers are to the first channel; what is read through them lies in the image.
+ */
+#ifndef SMELT_CHANNELWISE_TAPS_H
+#define SMELT_CHANNELWISE_TAPS_H
+
+#include <smelt/vec.h>
+#include <smelt/window.h>
+
+/* The taps of one window that lie in the image. */
+typedef struct {
+  smelt_span s[3];
+  const float *image;
+} smelt_taps;
+
+SMELT_INLINE smelt_taps smelt_taps_of(const smelt_window *w, const float *image, const smelt_place *p) {
+  smelt_taps t;
+  for (int axis = 0; axis < 3; axis++)
+    t.s[axis] = smelt_span_of(w, axis, p->at[axis], 0, w->in[axis]);
+  t.image = image + p->image * w->in[0] * w->in[1] * w->in[2] * w->pixel;
+  return t;
+}
+
+/* The line of the image that taps (a, b) see, at tap 0 of the last axis (which may lie outside of it). */
+SMELT_INLINE const float *smelt_taps_line(const smelt_window *w, const smelt_taps *t, int64_t a, int64_t b) {
+  const int64_t y = t->s[0].start + a * w->dilation[0], x = t->s[1].start + b * w->dilation[1];
+  return t->image + ((y * w->in[1] + x) * w->in[2] + t->s[2].start) * w->pixel;
+}
+
+/* Windows side by side that see the same taps: lines of `across` taps, `down` of them in each of `sheets`. Steps are in
+ * floats: of the image, and of the rows of the panels that weigh it. */
+typedef struct {
+  const float *at;
+  int64_t sheets, down, across;
+  int64_t sheet_step, line_step, tap_step, side;
+  int64_t sheet_row, line_row, first_row;
+} smelt_tap_box;
+
+SMELT_INLINE smelt_tap_box smelt_box_of(const smelt_window *w, const smelt_taps *t) {
+  const smelt_span *s = t->s;
+  const int64_t line = w->in[2] * w->pixel, taps = w->kernel[2];
+  smelt_tap_box b = {smelt_taps_line(w, t, s[0].lo, s[1].lo) + s[2].lo * w->dilation[2] * w->pixel,
+                     s[0].hi - s[0].lo, s[1].hi - s[1].lo, s[2].hi - s[2].lo,
+                     w->dilation[0] * w->in[1] * line, w->dilation[1] * line, w->dilation[2] * w->pixel,
+                     w->stride[2] * w->pixel, w->kernel[1] * taps * 16, taps * 16,
+                     ((s[0].lo * w->kernel[1] + s[1].lo) * taps + s[2].lo) * 16};
+  return b;
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* Convolution with one filter for each channel that has three taps side by side along its lines: 3 x 3, or 3.
+ *
+ * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
+ * Invariant: every element is one chain over the taps that lie in the image, in rising order, whatever tile computes it.
+ *            Windows side by side share the pixels that they see: each is loaded once for all of a tile.
+ */
+#ifndef SMELT_CHANNELWISE_THREE_H
+#define SMELT_CHANNELWISE_THREE_H
+
+#include <smelt/channelwise_taps.h>
+
+/* Some windows of one line. Steps are in floats. */
+typedef struct {
+  const float *at;            /* tap 0 of the first one on the first line that it sees */
+  const float *row;           /* the row of the first panel that weighs it */
+  int64_t down, line, pixel;  /* lines that it sees, from one to the next, from one pixel to the next */
+  int64_t panel;              /* of the weights */
+  int left, right;            /* the first one's first tap, or the last one's last, lies outside of the image */
+} smelt_three;
+
+/* Keeps a value in a register: left to itself, gcc loads it again for each of its uses. */
+#if defined(__aarch64__)
+#define SMELT_HELD(V) __asm__("" : "+w"(V))
+#elif SMELT_VL == 64 && defined(__AVX512F__)
+#define SMELT_HELD(V) __asm__("" : "+v"(V))
+#elif SMELT_VL < 64 && defined(__SSE2__)
+#define SMELT_HELD(V) __asm__("" : "+x"(V))
+#else
+#define SMELT_HELD(V) (void)(V)
+#endif
+
+/* One vector of channels of R windows, `stride` pixels apart. `live` is the number of lanes of a partial vector, 0 for whole
+ * ones. */
+enum { SMELT_THREE_MOST = 7 };
+SMELT_INLINE void smelt_three_tile(const smelt_three *t, const float *x, const float *row, int64_t live, float *to, int64_t ld,
+                                   const int R, const int stride) {
+  const int64_t pixel = t->pixel, line = t->line, end = (int64_t)((R - 1) * stride + 2) * pixel;
+  const int left = t->left, right = t->right;
+  v_f32 acc[SMELT_THREE_MOST];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++) acc[r] = bc_f32(0);
+  for (int64_t j = t->down; j > 0; j--, x += line, row += 48) {
+    const v_f32 w0 = ld_f32(row), w1 = ld_f32(row + 16), w2 = ld_f32(row + 32);
+    if (!left) acc[0] += (live ? ld_f32_n(x, live) : ld_f32(x)) * w0;
+    const float *at = x;
+#pragma GCC unroll 16
+    for (int k = 1; k < (R - 1) * stride + 2; k++) {
+      at += pixel;
+      v_f32 seen = live ? ld_f32_n(at, live) : ld_f32(at);
+      SMELT_HELD(seen);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; r++) {
+        if (k == r * stride) acc[r] += seen * w0;
+        if (k == r * stride + 1) acc[r] += seen * w1;
+        if (k == r * stride + 2) acc[r] += seen * w2;
+      }
+    }
+    if (!right) acc[R - 1] += (live ? ld_f32_n(x + end, live) : ld_f32(x + end)) * w2;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++, to += ld) {
+    if (live) st_f32_n(to, acc[r], live);
+    else st_f32(to, acc[r]);
+  }
+}
+
+/* Columns c0..c1-1 of R windows; c0 is at the start of a panel. */
+typedef void (*smelt_three_tiles)(const smelt_three *t, int64_t c0, int64_t c1, float *to, int64_t ld);
+#define SMELT_THREE_WINDOWS(R, STRIDE)                                                                                 \
+  static __attribute__((noinline, unused)) void smelt_three_##R##_##STRIDE(const smelt_three *t, int64_t c0, int64_t c1, \
+                                                                           float *to, int64_t ld) {                    \
+    const float *x = t->at + c0, *f = t->row + (c0 >> 4) * t->panel;                                                   \
+    int64_t left = c1 - c0, lane = 0;                                                                                  \
+    for (; left >= SMELT_L; left -= SMELT_L, x += SMELT_L, to += SMELT_L) {                                            \
+      smelt_three_tile(t, x, f + lane, 0, to, ld, R, STRIDE);                                                          \
+      if ((lane += SMELT_L) == 16) lane = 0, f += t->panel;                                                            \
+    }                                                                                                                  \
+    if (left > 0) smelt_three_tile(t, x, f + lane, left, to, ld, R, STRIDE);                                           \
+  }
+#define SMELT_THREE_SIZES(STRIDE)                                                                                      \
+  SMELT_THREE_WINDOWS(1, STRIDE) SMELT_THREE_WINDOWS(2, STRIDE) SMELT_THREE_WINDOWS(4, STRIDE) SMELT_THREE_WINDOWS(7, STRIDE)
+SMELT_THREE_SIZES(1)
+SMELT_THREE_SIZES(2)
+
+/* Windows of the next tile, of `left` that remain. */
+SMELT_INLINE int64_t smelt_three_windows(int64_t left) { return left >= 7 ? 7 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
+/* Whether windows see three taps side by side, of which at most the first one's first and the last one's last are outside. */
+SMELT_INLINE int smelt_three_taps(const smelt_window *w) {
+  const int64_t stride = w->stride[2], last = (w->out[2] - 1) * stride - w->before[2];
+  return w->kernel[0] == 1 && w->kernel[2] == 3 && w->dilation[2] == 1 && (stride == 1 || stride == 2) && w->before[2] <= 1 && last + 2 <= w->in[2];
+}
+
+/* `count` windows from p on, all of one line. */
+static __attribute__((unused)) void smelt_three_line(const smelt_window *w, const float *image, const smelt_place *p,
+                                                     int64_t count, const float *panels, int64_t c0, int64_t c1, float *to,
+                                                     int64_t ld) {
+  static const smelt_three_tiles tiles[2][SMELT_THREE_MOST + 1] = {
+      {0, smelt_three_1_1, smelt_three_2_1, 0, smelt_three_4_1, 0, 0, smelt_three_7_1},
+      {0, smelt_three_1_2, smelt_three_2_2, 0, smelt_three_4_2, 0, 0, smelt_three_7_2}};
+  smelt_taps taps = smelt_taps_of(w, image, p);
+  taps.s[2].lo = 0, taps.s[2].hi = 3;
+  const smelt_tap_box b = smelt_box_of(w, &taps);
+  smelt_three t = {b.at, panels + b.first_row, b.sheets > 0 ? b.down : 0, b.line_step, b.tap_step, w->kernel[1] * 48, 0, 0};
+  for (int64_t n, x = taps.s[2].start; count > 0; count -= n, x += n * w->stride[2], t.at += n * b.side, to += n * ld) {
+    n = smelt_three_windows(count);
+    t.left = x < 0, t.right = x + (n - 1) * w->stride[2] + 2 >= w->in[2];
+    tiles[w->stride[2] - 1][n](&t, c0, c1, to, ld);
+  }
+}
+
+static __attribute__((unused)) void smelt_channelwise_three(const smelt_window *w, const float *image, const float *panels,
+                                                            int64_t first, int64_t count, int64_t c0, int64_t c1,
+                                                            float *block, int64_t ld) {
+  smelt_place p = smelt_place_of(w, first);
+  for (int64_t i = 0, run; i < count; i += run) {
+    run = smelt_min(w->out[2] - p.at[2], count - i);
+    smelt_three_line(w, image, &p, run, panels, c0, c1, block + i * ld, ld);
+    p.at[2] += run - 1;
+    smelt_place_next(w, &p);
+  }
+}
+
+#endif
