@@ -1,6 +1,6 @@
-"""What a call costs: a model of one op, in turns, in one process.
+"""What a call costs: models of one op, in turns, in one process.
 
-    python bench/call_overhead.py [--rounds 600] [--calls 32]
+    python bench/call_overhead.py [--rounds 600] [--calls 32] [--case "ten inputs"]
 
 Timed are `session.run` with numpy arrays, the wrapper (`smelt.compile(module)`), `torch.compile(backend="smelt")` and
 `torch.compile` with an empty AOTAutograd backend, whose function returns a tensor that was made before. Printed are the
@@ -16,6 +16,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,24 @@ from torch._dynamo.backends.common import aot_autograd
 
 import smelt
 
-SHAPE = (4, 16)
 LIMIT = 1.5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of one op over `inputs` tensors of one shape. `free`: compiled for all sizes."""
+
+    inputs: int = 1
+    shape: tuple[int, ...] = (4, 16)
+    free: bool = False
+
+
+CASES = {
+    "one op": Case(),
+    "ten inputs": Case(inputs=10),
+    "free sizes": Case(free=True),
+    "a larger result": Case(shape=(64, 256)),
+}
 
 
 class OneOp(torch.nn.Module):
@@ -43,10 +60,25 @@ class SameOp(torch.nn.Module):
         return torch.relu(x)
 
 
-def plain_session() -> onnxruntime.InferenceSession:
-    node = helper.make_node("Relu", ["x"], ["y"])
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in "xy")
-    graph = helper.make_graph([node], "one_op", [x], [y])
+class JoinTen(torch.nn.Module):
+    def forward(self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
+        return torch.cat((a, b, c, d, e, f, g, h, i, j))
+
+
+class SameTen(torch.nn.Module):
+    def forward(self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
+        return torch.cat((a, b, c, d, e, f, g, h, i, j))
+
+
+def plain_session(case: Case) -> onnxruntime.InferenceSession:
+    names = [f"x{at}" for at in range(case.inputs)]
+    sizes = ["n", *case.shape[1:]] if case.free else case.shape
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name in names]
+    joined = case.inputs > 1
+    first = case.inputs * case.shape[0] if joined else sizes[0]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [first, *sizes[1:]])
+    node = helper.make_node("Concat" if joined else "Relu", names, ["y"], **({"axis": 0} if joined else {}))
+    graph = helper.make_graph([node], "one_op", inputs, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     onnx.checker.check_model(model)
     options = onnxruntime.SessionOptions()
@@ -57,7 +89,7 @@ def plain_session() -> onnxruntime.InferenceSession:
 def nothing(graph: Any, inputs: Sequence[Any]) -> Callable[[list[Any]], list[torch.Tensor]]:
     """A compiler for AOTAutograd whose function does nothing."""
     del graph, inputs
-    made = [torch.zeros(SHAPE)]
+    made = [torch.zeros(4, 16)]
 
     def run(args: list[Any]) -> list[torch.Tensor]:
         args.clear()
@@ -67,21 +99,25 @@ def nothing(graph: Any, inputs: Sequence[Any]) -> Callable[[list[Any]], list[tor
     return run
 
 
-def contestants() -> dict[str, Callable[[], Any]]:
-    x = torch.randn(SHAPE)
-    feeds = {"x": x.numpy()}
-    session = plain_session()
+def contestants(case: Case) -> dict[str, Callable[[], Any]]:
+    given = [torch.randn(case.shape) for _ in range(case.inputs)]
+    feeds = {f"x{at}": x.numpy() for at, x in enumerate(given)}
+    session = plain_session(case)
     names = ["y"]
-    wrapper = smelt.compile(OneOp().eval(), threads=1)
-    compiled = torch.compile(OneOp().eval(), backend="smelt", options={"threads": 1})
-    empty = torch.compile(SameOp().eval(), backend=aot_autograd(fw_compiler=nothing, inference_compiler=nothing))
-    assert np.array_equal(session.run(names, feeds)[0], wrapper(x).numpy())
-    assert np.array_equal(session.run(names, feeds)[0], compiled(x).numpy())
+    kind, same = (OneOp, SameOp) if case.inputs == 1 else (JoinTen, SameTen)
+    free = True if case.free else None
+    wrapper = smelt.compile(kind().eval(), threads=1)
+    compiled = torch.compile(kind().eval(), backend="smelt", options={"threads": 1}, dynamic=free)
+    empty = torch.compile(
+        same().eval(), backend=aot_autograd(fw_compiler=nothing, inference_compiler=nothing), dynamic=free
+    )
+    assert np.array_equal(session.run(names, feeds)[0], wrapper(*given).numpy())
+    assert np.array_equal(session.run(names, feeds)[0], compiled(*given).numpy())
     return {
         "session.run": lambda: session.run(names, feeds),
-        "wrapper": lambda: wrapper(x),
-        "torch.compile smelt": lambda: compiled(x),
-        "torch.compile empty": lambda: empty(x),
+        "wrapper": lambda: wrapper(*given),
+        "torch.compile smelt": lambda: compiled(*given),
+        "torch.compile empty": lambda: empty(*given),
     }
 
 
@@ -97,21 +133,29 @@ def times(calls: dict[str, Callable[[], Any]], rounds: int, repeats: int) -> dic
     return found
 
 
+def measure_case(name: str, rounds: int, calls: int) -> None:
+    print(f"{name}:")
+    torch._dynamo.reset()  # pyright: ignore[reportPrivateUsage] - no case may find what another compiled
+    with torch.no_grad():
+        found = times(contestants(CASES[name]), rounds, calls)
+    for contestant, taken in found.items():
+        print(f"  {contestant:20} lowest {min(taken):6.2f} us, median {statistics.median(taken):6.2f} us")
+    for kind, measure in (("lowest", min), ("median", statistics.median)):
+        at = {contestant: measure(taken) for contestant, taken in found.items()}
+        wrapper = at["wrapper"] / at["session.run"]
+        added = (at["torch.compile smelt"] - at["torch.compile empty"]) / at["session.run"]
+        print(f"  {kind}: wrapper {wrapper:.2f}, torch.compile {added:.2f} times session.run (at most {LIMIT})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=600)
     parser.add_argument("--calls", type=int, default=32)
+    parser.add_argument("--case", choices=list(CASES), default=None)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    with torch.no_grad():
-        found = times(contestants(), chosen.rounds, chosen.calls)
-    for name, taken in found.items():
-        print(f"{name:20} lowest {min(taken):6.2f} us, median {statistics.median(taken):6.2f} us")
-    for kind, measure in (("lowest", min), ("median", statistics.median)):
-        at = {name: measure(taken) for name, taken in found.items()}
-        wrapper = at["wrapper"] / at["session.run"]
-        added = (at["torch.compile smelt"] - at["torch.compile empty"]) / at["session.run"]
-        print(f"{kind}: wrapper {wrapper:.2f}, torch.compile {added:.2f} times session.run (at most {LIMIT})")
+    for name in CASES if chosen.case is None else [chosen.case]:
+        measure_case(name, chosen.rounds, chosen.calls)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs,
 from smelt.runtime.launch_clocks import LaunchClocks
 from smelt.runtime.profile import NodeTime, node_times, read_profile
 from smelt.runtime.session import Session, SessionSettings, available_providers, session_for
-from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed
+from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed, runner_of
 
 __all__ = [
     "Executable",
@@ -31,6 +31,7 @@ __all__ = [
     "read_call",
     "read_manifest",
     "read_profile",
+    "runner_of",
     "session_for",
     "trusted_library",
     "write_call",

@@ -8,7 +8,7 @@ call nothing is kept but addresses and sizes; one runner may be called from seve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any, Final, cast
@@ -49,6 +49,7 @@ _NUMBERS: Final[dict[str, int]] = {
 _ONNX_NAMES: Final = {"float32": "float", "float64": "double"}  # others are called alike
 
 Prepare = Callable[[Any], Any]
+Mark = Callable[[Any], None]
 Shapes = Sequence[Sequence[int]]
 Sizes = Callable[[Sequence[Any]], Shapes]
 
@@ -57,7 +58,8 @@ Sizes = Callable[[Sequence[Any]], Shapes]
 class Feed:
     """One input of the session: argument `place`, changed by `prepare` where its memory is not as the model's input.
 
-    `shape` where the caller sees to it that every call has a dense tensor of this shape and type: nobody looks again.
+    `sure`: whoever calls sees to it that what is given is dense and of this type in every call, and of this `shape`
+    where there is one: nobody looks again.
     """
 
     name: str
@@ -65,15 +67,16 @@ class Feed:
     dtype: str
     prepare: Prepare | None = None
     shape: tuple[int, ...] | None = None
+    sure: bool = False
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """One output of the session. `finish` turns the dense result into what torch expects."""
+    """One output of the session. `mark` is told of every result before it is handed out."""
 
     name: str
     dtype: str
-    finish: Prepare | None = None
+    mark: Mark | None = None
 
 
 class TorchRunner:
@@ -92,11 +95,30 @@ class TorchRunner:
         self.fetches = tuple(fetches)
         if any(fetch.dtype not in _TYPES for fetch in fetches):
             sizes = None
+        self.sizes = sizes
         self.call: Callable[[Sequence[Any]], list[Any]] = _Writer(self, sizes).function()
+        self.call.runner = self  # pyright: ignore[reportFunctionMemberAccess]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         """All outputs of the session, in its order."""
         return self.call(args)
+
+    def at(self, args: Sequence[Any], places: Sequence[int], marks: Sequence[Mark | None]) -> TorchRunner:
+        """A runner for calls of the sizes of this one. Its arguments lie at `places`, its results get the marks."""
+        feeds = [_at(feed, args, places) for feed in self.feeds]
+        fetches = [replace(fetch, mark=mark) for fetch, mark in zip(self.fetches, marks, strict=True)]
+        return TorchRunner(self.session, feeds, fetches, self.sizes(args) if callable(self.sizes) else self.sizes)
+
+
+def runner_of(call: Callable[..., Any]) -> TorchRunner | None:
+    """The runner whose function this is."""
+    return getattr(call, "runner", None)
+
+
+def _at(feed: Feed, args: Sequence[Any], places: Sequence[int]) -> Feed:
+    """The feed for calls of the sizes of this one."""
+    shape = tuple(args[feed.place].shape) if feed.sure and feed.shape is None else feed.shape
+    return replace(feed, place=places[feed.place], shape=shape)
 
 
 def _check_types(session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch]) -> None:
@@ -163,7 +185,7 @@ class _Writer:
                 self.space[f"prepare{at}"] = feed.prepare
                 text = f"prepare{at}({text})"
             lines.append(f"a{at} = {text}")
-            if feed.shape is not None:
+            if feed.sure:
                 continue
             lines += [
                 # What torch computes is not always of the type that its tracing foretold (statistics of mixed types).
@@ -278,9 +300,9 @@ class _Writer:
     def _finished(self) -> list[str]:
         lines: list[str] = []
         for at, fetch in enumerate(self.fetches):
-            if fetch.finish is not None:
-                self.space[f"finish{at}"] = fetch.finish
-                lines.append(f"r{at} = finish{at}(r{at})")
+            if fetch.mark is not None and "ready" not in self.space:
+                self.space[f"mark{at}"] = fetch.mark
+                lines.append(f"mark{at}(r{at})")
         return [*lines, f"return [{', '.join(f'r{at}' for at in range(len(self.fetches)))}]"]
 
 
@@ -294,10 +316,9 @@ class _Ahead:
         import torch
 
         self._fresh, self._empty, self._device = writer.fresh, writer.space["empty"], writer.space["device"]
-        self._wanted = [
-            (fetch.name, _NUMBERS[fetch.dtype], tuple(shape), _row_major(tuple(shape)), getattr(torch, fetch.dtype))
-            for fetch, shape in zip(writer.fetches, sizes, strict=True)
-        ]
+        kinds = [(fetch.name, _NUMBERS[fetch.dtype], getattr(torch, fetch.dtype)) for fetch in writer.fetches]
+        shapes = [(tuple(shape), _row_major(tuple(shape))) for shape in sizes]
+        self._wanted = list(zip(kinds, shapes, [fetch.mark for fetch in writer.fetches], strict=True))
         self.mode = torch.is_inference_mode_enabled
         self.ready: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]] = ([], [])
         self.idle: list[list[Any]] = []
@@ -312,9 +333,11 @@ class _Ahead:
             except IndexError:
                 bound = self._fresh()
             one, tell = [bound], bound[2]
-            for name, kind, shape, strides, dtype in self._wanted:
+            for (name, kind, dtype), (shape, strides), mark in self._wanted:
                 result = empty(shape, strides, dtype)
                 tell(name, device, kind, shape, result.data_ptr())
+                if mark is not None:
+                    mark(result)
                 one.append(result)
             made.append(tuple(one))
         self.ready[self.mode()].extend(made[1:])

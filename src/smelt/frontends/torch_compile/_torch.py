@@ -5,11 +5,14 @@ Input: nothing. Output: the names. Invariant: no other file of this folder reach
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, cast
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.source import LocalSource
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch._aot_autograd.schemas import OutputType, SubclassCreationMeta
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule, Node
@@ -23,6 +26,7 @@ HigherOrderOperator: Final[Any] = _torch._ops.HigherOrderOperator
 dynamo: Final[Any] = _torch._dynamo
 tree_leaves: Final[Any] = _torch.utils._pytree.tree_leaves
 no_modes: Final[Any] = cast("Any", _python_dispatch)._disable_current_modes
+_mark: Final[Any] = getattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices", None)
 
 
 def is_random(node: Node) -> bool:
@@ -65,7 +69,8 @@ def _is_argument(source: object) -> bool:
 
 
 def plain_results(metadata: Any, arguments: int) -> bool:
-    """Whether a graph only makes plain tensors of fixed sizes, so that AOTAutograd has nothing to do after a call.
+    """Whether a graph only makes plain tensors, so that AOTAutograd has nothing to do after a call but to mark those
+    of free sizes.
 
     False as well where a release of PyTorch says less about its graphs than this has to know.
     """
@@ -92,7 +97,22 @@ def _only_plain(metadata: Any, arguments: int) -> bool:
 def _is_plain(info: Any) -> bool:
     tensor = isinstance(info.raw_type, type) and issubclass(info.raw_type, torch.Tensor)
     own = info.output_type in (OutputType.non_alias, OutputType.unsafe_view_alias)
-    return tensor and own and not info.dynamic_dims and not info.requires_grad
+    return tensor and own and not info.requires_grad
+
+
+def free_axes(metadata: Any) -> list[set[int]]:
+    """The axes of each result whose sizes are not fixed."""
+    return [set(info.dynamic_dims or ()) for info in metadata.output_info]
+
+
+def mark_of(axes: set[int]) -> Callable[[Any], None] | None:
+    """What AOTAutograd does with a result of free sizes: Dynamo keeps them free if it gets the tensor back."""
+    return partial(_mark, dims=axes) if axes else None
+
+
+def marks_are_known() -> bool:
+    """Whether this release of PyTorch marks such results in the way that is known here."""
+    return _mark is not None
 
 
 def is_mutable(target: Any) -> bool:
@@ -135,11 +155,14 @@ __all__ = [
     "dynamo",
     "forward_metadata",
     "frame_arguments",
+    "free_axes",
     "hint",
     "is_dense",
     "is_mutable",
     "is_random",
     "is_view",
+    "mark_of",
+    "marks_are_known",
     "min_cut_rematerialization_partition",
     "no_modes",
     "plain_results",

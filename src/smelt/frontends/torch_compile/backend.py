@@ -85,12 +85,13 @@ def _inference_compiler(
             frozen_parameters(graph, static, given) if settings.options.freeze and device_index(graph) is None else {}
         )
         given.clear()
-        names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        names = [node.name for node in placeholders]
         guarded = bare.guarded(names, static)
         if parameters:
-            return bare.watch(FrozenGraph(graph, settings, parameters, guarded), len(names))
+            return bare.watch(FrozenGraph(graph, settings, parameters, guarded), placeholders)
         fixed = Fixed(weights=[names[at] for at in static if at < len(names)], guarded=guarded)
-        return bare.watch(lower(graph, "inference", settings, fixed), len(names))
+        return bare.watch(lower(graph, "inference", settings, fixed), placeholders)
 
     return compile
 

@@ -2,8 +2,8 @@
 
 Input: what AOTAutograd found out about a graph, the function that it wraps and the one it made. Output: a function for
 Dynamo to call. Invariant: AOTAutograd's wrappers are left out only where they would do nothing: no argument is
-written, no result shares memory with another tensor or is anything but a plain tensor of fixed sizes. Whatever fails is
-called again through them.
+written, no result shares memory with another tensor or is anything but a plain tensor. Whatever fails is called again
+through them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from smelt.frontends.torch_compile._torch import forward_metadata, plain_results
+from torch.fx import Node
+
+from smelt.frontends.torch_compile._torch import forward_metadata, free_axes, marks_are_known, plain_results
+from smelt.frontends.torch_compile.free_sizes import FreeSizes
 from smelt.frontends.torch_compile.part import CompiledPart
+from smelt.frontends.torch_compile.symbols import deciding_integers
 
 
 class Whole(Protocol):
@@ -28,14 +32,19 @@ class Bare:
         self._arguments = arguments
         self._checked = checked
         self._graphs: list[Any] = []
+        self._free: list[set[int]] = []
+        self._integers: list[int] = []
 
     def guarded(self, names: Sequence[str], static: Sequence[int]) -> list[str]:
         """Placeholders whose dtypes, sizes and strides Dynamo has compared before a call. A parameter's it may not."""
         return [names[at] for at in self._checked if at not in static] if self._fits(len(names)) else []
 
-    def watch(self, graph: Any, placeholders: int) -> Any:
+    def watch(self, graph: Any, placeholders: Sequence[Node]) -> Any:
         """The graph itself, remembered if its calls need no wrapper."""
-        self._graphs.append(graph if self._fits(placeholders) else None)
+        fits = self._fits(len(placeholders))
+        self._graphs.append(graph if fits else None)
+        self._free = free_axes(forward_metadata()) if fits else []
+        self._integers = deciding_integers(placeholders)
         return graph
 
     def _fits(self, placeholders: int) -> bool:
@@ -43,17 +52,27 @@ class Bare:
 
     def function(self, wrapped: Callable[..., Any]) -> Callable[..., Any]:
         """The graph without its wrappers; `wrapped` where they matter."""
-        if len(self._graphs) != 1 or getattr(self._graphs[0], "whole", None) is None:
+        if len(self._graphs) != 1 or self._graphs[0] is None:
             return wrapped
-        graph: Whole = self._graphs[0]
+        if any(self._free):
+            known = self._integers and marks_are_known()
+            return FreeSizes(self._graphs[0], self._integers, self._free, wrapped).function() if known else wrapped
+        return _past(self._graphs[0], wrapped)
 
-        def run(*args: Any) -> Sequence[Any]:
-            part = graph.whole
-            if part is not None:
-                try:
-                    return part.call(args)
-                except Exception:  # it is reported by the call that follows, which fails in the same way
-                    return wrapped(*args)
-            return wrapped(*args)
 
-        return run
+def _past(graph: Any, wrapped: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph of fixed sizes itself, if it is one part."""
+    if getattr(graph, "whole", None) is None:
+        return wrapped
+    known: Whole = graph
+
+    def run(*args: Any) -> Sequence[Any]:
+        part = known.whole
+        if part is not None:
+            try:
+                return part.call(args)
+            except Exception:  # it is reported by the call that follows, which fails in the same way
+                return wrapped(*args)
+        return wrapped(*args)
+
+    return run

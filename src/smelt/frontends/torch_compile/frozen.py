@@ -8,7 +8,7 @@ call read the parameters again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -36,6 +36,7 @@ class FrozenGraph:
         self._guarded = guarded
         self._parameters = {name: weakref.ref(tensor) for name, tensor in parameters.items()}
         self._call: Boxed | None = self._made()
+        self.refreshed: list[Callable[[], None]] = []
         _live.add(self)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
@@ -48,6 +49,11 @@ class FrozenGraph:
         """The part that is all of the graph; None while the parameters are to be read again."""
         return None if self._call is None else getattr(self._call, "whole", None)
 
+    @property
+    def only(self) -> tuple[CompiledPart, list[int]] | None:
+        """The part that makes all results, and the places of its arguments; None while they are to be read again."""
+        return None if self._call is None else getattr(self._call, "only", None)
+
     def _made(self) -> Boxed:
         tensors = {name: reference() for name, reference in self._parameters.items()}
         constants = {name: tensor for name, tensor in tensors.items() if tensor is not None}
@@ -58,6 +64,8 @@ class FrozenGraph:
         mine = {id(reference()) for reference in self._parameters.values()}
         if tensors is None or mine & tensors:
             self._call = None
+            for forget in self.refreshed:
+                forget()
 
 
 def frozen_parameters(graph: GraphModule, static: Sequence[int], given: Sequence[Any]) -> dict[str, torch.Tensor]:

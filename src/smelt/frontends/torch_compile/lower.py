@@ -168,6 +168,7 @@ def _direct(cut: Split, calls: Sequence[torch.nn.Module]) -> Boxed | None:
     chosen = whole if same and plain else run
     chosen._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
     chosen.whole = call if chosen is whole else None  # pyright: ignore[reportFunctionMemberAccess]
+    chosen.only = (call, places) if plain else None  # pyright: ignore[reportFunctionMemberAccess]
     return chosen
 
 

@@ -22,6 +22,7 @@ from smelt.codegen import FedPanels
 from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, translate
 from smelt.frontends.dumping import Dumped, as_array, dump_target
 from smelt.frontends.ranges import range_of, ranged
+from smelt.frontends.torch_compile._torch import is_dense
 from smelt.frontends.torch_compile.debug import checked
 from smelt.frontends.torch_compile.first_call import Call, Feeds, FirstCall
 from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts, with_pairs
@@ -314,21 +315,22 @@ def _feeds(
             continue
         name = interface.input_names[slot.index]
         if slot.kind == "int":
-            feeds.append(Feed(name, place, "int64", integer_feed()))
+            feeds.append(Feed(name, place, "int64", integer_feed(), shape=(), sure=True))
         elif slot.kind in ("float", "bool"):
             dtype = "bool" if slot.kind == "bool" else "float64"
             feeds.append(Feed(name, place, dtype, number_feed(dtype)))
         else:
             change = layouts.before[place]
-            sure = node.name in guarded and change is None
-            feeds.append(Feed(name, place, _dtype(node), change, _dense_shape(node.meta["val"]) if sure else None))
+            value = node.meta["val"]
+            sure = node.name in guarded and change is None and is_dense(value)
+            feeds.append(Feed(name, place, _dtype(node), change, _fixed_shape(value) if sure else None, sure))
     return feeds
 
 
-def _dense_shape(value: torch.Tensor) -> tuple[int, ...] | None:
-    """The sizes of a tensor that is dense and whose sizes are numbers."""
+def _fixed_shape(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The sizes of a tensor, if all are numbers."""
     sizes = tuple(value.shape)
-    return sizes if all(type(size) is int for size in sizes) and value.is_contiguous() else None
+    return sizes if all(type(size) is int for size in sizes) else None
 
 
 def _made(slots: Sequence[OutputSlot], results: Sequence[Any]) -> dict[int, Any]:

@@ -34,6 +34,16 @@ def sizes_of(placeholders: Sequence[torch.fx.Node], shapes: Sequence[Sequence[An
     return _function(used, f"({''.join(f'{text}, ' for text in texts)})")
 
 
+def deciding_integers(placeholders: Sequence[torch.fx.Node]) -> list[int]:
+    """Places of integer arguments that together decide the sizes of all tensors; nothing where they do not."""
+    values = [node.meta.get("val") for node in placeholders]
+    integers = {at: _expr(value) for at, value in enumerate(values) if isinstance(value, torch.SymInt)}
+    known = set(integers.values())
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in (*value.shape, *value.stride())]
+    used = {str(s) for size in sizes if isinstance(size, torch.SymInt) for s in size.node.expr.free_symbols}
+    return list(integers) if used <= known else []
+
+
 def _places(placeholders: Sequence[torch.fx.Node]) -> dict[str, str]:
     """Where each symbol is read: an integer argument, or a size of a tensor argument."""
     found: dict[str, str] = {}
