@@ -1,9 +1,10 @@
 """From a folder to the first result: a saved module beside a plain ONNX Runtime session, each in a process of its own.
 
-    python bench/load_time.py [--layers 4] [--rounds 5]
+    python bench/load_time.py [--layers 4] [--rounds 5] [--model distilbert]
 
-An encoder is saved twice: by `CompiledModule.save`, and as a plain ONNX file by `smelt.export`. Each process imports
-what it needs first; timed are opening and the first call. Printed are the median and lowest times, and their ratio.
+An encoder, or a model of the zoo at full size, is saved twice: by `CompiledModule.save`, and as a plain ONNX file by
+`smelt.export`. Each process imports what it needs first; timed are opening and the first call. Printed are the median
+and lowest times, their ratio, and the most memory that a process held.
 """
 
 from __future__ import annotations
@@ -15,34 +16,36 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import smelt
+from smelt.bench import zoo
 
 LIMIT = 1.5
 SHAPE = (2, 64, 256)
 
-SAVED = f"""
-import sys, time, torch, smelt
+SAVED = """
+import resource, sys, time, numpy, torch, smelt
 from smelt.frontends.module import load_module
 import onnxruntime
 torch.set_num_threads(1)
-x = torch.ones({SHAPE})
+given = [torch.from_numpy(array) for array in numpy.load(sys.argv[2]).values()]
 start = time.perf_counter()
 with torch.no_grad():
-    smelt.load(sys.argv[1], threads=1)(x)
-print(time.perf_counter() - start)
+    smelt.load(sys.argv[1], threads=1)(*given)
+print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
-PLAIN = f"""
-import sys, time, numpy, onnxruntime
+PLAIN = """
+import resource, sys, time, numpy, onnxruntime
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
-x = numpy.ones({SHAPE}, numpy.float32)
+given = list(numpy.load(sys.argv[2]).values())
 start = time.perf_counter()
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-session.run(None, {{session.get_inputs()[0].name: x}})
-print(time.perf_counter() - start)
+session.run(None, dict(zip([argument.name for argument in session.get_inputs()], given, strict=True)))
+print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
@@ -51,27 +54,42 @@ def encoder(layers: int) -> torch.nn.Module:
     return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).eval()
 
 
-def seconds(program: str, path: Path) -> float:
-    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
-    return float(done.stdout.split()[-1])
+def model_of(chosen: argparse.Namespace) -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    if chosen.model is None:
+        return encoder(chosen.layers), [torch.ones(SHAPE)]
+    feeds = zoo.feeds(chosen.model, 1, 128)
+    return zoo.module(chosen.model), [torch.from_numpy(array) for array in feeds.values()]
+
+
+def measured(program: str, path: Path, feeds: Path) -> tuple[float, float]:
+    """Seconds, and the peak of memory in megabytes."""
+    command = [sys.executable, "-c", program, str(path), str(feeds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    taken, peak = done.stdout.split()[-2:]
+    return float(taken), int(peak) / 1024
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", default=None)
     chosen = parser.parse_args()
-    module, x = encoder(chosen.layers), torch.ones(SHAPE)
+    module, given = model_of(chosen)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        plain, saved = Path(folder) / "plain.onnx", Path(folder) / "saved"
-        smelt.export(module, (x,)).save(plain)
-        smelt.compile(module).save(saved, x)
-        times: dict[str, list[float]] = {"plain session": [], "smelt.load": []}
+        plain, saved, feeds = Path(folder) / "plain.onnx", Path(folder) / "saved", Path(folder) / "feeds.npz"
+        np.savez(feeds, *[x.numpy() for x in given])
+        smelt.export(module, tuple(given)).save(plain)
+        smelt.compile(module).save(saved, *given)
+        found: dict[str, list[tuple[float, float]]] = {"plain session": [], "smelt.load": []}
         for _ in range(chosen.rounds):
-            times["plain session"].append(seconds(PLAIN, plain))
-            times["smelt.load"].append(seconds(SAVED, saved))
+            found["plain session"].append(measured(PLAIN, plain, feeds))
+            found["smelt.load"].append(measured(SAVED, saved, feeds))
+    times = {name: [taken for taken, _ in rows] for name, rows in found.items()}
     for name, taken in times.items():
-        print(f"{name:14} median {statistics.median(taken) * 1e3:7.1f} ms, lowest {min(taken) * 1e3:7.1f} ms")
+        peak = statistics.median(held for _, held in found[name])
+        lowest = f"lowest {min(taken) * 1e3:7.1f} ms"
+        print(f"{name:14} median {statistics.median(taken) * 1e3:7.1f} ms, {lowest}, peak {peak:.0f} MB")
     for kind, measure in (("median", statistics.median), ("lowest", min)):
         ratio = measure(times["smelt.load"]) / measure(times["plain session"])
         print(f"{kind}: smelt.load takes {ratio:.2f} times as long (at most {LIMIT})")

@@ -211,6 +211,47 @@ def test_an_index_of_ranges_over_part_of_an_axis_stays():
     assert "GatherND" in kinds(optimized(ranged_mask("rows"), feeds))
 
 
+def indexed(order: list[int], sizes: tuple[int, int] = (2, 5)) -> list[str]:
+    """What remains of an index by constants that name the elements in the given order."""
+    places = np.stack(np.unravel_index(order, sizes), axis=-1).reshape(sizes[0], 1, -1, 2)
+    nodes = [op("Neg", "mask", "a"), op("GatherND", "a places", "b"), op("Neg", "b", "y")]
+    proto = build(nodes, [("mask", FLOAT, list(sizes))], [("y", FLOAT, list(places.shape[:-1]))], {"places": places})
+    return kinds(optimized(proto, {"mask": x(*sizes)}))
+
+
+def test_an_index_by_constants_in_order_is_the_tensor_itself():
+    assert "GatherND" not in indexed(list(range(10)))
+    assert "GatherND" not in indexed(list(range(5)), (1, 5))
+
+
+def test_an_index_by_constants_in_another_order_stays():
+    assert "GatherND" in indexed([1, 0, *range(2, 10)])
+    assert "GatherND" in indexed(list(range(8)))
+
+
+def one_row(front: int) -> onnx.ModelProto:
+    """`mask[0, range]` of a mask with one row; the first index has `front` elements."""
+    constants = {
+        "zero": np.array(0), "one": np.array(1), "second": np.array([1]), "first": np.array([0]),
+        "nothing": np.zeros((front, 1), np.int64), "last": np.array([2]),
+    }  # fmt: skip
+    nodes = [
+        op("Shape", "mask", "dims"), op("Gather", "dims one", "length"), op("Range", "zero length one", "range"),
+        op("Unsqueeze", "range first", "row"), op("Add", "nothing row", "sum"), op("Shape", "sum", "shape"),
+        op("Expand", "nothing shape", "ne"), op("Expand", "row shape", "re"), op("Unsqueeze", "ne last", "ni"),
+        op("Unsqueeze", "re last", "ri"), op("Concat", "ni ri", "where", axis=-1), op("GatherND", "mask where", "y"),
+    ]  # fmt: skip
+    return build(nodes, [("mask", FLOAT, [1, "length"])], [("y", FLOAT, [front, "length"])], constants)
+
+
+def test_the_index_of_an_axis_of_size_one_needs_no_range():
+    assert "GatherND" not in kinds(optimized(one_row(1), {"mask": x(1, 5)}))
+
+
+def test_an_axis_of_size_one_that_is_repeated_stays():
+    assert "GatherND" in kinds(optimized(one_row(3), {"mask": x(1, 5)}))
+
+
 # rules for ONNX Runtime's own nodes
 
 

@@ -166,11 +166,15 @@ class Sizes:
             return self.builder.cast(expr, dtype) if dtype is not None else expr
         if not isinstance(expr, sympy.Basic):
             return self.builder.constant(expr, dtype or _number_type(expr))
-        found = self._scalars.get(expr)
+        found = None if self._is_input_size(expr) else self._scalars.get(expr)
         if found is None:
             piece = self.piece(expr)
             found = self.builder.remember(("scalar", expr), lambda: self._squeezed(piece))
         return self.builder.cast(found, dtype) if dtype is not None else found
+
+    def _is_input_size(self, expr: Expr) -> bool:
+        """Whether an input's shape tells it: then what is made of it is known to have that very size."""
+        return expr in self._axes and self._axes[expr][0].producer() is None
 
     def _squeezed(self, piece: ir.Value) -> ir.Value:
         return self.builder.op("Squeeze", piece, [0], shape=[])

@@ -136,6 +136,7 @@ class _Writer:
     def __init__(self, runner: TorchRunner, sizes: Sizes | Shapes | None) -> None:
         import onnxruntime
         import torch
+        from torch.autograd import profiler
 
         ort, session = cast("Any", onnxruntime), cast("Any", runner.session)
         native, private = ort.capi._pybind_state, cast("Any", torch._C)  # pyright: ignore[reportPrivateUsage]
@@ -151,6 +152,7 @@ class _Writer:
             "run": session._sess.run_with_ortvaluevector,
             "run_bound": session._sess.run_with_iobinding,
             "options": ort.RunOptions(),
+            "profiler": profiler,
             "to_dlpack": private._to_dlpack,
             "from_dlpack": private._from_dlpack,
             "empty": _allocator(),
@@ -208,7 +210,7 @@ class _Writer:
         if small is None:
             for at, fetch in enumerate(self.fetches):
                 lines += self._told(count + at, "bound[2]", f"r{at}.data_ptr(), s{at}", fetch)
-        return [*lines, "run_bound(bound[0], options)", "done(bound)"]
+        return [*lines, *_in_range("run_bound(bound[0], options)"), "done(bound)"]
 
     def _input_told(self, at: int, feed: Feed) -> list[str]:
         if feed.shape is None:
@@ -276,14 +278,14 @@ class _Writer:
             taken = [f"r{at} = from_dlpack(taken.dlpack_at({at}))" for at in range(count)]
             # ONNX Runtime hands out truth values as bytes.
             views = [f"r{at} = r{at}.view(d{at})" for at, f in enumerate(self.fetches) if f.dtype == "bool"]
-            return ["taken = vector()", call, *taken, *views]
+            return ["taken = vector()", *_in_range(call), *taken, *views]
         shapes = f"[{', '.join(f's{at}' for at in range(count))}]"
         lines = [
             *self._allocated(),
             "taken = vector()",
             *self._wrapped("taken", [f"r{at}" for at in range(count)], "out", shapes),
         ]
-        return [*lines, call]
+        return [*lines, *_in_range(call)]
 
     def _allocated(self) -> list[str]:
         """Memory of torch's own for every result."""
@@ -304,6 +306,15 @@ class _Writer:
                 self.space[f"mark{at}"] = fetch.mark
                 lines.append(f"mark{at}(r{at})")
         return [*lines, f"return [{', '.join(f'r{at}' for at in range(len(self.fetches)))}]"]
+
+
+def _in_range(call: str) -> list[str]:
+    """The line that runs the session: a range of its own while torch's profiler runs."""
+    return [
+        f"if not profiler._is_profiler_enabled: {call}",
+        "else:",
+        f"    with profiler.record_function('smelt.run'): {call}",
+    ]
 
 
 class _Ahead:

@@ -165,3 +165,33 @@ def test_calls_at_once_do_not_meet(made: list[FreeSizes]):
 def test_a_release_without_known_marks_keeps_the_wrappers(made: list[FreeSizes], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bare, "marks_are_known", lambda: False)
     assert often(compiled(lambda x: x * 2), torch.ones(3))[-1].tolist() == [2, 2, 2] and not made
+
+
+def counted(x: Any) -> Any:
+    places = torch.arange(x.shape[0])
+    return x + torch.where(places[:, None] >= places[None, :3], 1.0, 0.0)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["torch.compile", "wrapper"])
+def test_a_session_reads_sizes_from_its_tensors_and_takes_no_integers(wrapped: bool, monkeypatch: pytest.MonkeyPatch):
+    from smelt.frontends.torch_compile import part
+    from smelt.runtime import TorchRunner
+
+    fed: list[list[str]] = []
+
+    class Watched(TorchRunner):
+        def __init__(self, session: Any, *rest: Any) -> None:
+            super().__init__(session, *rest)
+            fed.append([argument.type for argument in session.get_inputs()])
+
+    monkeypatch.setattr(part, "TorchRunner", Watched)
+
+    class Counted(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return counted(x)
+
+    fast = smelt.compile(Counted().eval(), kernels=False) if wrapped else compiled(counted)
+    for rows in (5, 9):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(fast(x), counted(x))
+    assert fed == [["tensor(float)"]]

@@ -113,8 +113,7 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, recor
 
     def finished(call: Call) -> Call:
         report.seconds = time.monotonic() - started
-        timed = ranged(call, "smelt.run")
-        return timed if options.tolerance is None else checked(timed, eager, options.tolerance)
+        return call if options.tolerance is None else checked(call, eager, options.tolerance)
 
     def bound(translation: Translation, settings: Settings, feeds: Feeds | None) -> Call:
         """A session for the part, and the function that calls it."""
@@ -124,7 +123,9 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, recor
 
     strict = options.strict or options.tolerance is not None
     if options.debug:
-        return CompiledPart(eager, finished(_told(module, translation, layouts, options.debug)), report, strict)
+        return CompiledPart(
+            eager, finished(ranged(_told(module, translation, layouts, options.debug), "smelt.run")), report, strict
+        )
     _mark_weights(translation, placeholders, fixed.weights)
     if not record:
         return CompiledPart(eager, bound(translation, settings, None), report, strict)

@@ -136,11 +136,12 @@ def left_node(node: Node, reason: str) -> LeftNode:
 
 def _extract(graph: GraphModule, group: Sequence[Node], name: str) -> Part:
     """The group as a graph module of its own. Its inputs are in the graph's order: a part that is the whole graph
-    takes the arguments as they come."""
+    takes the arguments as they come. Sizes of its inputs it reads itself."""
     inside = set(group)
     needed = {n for node in group for n in node.all_input_nodes if n not in inside}
     outside = [node for node in graph.graph.nodes if node in needed]
-    inputs = [node for node in outside if node.op != "get_attr"]
+    sizes = [node for node in outside if node.target is _aten.sym_size.int and node.args[0] in needed]
+    inputs = [node for node in outside if node.op != "get_attr" and node not in sizes]
     inner = Graph()
     copies = {node: inner.placeholder(node.name) for node in inputs}
     attributes: dict[str, Any] = {}
@@ -148,8 +149,9 @@ def _extract(graph: GraphModule, group: Sequence[Node], name: str) -> Part:
         if node.op == "get_attr":
             copies[node] = inner.get_attr(cast("str", node.target))
             attributes[cast("str", node.target)] = _attribute(graph, cast("str", node.target))
-        copies[node].meta = dict(node.meta)
-    for node in group:
+        if node not in sizes:
+            copies[node].meta = dict(node.meta)
+    for node in (*sizes, *group):
         copies[node] = inner.node_copy(node, lambda n: copies[n])
     outputs = [node for node in group if any(user not in inside for user in node.users)]
     inner.output(tuple(copies[node] for node in outputs))

@@ -1,34 +1,77 @@
 """Mask building: an index of ranges -> the indexed tensor itself.
 
 Input: GatherND over indices that are ranges from 0 to the sizes of the leading axes, spread over axes of their own, as
-`mask[batch_index, key_index]` comes out of PyTorch. Output: Unsqueeze of the tensor. Invariant: every range ends at
-the size of its axis for certain, the axes keep their order, and every axis is indexed.
+`mask[batch_index, key_index]` comes out of PyTorch; or over constants that name all elements in order, which is what
+remains of such ranges where sizes are fixed. Output: the tensor with other axes. Invariant: every range ends at the
+size of its axis for certain, the axes keep their order, and every axis is indexed.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any, Final
+
+import numpy as np
 import onnx_ir as ir
 
 from smelt.passes.rules import Rewrite, Rule
 from smelt.passes.simplify_shapes import Element, Unknown, dimension
 from smelt.passes.surgery import input_at, int_attribute, is_op
 
+Array = np.ndarray[Any, Any]
+_LARGEST: Final = 1 << 22  # elements of an index that is looked at
+
 
 def _apply(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
     """GatherND by ranges over whole axes (mask building) -> Unsqueeze"""
     data, indices = node.inputs[:2]
-    concat = indices.producer() if indices is not None else None
+    if data is None or indices is None or int_attribute(node, "batch_dims", 0):
+        return None
+    fixed = rewrite.array(indices, _LARGEST)
+    if fixed is not None and _names_all(data, fixed):
+        return rewrite.op("Reshape", data, rewrite.constant(fixed.shape[:-1]), like=node.outputs[0])
+    return _by_ranges(node, data, indices, rewrite)
+
+
+def _names_all(data: ir.Value, indices: Array) -> bool:
+    """Whether the indices are those of all elements of the data, in the order in which they lie."""
+    if data.shape is None or not data.shape.is_static():
+        return False
+    sizes = [int(size) for size in data.shape]
+    count = math.prod(sizes)
+    if not sizes or not count or indices.shape[-1] != len(sizes) or indices.size != count * len(sizes):
+        return False
+    wanted = np.stack(np.unravel_index(np.arange(count), sizes), axis=-1)
+    given = indices.reshape(wanted.shape)
+    return bool(np.array_equal(np.where(given < 0, given + np.asarray(sizes), given), wanted))
+
+
+def _by_ranges(node: ir.Node, data: ir.Value, indices: ir.Value, rewrite: Rewrite) -> ir.Value | None:
+    concat = indices.producer()
     out = node.outputs[0].shape
-    if data is None or data.shape is None or out is None or concat is None or not is_op(concat, "Concat"):
+    if data.shape is None or out is None or concat is None or not is_op(concat, "Concat"):
         return None
-    if int_attribute(node, "batch_dims", 0) or len(concat.inputs) != data.shape.rank():
+    if len(concat.inputs) != data.shape.rank():
         return None
-    places = [_place(part, data, axis, out.rank(), rewrite) for axis, part in enumerate(concat.inputs)]
+    single = [axis for axis, part in enumerate(concat.inputs) if data.shape[axis] == 1 and _is_one_place(part)]
+    ranges = [(axis, part) for axis, part in enumerate(concat.inputs) if axis not in single]
+    places = [_place(part, data, axis, out.rank(), rewrite) for axis, part in ranges]
     known = [place for place in places if place is not None]
     if len(known) != len(places) or known != sorted(set(known)):
         return None
     new = [axis for axis in range(out.rank()) if axis not in known]
+    if single:
+        left = ir.Shape([size for axis, size in enumerate(data.shape) if axis not in single])
+        squeezed: ir.Value = rewrite.op("Squeeze", data, rewrite.constant(single))
+        data, squeezed.type, squeezed.shape = squeezed, data.type, left
     return rewrite.op("Unsqueeze", data, rewrite.constant(new), like=node.outputs[0]) if new else data
+
+
+def _is_one_place(part: ir.Value | None) -> bool:
+    """Whether an index is the same everywhere: of an axis of size 1 it can only name the one element."""
+    value = _source(part, "Unsqueeze")
+    value = _source(value, "Expand") or value
+    return value is not None and value.shape is not None and all(size == 1 for size in value.shape)
 
 
 def _place(part: ir.Value | None, data: ir.Value, axis: int, rank: int, rewrite: Rewrite) -> int | None:
