@@ -40,8 +40,8 @@ def deciding_integers(placeholders: Sequence[torch.fx.Node]) -> list[int]:
     integers = {at: _expr(value) for at, value in enumerate(values) if isinstance(value, torch.SymInt)}
     known = set(integers.values())
     sizes = [size for value in values if isinstance(value, torch.Tensor) for size in (*value.shape, *value.stride())]
-    used = {str(s) for size in sizes if isinstance(size, torch.SymInt) for s in size.node.expr.free_symbols}
-    return list(integers) if used <= known else []
+    symbols: list[Any] = [s for size in sizes if isinstance(size, torch.SymInt) for s in _expression(size).free_symbols]
+    return list(integers) if {str(symbol) for symbol in symbols} <= known else []
 
 
 def _places(placeholders: Sequence[torch.fx.Node]) -> dict[str, str]:
@@ -57,6 +57,10 @@ def _places(placeholders: Sequence[torch.fx.Node]) -> dict[str, str]:
             if isinstance(size, torch.SymInt):
                 found.setdefault(_expr(size), f"args[{place}].shape[{axis}]")
     return found
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr
 
 
 def _expr(size: Any) -> str:

@@ -35,9 +35,9 @@ def _apply(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
 
 def _names_all(data: ir.Value, indices: Array) -> bool:
     """Whether the indices are those of all elements of the data, in the order in which they lie."""
-    if data.shape is None or not data.shape.is_static():
+    sizes = [size for size in data.shape or () if isinstance(size, int)]
+    if data.shape is None or len(sizes) != data.shape.rank():
         return False
-    sizes = [int(size) for size in data.shape]
     count = math.prod(sizes)
     if not sizes or not count or indices.shape[-1] != len(sizes) or indices.size != count * len(sizes):
         return False
