@@ -1,18 +1,21 @@
 """Products in one task: a product whose left operand is made row by row in an earlier product's epilogue.
 
 Input: the element that a product reads as its left operand, and the cluster that computes it. Output: the member of
-that cluster to keep in the task's block, or None. Invariant: both products walk the same batches and the same rows in
-the same order, and one row of the block is one row of the left operand, so that no element leaves the task.
+that cluster to keep in the task's block, or None; for products with constant panels, whether that may be. Invariant:
+both products walk the same batches and the same rows in the same order, and one row of the block is one row of the
+left operand, so that no element leaves the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, flat, ix, of
+from smelt.ir.kernel import Buffer, Expr, Ix, MatMul, Tensor, Var, flat, ix, of
 from smelt.ir.kernel import expr as E
 
 from .cluster import Cluster
+
+NEAR_PANELS = 262144  # floats
 
 
 def link(leader: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Tensor | None:
@@ -32,6 +35,18 @@ def link(leader: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Te
     theirs = flat([placed[v] for v in batch], [v.extent for v in batch])
     same = _count(batch) == _count(loops[:-2]) and mine == theirs
     return kind.tensor if same else None
+
+
+def may_keep_rows(leader: Cluster, member: Tensor, panels: Ix) -> bool:
+    """Whether a product with constant panels of so many floats may read the member's rows in the leader's task: a
+    product of constant panels too, and all panels stay near while rows pass by."""
+    made = leader.matmul.definition if leader.matmul is not None else None
+    if not isinstance(made, MatMul) or leader.twins or leader.follows is not None or leader.kept is not None:
+        return False
+    if member.dtype != "f32" or leader.members.get(member) != tuple(_index(v) for v in leader.vars):
+        return False
+    near = (panels + made.a.shape[-1] * made.columns).const
+    return near is not None and near <= NEAR_PANELS and member.shape == tuple(v.extent for v in leader.vars)
 
 
 def _may_lead(leader: Cluster, member: Tensor) -> bool:

@@ -12,6 +12,7 @@ computed float: they are computed where they are used.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from smelt.ir.kernel import (
@@ -40,9 +41,10 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 from smelt.ir.kernel.tensor import aligned
 
-from .chain import block_of, link
+from .chain import block_of, link, may_keep_rows
 from .cluster import Cluster, Operand, Part, Schedule, Store
 from .matching import bare, solve
+from .needs import operands_first
 from .parts import parts_of, settle
 from .prelude import in_order
 from .resolve import Resolver
@@ -61,7 +63,9 @@ def schedule(outputs: Sequence[tuple[Tensor, Buffer]]) -> Schedule:
     roots = [(planner.computed(tensor), buffer) for tensor, buffer in outputs]
     for tensor, buffer in roots:
         planner.announce_output(tensor, buffer)
-    for tensor in _order([t for t, _ in roots], planner.refs):
+    order = operands_first([t for t, _ in roots], planner.refs)
+    planner.readers.update(t for tensor in order for t in planner.refs(tensor))
+    for tensor in order:
         planner.place(tensor)
     for tensor, buffer in roots:
         planner.store_output(tensor, buffer)
@@ -83,6 +87,7 @@ class _Planner:
         self.assembled: dict[Tensor, list[Cluster]] = {}
         self.builder = Builder()
         self.counter = itertools.count()
+        self.readers: Counter[Tensor] = Counter()
         self.resolvers: dict[Cluster, Resolver] = {}
 
     # what a tensor needs
@@ -340,12 +345,22 @@ class _Planner:
     # special placements
 
     def _place_matmul(self, tensor: Tensor, definition: MatMul) -> None:
-        lhs = Operand(self._stored(definition.a), ix(0))
+        leader = self._row_leader(definition)
+        lhs = None if leader is not None else Operand(self._stored(definition.a), ix(0))
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         self.domains[tensor] = loops, E.ref(tensor, tuple(_places(loops).values()))
-        cluster = self._new(list(loops))
-        cluster.matmul, cluster.lhs = tensor, lhs
+        cluster = self._new(list(loops), None if leader is None else leader.order + 1)
+        cluster.matmul, cluster.lhs, cluster.follows = tensor, lhs, leader
         self._join(tensor, cluster, _places(loops))
+
+    def _row_leader(self, definition: MatMul) -> Cluster | None:
+        """The cluster that makes the left operand for nobody else, when it can be read in the task that makes it."""
+        made, panels = definition.a, definition.a.shape[-1] * definition.columns
+        leader = self.home.get(made)
+        if leader is None or self.readers[made] != 1 or made in self.outputs or not may_keep_rows(leader, made, panels):
+            return None
+        leader.kept = made, block_of(leader)
+        return leader
 
     def _place_product(self, tensor: Tensor, definition: Product) -> None:
         """The right operand is packed first; both are read where they lie, transposed or not."""
@@ -571,21 +586,3 @@ def _places(loops: Sequence[Var]) -> dict[Var, Ix]:
 
 def _refs(element: Expr) -> list[E.Ref]:
     return [e.kind for e in E.walk(element) if isinstance(e.kind, E.Ref)]
-
-
-def _order(roots: Sequence[Tensor], refs: object) -> list[Tensor]:
-    """Operands first; iterative."""
-    out: list[Tensor] = []
-    seen: set[Tensor] = set()
-    stack: list[tuple[Tensor, bool]] = [(t, False) for t in reversed(roots)]
-    while stack:
-        tensor, ready = stack.pop()
-        if ready:
-            out.append(tensor)
-            continue
-        if tensor in seen:
-            continue
-        seen.add(tensor)
-        stack.append((tensor, True))
-        stack.extend((t, False) for t in refs(tensor) if t not in seen)  # type: ignore[operator]
-    return out

@@ -50,7 +50,7 @@ SETTINGS: Final = (
     Setting("product-grain", "SMELT_GEMM_GRAIN", 50000, (20000, 150000), "multiply-adds that make a task"),
 )  # fmt: skip
 KERNEL_SETTINGS: Final = (
-    KernelSetting("task-rows", "task_rows", "smelt_launch_gemm(", (24, 48, 96, 192), "by sizes",
+    KernelSetting("task-rows", "task_rows", "smelt_launch_gemm", (24, 48, 96, 192), "by sizes",
                   "rows of a task of a product"),
     KernelSetting("epilogue", "epilogue", "SMELT_MAY_PART", (1, 2), "by sizes",
                   "an epilogue of whole rows: with its product (1), or after it (2)"),

@@ -29,7 +29,9 @@ def earlier_twin(latest: Cluster, others: Iterable[Cluster]) -> Cluster | None:
 
 def _plain(cluster: Cluster) -> bool:
     made = cluster.matmul
-    return made is not None and isinstance(made.definition, MatMul) and not cluster.reduced and not cluster.pieces
+    if made is None or not isinstance(made.definition, MatMul) or cluster.reduced or cluster.pieces:
+        return False
+    return cluster.follows is None and cluster.kept is None
 
 
 def _alike(first: Cluster, second: Cluster) -> bool:

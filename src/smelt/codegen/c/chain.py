@@ -27,7 +27,7 @@ class LinkWriter(ProductWriter):
             self.written = frozenset((*self.written, nest.lying.buffer.uid))
         self.bias = bias_of(nest) if kept is not None else None
         self.within = self.vacant = False
-        self.low, self.limit = "low", "limit"
+        self.low, self.limit, self.aside = "low", "limit", "kept"
         self.last = self._take_kept()
         self.in_place = self._may_overwrite()
         if self.kept is not None:
@@ -182,7 +182,7 @@ class LinkWriter(ProductWriter):
             self._row()
         made = self.scopes.pop().lines
         if not self.in_place:
-            made.insert(0, f"float *aside = kept + u * {ld};")
+            made.insert(0, f"float *aside = {self.aside} + u * {ld};")
         return [f"float *acc = {block} + u * {ld}; (void)acc;", *made] if made else []
 
 

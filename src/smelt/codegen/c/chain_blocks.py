@@ -16,6 +16,7 @@ from smelt.ir.kernel import expr as E
 
 from .chain import ChainWriter, LinkWriter
 from .product import ProductSizes
+from .row_chain import RowChainWriter
 
 _LOWEST = "bc_f32(-0x1.fffffep127f)"
 
@@ -88,6 +89,8 @@ def _of_total(e: Expr, total: Reduction) -> bool:
 
 def chain_writer(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> ChainWriter:
     """By blocks where that is known to give the same, and at once elsewhere."""
+    if follower.rhs is None:
+        return RowChainWriter(leader, kept, follower)
     softmax = softmax_of(leader)
     if softmax is None:
         return ChainWriter(leader, kept, follower)

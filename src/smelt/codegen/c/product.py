@@ -28,6 +28,7 @@ class ProductSizes:
 
     `chained` is set when a second product follows in the same task: the floats of a row of all blocks together. With
     `buffers` they are those beside the first product's, whose columns may come in parts, as those of so many buffers.
+    `by_rows`: the chained products have constant panels, which all rows share.
     `group` neighbouring batch indices read the same right operands, which few rows then read in one task.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
     epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block.
@@ -45,6 +46,7 @@ class ProductSizes:
     may_part: bool = False
     direct: bool = False
     buffers: int | None = None
+    by_rows: bool = False
 
     @property
     def wants(self) -> str:
@@ -134,7 +136,7 @@ class ProductWriter(RowWriter):
         nest = self.nest
         assert nest.lhs is not None and nest.matmul is not None
         depth, total = self._integer(self._depth_size()), " * ".join(f"({e})" for e in extents) or "1"
-        a, b, to = (self._buffer(x) for x in (nest.lhs.buffer, _panels_of(nest.matmul), store.buffer))
+        a, b, to = (self._buffer(x) for x in (nest.lhs.buffer, panels_of_product(nest.matmul), store.buffer))
         return [
             TASK_OF_ROWS,
             *self._share_lines(total, columns),
@@ -158,8 +160,8 @@ class ProductWriter(RowWriter):
 
         def products(to: str, step: str) -> list[str]:
             return [
-                f"SMELT_PRODUCT({left}, {self._buffer(_panels_of(made))}, {depth}, {to} + {place} * size, {step}, "
-                "count, p0, p1, p1 * 16);"
+                f"SMELT_PRODUCT({left}, {self._buffer(panels_of_product(made))}, {depth}, "
+                f"{to} + {place} * size, {step}, count, p0, p1, p1 * 16);"
                 for place, made in enumerate(nest.products)
             ]
 
@@ -294,6 +296,6 @@ def _step(operand: Operand, var: Var) -> Ix:
     return step[0]
 
 
-def _panels_of(made: Tensor) -> Buffer:
+def panels_of_product(made: Tensor) -> Buffer:
     assert isinstance(made.definition, MatMul) and isinstance(made.definition.b.definition, Stored)
     return made.definition.b.definition.buffer

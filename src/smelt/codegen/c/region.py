@@ -404,6 +404,9 @@ class _Writer:
         if made is None:
             units, cost = self._units(kernel)
             return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
+        if made.chained is not None and made.by_rows:
+            sizes = (made.rows, made.chained, made.extra_bytes)
+            return f"smelt_launch_gemm_rows({head}, {', '.join(map(self.integers.text, sizes))})"
         if made.chained is not None and made.buffers is not None:
             sizes = (made.batches, made.rows, made.columns, made.chained, ix(made.buffers), made.extra_bytes)
             return f"smelt_launch_chain_blocks({head}, {', '.join(map(self.integers.text, (*sizes, made.group)))})"

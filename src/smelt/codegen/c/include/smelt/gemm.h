@@ -80,8 +80,17 @@ static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, 
     }
 }
 
-/* Where tile t prefetches: a tile touches kc / 4 lines, so four tiles bring one panel of what comes next. */
-SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const float *next, int64_t panels, int64_t t) {
+/* Whether the rows of the slab, as blocks of m, are an odd one: of two tasks for the same panels one is. */
+SMELT_GEMM_INLINE int smelt_gemm_odd(const smelt_gemm_slab *s) {
+  const int64_t block = s->m * s->lda * (int64_t)sizeof(float);
+  return block > 0 && ((uintptr_t)s->a / (uintptr_t)block & 1);
+}
+
+/* Where tile t prefetches: a tile touches kc / 4 lines, so four tiles bring one panel of what comes next. Tasks of few rows do
+ * not get to all panels: odd ones begin with the last. */
+SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const float *next, int64_t panels, int64_t t,
+                                               int odd) {
+  t = odd ? 4 * panels - 1 - t % (4 * panels) : t;
   return next + t / 4 % panels * s->panel_stride + t % 4 * (s->kc / 4) * SMELT_GEMM_PANEL;
 }
 
@@ -95,12 +104,13 @@ static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, in
   const int64_t tiles = smelt_gemm_ceil_div(s->m, most), base = s->m / tiles, extra = s->m % tiles;
   const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
   float *c = s->c + col;
+  const int odd = tiles < 4 * panels && smelt_gemm_odd(s);
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = base + (t < extra);
     if (cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, b, c, rows, cols);
     else
-      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, panels, t));
+      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, panels, t, odd));
     a += rows * s->lda;
     c += rows * s->ldc;
   }
@@ -247,9 +257,10 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_whole_row_tasks(int64_t rows, int64_t tasks
 }
 
 /* Blocks of rows where groups of panels are too few to share among threads of unknown number and speed without much waiting at
- * the end. Tasks of the same panels follow each other, and find them in L2; small products are better left whole. */
+ * the end. Tasks of the same panels follow each other, and find them in L2; small products are better left whole. Panels that
+ * come from memory want 96 rows to wait for: from 12 groups on, which are nearly enough by themselves, rows are cut no lower. */
 SMELT_GEMM_INLINE int64_t smelt_gemm_row_turns(int64_t rows, int64_t groups, int64_t columns, int64_t K) {
-  const int64_t wanted = smelt_gemm_ceil_div(24, groups), tall = rows / 48;
+  const int64_t wanted = smelt_gemm_ceil_div(24, groups), tall = rows / (groups < 12 ? 48 : 96);
   const double each = (double)rows * (double)columns * (double)K / 2e6;
   if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > 262144)
     return 1;

@@ -82,6 +82,22 @@ static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *tas
   return smelt_run_chain(task, body, batches, rows, group);
 }
 
+/* Rows of one task of two products with constant panels: enough tasks for all threads, and enough rows to read panels for. */
+enum { SMELT_ROWS_LEAST = 36, SMELT_ROWS_MOST = 96 };
+
+/* `wide` floats of all blocks together per row, `extra` bytes of row buffers. */
+static inline __attribute__((unused)) int32_t smelt_launch_gemm_rows(smelt_task *task, smelt_body body, int64_t rows,
+                                                                    int64_t wide, int64_t extra) {
+  if (rows <= 0) return SMELT_OK;
+  int bad = 0;
+  const int64_t usual = smelt_min(smelt_max(rows / SMELT_CHAIN_TEAM, SMELT_ROWS_LEAST), SMELT_ROWS_MOST);
+  const int64_t most = task->cut.task_rows ? task->cut.task_rows : usual, parts = (rows + most - 1) / most;
+  task->step = (rows + parts - 1) / parts;
+  task->row_bytes = smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad);
+  if (bad) return smelt_fail(task->env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  return smelt_run_chain(task, body, 1, rows, 1);
+}
+
 /* The same where weights may be made block by block: t->part columns at a time. `beside` floats a row and `extra` bytes
  * beside the weights, `buffers` rows of as many columns. A few rows read their operands as they lie, whole. */
 static inline __attribute__((unused)) int32_t smelt_launch_chain_blocks(smelt_task *task, smelt_body body,

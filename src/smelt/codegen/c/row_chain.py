@@ -1,0 +1,99 @@
+"""Rows that go through a product with constant panels in the task that makes them.
+
+Input: the nests of two products of constant panels, of which the follower's left operand is made row by row in the
+leader's epilogue. Output: the lines of the kernel. Invariant: a task owns some rows of all batches in both; what the
+leader makes never leaves it.
+"""
+
+from __future__ import annotations
+
+from smelt.codegen.loops import Nest
+from smelt.ir.kernel import Buffer, Ix, MatMul, Tensor, ix, product
+
+from .chain import ChainWriter, LinkWriter
+from .product import ProductSizes, panels_of_product
+
+
+class _RowLink(LinkWriter):
+    """Rows are counted over all batches: panels are the same for all."""
+
+    def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
+        super().__init__(nest, kept)
+        self.aside = "kept - first * ld"
+
+    def height(self) -> str:
+        return " * ".join(f"({self._integer(v.extent)})" for v in self._rows()) or "1"
+
+    def total(self) -> Ix:
+        return product(v.extent for v in self._rows())
+
+    def left(self) -> tuple[str, str]:
+        """The leader's left operand lies row by row."""
+        assert self.nest.lhs is not None
+        depth = self._integer(self._depth_size())
+        return f"{self._buffer(self.nest.lhs.buffer)} + first * ({depth})", depth
+
+    def product_of(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
+        assert self.nest.matmul is not None
+        depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.matmul))
+        return [f"SMELT_PRODUCT({left[0]}, {left[1]}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld});"]
+
+    def rows_of(self, block: str, ld: str) -> list[str]:
+        rows = self._rows()
+        extents = [self._integer(v.extent) for v in rows]
+        unit = self._unit(f"{block} - first * {ld}", ld)
+        step = self._advance(rows, extents, False)
+        loop = ["for (; u < first + count; u++) {", *("  " + x for x in [*unit, *step]), "}"]
+        return ["int64_t u = first;", *self._decode(rows, extents, False), *loop] if unit else []
+
+    def scoped(self, lines: list[str]) -> list[str]:
+        head = [f"const int64_t c0 = 0, c1 = {self._integer(self.columns)};", "(void)c0; (void)c1;"]
+        return ["{", *("  " + x for x in [*self.scopes[0].lines, *head, *lines]), "}"]
+
+    def block_of_rows(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
+        loop = self.rows_of(block, ld)
+        return self.scoped([*self.product_of(left, block, ld), *loop])
+
+
+class RowChainWriter(ChainWriter):
+    """The kernel's body around rows that both compute."""
+
+    def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> None:
+        self.leader, self.follower = _RowLink(leader, kept), _RowLink(follower)
+        self.follower.share(self.leader.buffers, self.leader.symbols)
+
+    def sizes(self) -> ProductSizes:
+        first, second = self.leader, self.follower
+        assert isinstance(first, _RowLink) and second.nest.matmul is not None
+        made = second.nest.matmul.definition
+        assert isinstance(made, MatMul)
+        blocks = first.columns + 16 if first.in_place else 2 * first.columns + 32
+        extra = first.extra_bytes() + second.extra_bytes()
+        wide = blocks + second.columns + 16
+        return ProductSizes(ix(1), first.total(), second.columns, made.a.shape[-1], extra, True, wide, by_rows=True)
+
+    def body(self) -> list[str]:
+        first, second = self.leader, self.follower
+        assert isinstance(first, _RowLink) and isinstance(second, _RowLink)
+        end = "block2 + t->step * ld2" if first.in_place else "kept + t->step * ld"
+        head = [
+            "const int64_t first = task * t->step;",
+            f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
+            f"const int64_t ld = {first.width()}, ld2 = {second.width()};",
+            "float *block = (float *)local, *block2 = block + t->step * ld;",
+            *([] if first.in_place else ["float *kept = block2 + t->step * ld2;"]),
+            f"char *row = (char *)({end}); (void)row;",
+            *first.row_pointers("w"),
+            *second.row_pointers("y"),
+        ]
+        kept = "block" if first.in_place else "kept"
+        lines = [
+            *first.block_of_rows(first.left(), "block", "ld"),
+            *second.block_of_rows((kept, "ld"), "block2", "ld2"),
+        ]
+        return [
+            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            *head,
+            *lines,
+            "if (t->rows) smelt_release(t, local);",
+        ]
