@@ -82,8 +82,9 @@ static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *tas
   return smelt_run_chain(task, body, batches, rows, group);
 }
 
-/* Rows of one task of two products with constant panels: enough tasks for all threads, and enough rows to read panels for. */
-enum { SMELT_ROWS_LEAST = 36, SMELT_ROWS_MOST = 96 };
+/* Rows of one task of two products with constant panels. The first task waits for panels from memory, and fewer rows would not
+ * cover that; where there are many rows, there are tasks for all threads. */
+enum { SMELT_ROWS_LEAST = 64, SMELT_ROWS_MOST = 96 };
 
 /* `wide` floats of all blocks together per row, `extra` bytes of row buffers. */
 static inline __attribute__((unused)) int32_t smelt_launch_gemm_rows(smelt_task *task, smelt_body body, int64_t rows,
