@@ -46,6 +46,15 @@ def test_results_are_plotted_kept_and_taken_up_again(model: str, tmp_path: Path,
     assert bench(model, *shapes, *quick, *files)[0] == 0
 
 
+@pytest.mark.parametrize("option", [["--seq", "128"], ["--batch", "8"], ["--scale", "tiny"], ["--decode"]])
+def test_sizes_of_known_models_are_refused_for_a_file(model: str, option: list[str]):
+    """Figures at other sizes than the asked ones would be believed."""
+    code, text = bench(model, *option, "--peers", "ort")
+    assert code == 2 and option[0] in text and "--shapes" in text
+    code, text = bench("--model", "distilbert", "--scale", "tiny", "--shapes", "x:1,2")
+    assert code == 2 and "--seq" in text
+
+
 def test_a_plot_that_cannot_be_written_is_refused_first(model: str):
     code, text = bench(model, "--plot", "out.gif")
     assert code == 2 and ".html" in text

@@ -66,6 +66,12 @@ def test_columns_that_no_row_fills_are_left_out(outcome: Make, capsys: pytest.Ca
     assert "not installed: openvino" in to_markdown(outcome())
 
 
+def test_a_peer_that_was_stopped_is_said_to_be_far_behind(outcome: Make):
+    """`too few rounds` would ask for more of them."""
+    slow = dataclasses.replace(outcome().rows[1], ratio=Ratio(0.3, 0.0, math.inf, 4), behind=True)
+    assert "stopped, far behind" in to_markdown(outcome(slow)) and "too few" not in to_markdown(outcome(slow))
+
+
 def ledger(path: Path, plan: Plan) -> Ledger:
     return Ledger(path, dependencies(plan, "here"))
 

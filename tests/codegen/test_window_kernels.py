@@ -236,3 +236,17 @@ def test_one_artifact_serves_all_sizes() -> None:
         for size in [(1, 1, 1), (2, 3, 50), (3, 17, 2), (1, 64, 64)]:
             x = floats(size[0], 5, *size[1:])
             np.testing.assert_allclose(compiled.run({"x": x})[0], stock.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("node", "taken"),
+    [
+        ('Resize<mode = "cubic">(x, , s)', True),
+        ('Resize<mode = "linear">(x, , s)', False),
+        ("MaxPool<kernel_shape = [2, 2]>(x)", False),
+    ],
+)
+def test_only_what_onnxruntime_is_slow_at_is_worth_a_region_of_its_own(node: str, taken: bool) -> None:
+    text = f"(float[1,3,8,8] x) => (float[N,C,H,W] y) <float[4] s = {{1, 1, 2, 2}}> {{ y = {node} }}"
+    with smelt.compile(Graph(text, []).model(21), levels="v3", verify=False) as compiled:
+        assert bool(compiled.result.plan.regions) == taken

@@ -189,6 +189,7 @@ class CaseBench:
             work=self.work,
             compile_s=self.prepared.compile_s if ours else None,
             coverage=_coverage(self.prepared.compiled) if ours else "",
+            behind=len(series.rounds) < self.plan.pace.rounds,
         )
 
 

@@ -21,7 +21,8 @@ _IN_CACHE_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True)
 class Row:
-    """One peer on one case. `ratio` is to the first peer, `vs_best` to the fastest that is not smelt (`best`)."""
+    """One peer on one case. `ratio` is to the first peer, `vs_best` to the fastest that is not smelt (`best`); one far
+    `behind` was not timed to the end."""
 
     case: str
     about: str
@@ -45,6 +46,7 @@ class Row:
     bound: str = ""
     compile_s: float | None = None
     coverage: str = ""
+    behind: bool = False
 
     @property
     def is_ours(self) -> bool:

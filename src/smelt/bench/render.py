@@ -30,6 +30,8 @@ class Column:
 
 
 def _verdict(row: Row) -> str:
+    if row.behind:
+        return "stopped, far behind"
     return row.ratio.verdict if row.ratio else ""
 
 

@@ -55,6 +55,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
+    context: typer.Context,
     model: ModelFile = None,
     name: Name = "",
     suite: Suite = "",
@@ -91,6 +92,7 @@ def bench(
         if plot is not None:
             check_plot(plot)
         _check_choice(model, name, suite)
+        _check_sizes(context, model)
         config = Config.from_env()
         config = config.with_(log="quiet") if quiet else config
         plan = Plan(find_peers(parse_names(peers)), parse_threads(threads), Pace(rounds, seconds), Options(tune=tune))
@@ -114,6 +116,29 @@ def _check_choice(model: Path | None, name: str, suite: str) -> None:
         raise ConfigError(
             "SM-CONFIG-005", "give one of a model file, --model and --suite", hint="See `smelt bench --help`."
         )
+
+
+def _check_sizes(context: typer.Context, model: Path | None) -> None:
+    """An option that says nothing about what is timed is a mistake, and a figure for another size would be one too."""
+    from smelt.base.errors import ConfigError
+
+    known = {"batch": "--batch", "seq": "--seq", "scale": "--scale", "decode": "--decode"}
+    file = {"shapes": "--shapes", "inputs": "--input"}
+    options = known if model is not None else file
+    given = [text for name, text in options.items() if _was_given(context, name)]
+    if not given:
+        return
+    what, instead = (
+        ("a model file", "The sizes of a file's inputs are given by --shapes, e.g. --shapes x:1,128.")
+        if model is not None
+        else ("known models and suites", "The sizes of known models are given by --batch and --seq.")
+    )
+    raise ConfigError("SM-CONFIG-005", f"{' and '.join(given)} cannot be used with {what}", hint=instead)
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _ledger(path: Path | None, plan: Plan) -> Ledger | None:

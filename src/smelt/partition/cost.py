@@ -69,6 +69,7 @@ class Cost:
 def estimate(region: Region) -> Cost:
     """Count a region's nodes by kind and its memory traffic."""
     kinds = [node.op_type for node in region.nodes]
+    heavy = sum(_is_heavy(node) for node in region.nodes)
     border = set(region.outputs)
     inner = [v for node in region.nodes for v in node.outputs if v not in border]
     views = sum(kind in VIEWS for kind in kinds)
@@ -78,9 +79,17 @@ def estimate(region: Region) -> Cost:
         flops=sum(_flops(node) for node in region.nodes),
         views=views,
         movers=sum(kind in MOVERS for kind in kinds),
-        heavy=sum(kind in HEAVY for kind in kinds),
+        heavy=heavy,
         nodes=len(kinds),
     )
+
+
+def _is_heavy(node: ir.Node) -> bool:
+    """Worth a region of its own: among others what ONNX Runtime does pixel by pixel."""
+    if node.op_type in HEAVY or (node.op_type == "MaxPool" and len(node.outputs) > 1):
+        return True
+    mode = node.attributes.get("mode") if node.op_type == "Resize" else None
+    return mode is not None and not mode.is_ref() and mode.value == "cubic"
 
 
 def pays(region: Region) -> Claim:
