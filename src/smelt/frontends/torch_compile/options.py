@@ -10,12 +10,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
-from smelt.passes import TABLE, Patterns
+from smelt.passes import TABLE, Patterns, Rule
 from smelt.runtime import available_providers
 
 Provider = str | tuple[str, Mapping[str, Any]]
@@ -83,6 +84,7 @@ _NO_OPTIONS: Final[Mapping[str, str]] = {}
 _BOOLEANS: Final = ("verify", "tune", "freeze", "strict", "preallocate")
 _EXPORTERS: Final = ("smelt", "torch")
 _COUNTS: Final = ("threads", "cache_size")
+_MOST_THREADS: Final = 1024  # ONNX Runtime makes as many as it is told, until the machine has no more
 
 
 def read_options(given: TorchOptions | Mapping[str, Any] | None, config: Config) -> TorchOptions:
@@ -115,16 +117,53 @@ def _check(options: TorchOptions) -> None:
         value = getattr(options, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise _wrong(options, name, "a whole number from 0 on")
-    if isinstance(options.skip_passes, str) or isinstance(options.providers, str):
-        raise _wrong(options, "skip_passes" if isinstance(options.skip_passes, str) else "providers", "a list")
+    if options.threads > _MOST_THREADS:
+        raise _wrong(options, "threads", f"at most {_MOST_THREADS}")
+    for name, wanted, fits in _KINDS:
+        if not fits(getattr(options, name)):
+            raise _wrong(options, name, wanted)
     _check_providers(options)
     if not _is_check(options.check):
         raise _wrong(options, "check", "True, False, a tolerance or 'nodes'")
     if options.exporter not in (None, *_EXPORTERS):
         raise _wrong(options, "exporter", "'smelt', 'torch' or None")
     TABLE.chosen(options.patterns)  # an unknown name is said now, not in the first call
-    if not all(callable(t) for t in options.transforms):
-        raise _wrong(options, "transforms", "a list of functions")
+    for name in options.skip_passes:
+        TABLE.chosen(name)
+
+
+def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, (list, tuple)) and all(fits(item) for item in cast("list[Any]", value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_session(value: Any) -> bool:
+    entries = cast("Mapping[Any, Any]", value)
+    return isinstance(value, Mapping) and all(_is_text(part) for entry in entries.items() for part in entry)
+
+
+def _is_patterns(value: Any) -> bool:
+    return isinstance(value, (str, Rule, list, tuple))
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool) or callable(value)
+
+
+# What an option has to be, in words and as a question.
+_KINDS: Final[tuple[tuple[str, str, Callable[[Any], bool]], ...]] = (
+    ("providers", "a list or None", lambda value: value is None or isinstance(value, (list, tuple))),
+    ("session", "a dictionary of texts", _is_session),
+    ("transforms", "a list of functions", _list_of(callable)),
+    ("skip_passes", "a list of names", _list_of(_is_text)),
+    ("patterns", "a selector, or a list of selectors and rules", lambda value: value is None or _is_patterns(value)),
+    ("dump", "a folder or None", lambda value: value is None or isinstance(value, (str, PathLike))),
+    ("debug", "True, False or a function", _is_switch),
+    ("intercept", "True, False or a function", _is_switch),
+)
 
 
 def _is_check(value: object) -> bool:

@@ -22,6 +22,7 @@ import torch
 from torch.fx import GraphModule
 
 from smelt.base.config import Config
+from smelt.base.errors import ConfigError
 from smelt.codegen import FedPanels, lift_panels
 from smelt.export import Translation
 from smelt.frontends.torch_compile.options import TorchOptions
@@ -159,7 +160,10 @@ def _compiled(
 
 def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:
     for transform in options.transforms:
-        changed = transform(model)
+        changed: object = transform(model)
+        if changed is not None and not isinstance(changed, ir.Model):
+            kind = type(changed).__name__
+            raise ConfigError("SM-CONFIG-007", f"a transform returns an onnx_ir.Model or None, not a {kind}")
         model = model if changed is None else changed
     return model
 
