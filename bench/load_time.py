@@ -25,8 +25,8 @@ from smelt.bench import zoo
 LIMIT = 1.5
 SHAPE = (2, 64, 256)
 
-SAVED = """
-import resource, sys, time, numpy, torch, smelt
+SAVED = r"""
+import pathlib, re, sys, time, numpy, torch, smelt
 from smelt.frontends.module import load_module
 import onnxruntime
 torch.set_num_threads(1)
@@ -34,18 +34,18 @@ given = [torch.from_numpy(array) for array in numpy.load(sys.argv[2]).values()]
 start = time.perf_counter()
 with torch.no_grad():
     smelt.load(sys.argv[1], threads=1)(*given)
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(time.perf_counter() - start, re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 """
 
-PLAIN = """
-import resource, sys, time, numpy, onnxruntime
+PLAIN = r"""
+import pathlib, re, sys, time, numpy, onnxruntime
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
 given = list(numpy.load(sys.argv[2]).values())
 start = time.perf_counter()
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 session.run(None, dict(zip([argument.name for argument in session.get_inputs()], given, strict=True)))
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(time.perf_counter() - start, re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 """
 
 
