@@ -115,11 +115,13 @@ def _untransposed(
 ) -> tuple[ir.Value | None, str]:
     """A weight behind a transposition of the same region is packed from where it lies: tied embeddings, for example."""
     turned = {"plain": "turned", "turned": "plain"}.get(layout)
-    node = value.producer() if value is not None and inside is not None and value in inside else None
+    node = value.producer() if value is not None else None
     if turned is None or node is None or node.op_type != "Transpose" or _domain(node) != "":
         return value, layout
     source = node.inputs[0]
-    if source is None or source.shape is None or len(source.shape) != 2 or not is_packable(source):
+    if source is None or inside is None or source not in inside:  # it was transposed before this region
+        return value, layout
+    if source.shape is None or len(source.shape) != 2 or not is_packable(source):
         return value, layout
     perm = node.attributes.get("perm")
     swaps = perm is None or list(perm.as_ints()) == [1, 0]
