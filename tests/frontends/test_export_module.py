@@ -114,6 +114,66 @@ def test_in_place_writes_through_views_are_understood():
     torch.testing.assert_close(smelt.export(function, (x,)).run(x), function(x))
 
 
+def one_after_another(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    for i in range(1, 4):
+        y[..., i, :i] = y[..., i, :i].clone() * y[..., :i, i] + 1
+    return y + y[:, 1:2].mT
+
+
+def in_steps(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros_like(x)
+    y.transpose(1, 2)[:, 1:3].add_(x[:, 1:3]).mul_(2)
+    y[:, ::2].unsqueeze(1)[0].fill_(5)
+    return y
+
+
+def of_other_types(x: torch.Tensor) -> torch.Tensor:
+    half = x.half()
+    half[0].add_(x[1])
+    half.mul_(torch.tensor(2.5, dtype=torch.float64))
+    return half
+
+
+def viewed_afterwards(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).relu_().flatten(1)[:, 1:]
+
+
+PLAIN_WRITES = [one_after_another, viewed_afterwards]
+
+
+def seen_through_an_older_view(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 2
+    row, part = y[0], y[:, 1]
+    part[0] = 7
+    kept = y[1].add_(1)
+    y.mul_(3)
+    return y, row, part, kept
+
+
+@pytest.mark.parametrize("function", [*PLAIN_WRITES, in_steps, of_other_types, seen_through_an_older_view])
+def test_in_place_writes_give_what_torch_gives(function: Any):
+    x = torch.randn(3, 4, 4)
+    torch.testing.assert_close(smelt.export(function, (x,)).run(x), function(x))
+
+
+@pytest.mark.parametrize("function", PLAIN_WRITES)
+def test_plain_in_place_writes_need_no_second_tracing(function: Any, monkeypatch: pytest.MonkeyPatch):
+    x = torch.randn(3, 4, 4)
+    program = torch.export.export(Calling(function), (x,), strict=False)
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", None)
+    torch.testing.assert_close(smelt.export(program).run(x), function(x))
+
+
+class Calling(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
 def test_arguments_of_another_structure_are_refused(exported: smelt.Exported):
     with pytest.raises(InputError, match="structure"):
         exported.run(torch.randn(2, 5, 16))
