@@ -41,9 +41,10 @@ def test_an_error_is_seen_where_eager_is_near_the_truth():
 def test_a_changed_weight_is_noticed():
     subject = Subject("distilbert")
     with torch.no_grad():
-        assert not subject.problem(0, subject.model(**subject.arguments[0]))
+        assert not subject.problem(0, subject.model)
         next(p for name, p in subject.model.named_parameters() if "lin1.weight" in name).mul_(1.01)
-        assert "output 0" in subject.problem(0, subject.model(**subject.arguments[0]))
+        said = subject.problem(0, subject.model)
+    assert "output 0" in said and "median over 15 other inputs" in said
 
 
 def answers(count: int, **others: str) -> dict[str, dict[str, dict[str, str]]]:

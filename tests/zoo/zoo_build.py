@@ -127,9 +127,9 @@ def _enliven(parameter: torch.nn.Parameter) -> None:
         parameter.mul_(5.0)
 
 
-def inputs(model: torch.nn.Module, config: Any, batch: int, length: int) -> dict[str, torch.Tensor]:
-    """What the forward wants, by its name for the main input."""
-    random = torch.Generator().manual_seed(batch * 1000 + length)
+def inputs(model: torch.nn.Module, config: Any, batch: int, length: int, draw: int = 0) -> dict[str, torch.Tensor]:
+    """What the forward wants, by its name for the main input. Another `draw` gives other values of the same sizes."""
+    random = torch.Generator().manual_seed(draw * 1_000_000 + batch * 1000 + length)
     main = getattr(model, "main_input_name", "input_ids")
     taken = inspect.signature(model.forward).parameters
 
