@@ -1,4 +1,4 @@
-"""Windows of windows run band by band: right at every border, whatever the strides, and nothing else is joined."""
+"""Windows of windows run band by band or strip by strip: right at every border and stride; nothing else is joined."""
 
 from __future__ import annotations
 
@@ -93,6 +93,34 @@ def test_small_images_are_not_cut_into_bands() -> None:
     assert launches(chain((8, 20, 20), layers)) == [1, 1, 1]
 
 
+# Many channels over small images, in strips that are not all alike; what follows needs all channels.
+STRIPS: list[tuple[tuple[int, ...], list[Conv]]] = [
+    ((8, 13, 14), [((392, 8, 1, 1), {}), ((392, 1, 3, 3), {"group": 392, "pads": [1] * 4}), ((8, 392, 1, 1), {})]),
+    (
+        (16, 7, 9),
+        [
+            ((600, 16, 1, 1), {}),
+            ((600, 1, 5, 5), {"group": 600, "pads": [2] * 4, "strides": [2, 2]}),
+            ((24, 600, 1, 1), {}),
+        ],
+    ),
+    ((8, 6, 6), [((1000, 8, 1, 1), {}), ((1000, 1, 6, 6), {"group": 1000})]),
+]
+
+
+@pytest.mark.parametrize("levels", ["v2", "v3", "v4"])
+def test_strips_are_right(levels: str) -> None:
+    graphs = [
+        Graph(f"{image} {layers}", [floats(3, *image)], models=[chain(image, layers)]) for image, layers in STRIPS
+    ]
+    check(*graphs, levels=levels, rtol=2e-5, atol=2e-5)
+
+
+def test_small_images_of_many_channels_run_strip_by_strip() -> None:
+    assert launches(chain(*STRIPS[0])) == [2, 1]
+    assert launches(chain(*STRIPS[0], seen_twice=True)) == [1, 1, 1]
+
+
 def test_a_first_layer_and_its_pool_are_right_and_one_launch() -> None:
     model = chain((3, 143, 150), [((64, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2]})])
     model.graph.node.append(
@@ -103,8 +131,9 @@ def test_a_first_layer_and_its_pool_are_right_and_one_launch() -> None:
     assert launches(model) == [2]
 
 
-def test_bits_do_not_depend_on_threads() -> None:
-    model, x = chain(*CHAINS[1]), floats(3, *CHAINS[1][0])
+@pytest.mark.parametrize("case", [CHAINS[1], STRIPS[1]], ids=["bands", "strips"])
+def test_bits_do_not_depend_on_threads(case: tuple[tuple[int, ...], list[Conv]]) -> None:
+    model, x = chain(*case), floats(3, *case[0])
     found = []
     for threads in (1, 3):
         with smelt.compile(model, force=True, levels="v3", verify=False, threads=threads) as compiled:

@@ -1,8 +1,9 @@
-"""Windows of windows, band by band: which kernels run as one launch, with what lies between them in L2.
+"""Windows of windows, band by band or strip by strip: which kernels run as one launch.
 
 Input: groups of kernels in execution order. Output: the same with some merged, and the buffers that need no memory of
-their own. Invariant: such a buffer is written by one kernel, line by line as its windows are counted, and read by the
-next one alone, as its image.
+their own. Invariant: what lies between two merged kernels is written by one, line by line as its windows are counted,
+and read by the next one alone, as its image. Large images run band by band, and what lies between has no memory of its
+own; small ones strip by strip, a range of channels each.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from .emit import Kernel
 
 LEAST_BYTES = 1 << 20  # of an image between two kernels, from which on it would leave L2
 MOST_BUFFERS = 16
-MOST_COLUMNS = 1024
+LEAST_STRIP_COLUMNS = 384  # of which a range is worth a task
 
 
 @dataclass(frozen=True)
 class Launches:
-    """`groups` are places of kernels; those in `banded` are chains. `inner` has the uids of what lies inside of one."""
+    """`groups` are places of kernels; those in `chained` run by the function that is named there. `inner` has the uids
+    of what lies inside of bands."""
 
     groups: list[list[int]]
-    banded: frozenset[int]
+    chained: dict[int, str]
     inner: frozenset[int]
 
 
@@ -32,17 +34,19 @@ def join_bands(groups: Sequence[Sequence[int]], kernels: Sequence[Kernel], tempo
     uses = Counter(b.uid for kernel in kernels for b in kernel.buffers)
     private = {uid for uid in temporaries if uses[uid] == 2}
     out: list[list[int]] = []
-    banded: set[int] = set()
+    chained: dict[int, str] = {}
     inner: set[int] = set()
     place = 0
     while place < len(groups):
         length = _chain(groups, place, kernels, private)
         if length > 1:
-            banded.add(len(out))
+            chained[len(out)] = "smelt_launch_bands"
             inner |= {_result(kernels[groups[k][0]]) for k in range(place, place + length - 1)}
+        elif _strips(groups, place, kernels, private):
+            chained[len(out)], length = "smelt_launch_strips", 2
         out.append([k for group in groups[place : place + length] for k in group])
         place += length
-    return Launches(out, frozenset(banded), frozenset(inner))
+    return Launches(out, chained, frozenset(inner))
 
 
 def _result(kernel: Kernel) -> int:
@@ -57,6 +61,19 @@ def _chain(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel
         return 1
     follows = len(stages) == 3 and len(groups[place + 2]) == 1 and _joined(stages[1], stages[2], private)
     return 3 if follows and _form(stages[2]) == "pointwise" else 2
+
+
+def _strips(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]) -> bool:
+    """Whether this group and the next run strip by strip: single pixels, then channel by channel."""
+    pair = [kernels[group[0]] for group in groups[place : place + 2] if len(group) == 1]
+    if len(pair) < 2 or not _joined(pair[0], pair[1], private):
+        return False
+    first, second = (k.window for k in pair)
+    assert first is not None and second is not None
+    if (first.form, second.form) != ("pointwise", "channelwise") or first.unit != second.unit:
+        return False
+    columns = (first.columns.const or 0, second.columns.const or 0)
+    return columns[0] == columns[1] >= LEAST_STRIP_COLUMNS and not (first.whole_rows or second.whole_rows)
 
 
 def _form(kernel: Kernel) -> str:

@@ -92,8 +92,8 @@ class _Writer:
         self._checks()
         self._allocate(outputs, plan, groups, launches.inner)
         for place, group in enumerate(groups):
-            if place in launches.banded:
-                self._launch_bands(group, launches.inner)
+            if place in launches.chained:
+                self._launch_chained(launches.chained[place], group, launches.inner)
             else:
                 self._launch(group)
             self.lines.append(f"SMELT_CLOCK(@NAME@, {place})")
@@ -373,8 +373,8 @@ class _Writer:
         lines += ["if (smelt_run_collected(env, &work)) return env->code;"] if together else []
         self.lines += ["{", *("  " + line for line in lines), "}"]
 
-    def _launch_bands(self, group: Sequence[Kernel], inner: Collection[int]) -> None:
-        """Kernels that run as one, band by band; what lies between them has no pointer here."""
+    def _launch_chained(self, launch: str, group: Sequence[Kernel], inner: Collection[int]) -> None:
+        """Kernels of windows that run as one; what lies inside of bands has no pointer here."""
         lines: list[str] = []
         stages: list[str] = []
         for place, kernel in enumerate(group):
@@ -391,7 +391,7 @@ class _Writer:
         images = self.integers.text(window.rows // (window.band.lines * window.band.line))
         lines += [
             f"smelt_stage stages[] = {{{', '.join(stages)}}};",
-            f"if (smelt_launch_bands(stages, {len(group)}, {images})) return env->code;",
+            f"if ({launch}(stages, {len(group)}, {images})) return env->code;",
         ]
         self.lines += ["{", *("  " + line for line in lines), "}"]
 

@@ -151,6 +151,14 @@ SMELT_GEMM_INLINE void smelt_gather(const smelt_window *w, const float *image, i
   }
 }
 
+/* All columns of some rows, a few panels at a time and block by block over k: a block of panels stays in L1 while the rows pass
+ * by. */
+static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s) {
+  const int64_t depth = smelt_gemm_depth(s->kc);
+  for (int64_t col = 0, panels; col < s->cols; col += panels * SMELT_GEMM_PANEL)
+    panels = smelt_gemm_panels(s, col), smelt_gemm_blocks(s, col, panels, s->kc, depth);
+}
+
 /* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. */
 static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, const float *image, int64_t depth,
                                                          const float *b, int64_t first, int64_t count, int64_t cols,
@@ -164,7 +172,7 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
       smelt_gather(w, image, depth, first + i, k, &s, rows);
-      smelt_gemm_columns(&s, 0);
+      smelt_convolve_rows(&s);
     }
     if (K <= 0)
       for (int64_t row = 0; row < s.m; ++row)

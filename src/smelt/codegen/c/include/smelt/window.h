@@ -61,7 +61,8 @@ SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t u
                                         int whole_rows) {
   const int64_t units = (columns + unit - 1) / unit, blocks = (rows + SMELT_WINDOW_ROWS - 1) / SMELT_WINDOW_ROWS;
   if (whole_rows || (blocks >= 8 && (double)depth * (double)columns <= SMELT_WINDOW_PANELS)) return units;
-  int64_t parts = smelt_min((8 + blocks - 1) / blocks, smelt_max(columns / SMELT_WINDOW_WIDE, 1));
+  const int64_t least = blocks == 1 && taps == 1 && columns >= 4 * SMELT_WINDOW_WIDE ? SMELT_WINDOW_WIDE / 2 : SMELT_WINDOW_WIDE;
+  int64_t parts = smelt_min((8 + blocks - 1) / blocks, smelt_max(columns / least, 1));
   if (blocks >= 8) {
     int64_t tall = SMELT_WINDOW_ROWS;
     while (tall * tall < taps * SMELT_WINDOW_BLOCK && tall < rows) tall += SMELT_WINDOW_ROWS;
@@ -71,11 +72,13 @@ SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t u
   return unit == 16 && each % 2 && each < units ? each + 1 : each;
 }
 
-/* Rows of one task: a multiple of what is gathered at a time where there are enough. */
+/* Rows of one task: a multiple of what is gathered at a time where there are enough; all of them where they are few and the
+ * columns make enough tasks: panels come from afar then, and pass by once. */
 SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, int64_t parts, double cost) {
   const int64_t most = smelt_max(SMELT_WINDOW_BLOCK / width, 1);
   const int64_t least = cost >= SMELT_WINDOW_GRAIN ? 1 : (int64_t)(SMELT_WINDOW_GRAIN / cost) + 1;
   const int64_t wanted = smelt_max(SMELT_WINDOW_TASKS / parts, 1);
+  if (rows <= SMELT_WINDOW_ROWS && parts >= 4 && rows <= most) return rows;
   int64_t step = smelt_max((rows + wanted - 1) / wanted, least);
   if (step < SMELT_WINDOW_ROWS && rows * cost < 64.0 * SMELT_WINDOW_GRAIN) step = smelt_max(step, 14);
   else if (step < SMELT_WINDOW_ROWS) step = smelt_max(step, 28);
