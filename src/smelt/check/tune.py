@@ -41,8 +41,15 @@ def tune(
 ) -> Findings:
     """Time the whole model, then each distinct region; reject those that lose."""
     timer = _Timer(variants, library, wanted, config, folder)
-    step = progress.task("tune", len(timer.entries) + 2)
     timer.write()
+    try:
+        return _tuned(timer, variants, progress)
+    finally:
+        timer.close()
+
+
+def _tuned(timer: _Timer, variants: Variants, progress: Progress) -> Findings:
+    step = progress.task("tune", len(timer.entries) + 2)
     ran = timer.run([("stock.onnx", "fast.onnx")], profile=True)
     step("model")
     problem = _problem(ran)
@@ -92,6 +99,9 @@ class _Timer:
         self._bundle.add(fast, "fast.onnx")
         if self.wanted.feeds:
             write_feeds(self.folder / "feeds.npz", self.wanted.feeds)
+
+    def close(self) -> None:
+        self._bundle.close()
 
     def add(self, name: str, keep: list[int]) -> str:
         model, _ = self.variants.rewritten(keep)
