@@ -7,6 +7,9 @@ On a virtual machine another guest may run on the other hardware thread of a cor
 many instructions, which costs a matrix product more than a loop of nothing but multiply-adds. No-ops are counted
 around every product, and rounds in which the cores were alone are told from those in which they were shared.
 
+Products whose right operand changes from call to call, as in training, are timed in turns with torch.mm, which needs
+torch: the forward product of a linear layer and the two of its gradients.
+
     python bench/gemm.py [--rounds 60] [--levels v3,v4] [--cc gcc] [--only compute]
 """
 
@@ -15,6 +18,7 @@ import ctypes
 import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +47,7 @@ class Bench:
         subprocess.run([compiler, *FLAGS, *target, *source, "-o", str(path)], check=True)
         self.level = level
         self.library = ctypes.CDLL(str(path))
-        for name in ("bench_read", "bench_one"):
+        for name in ("bench_read", "bench_one", "bench_lying"):
             getattr(self.library, name).restype = ctypes.c_double
 
     def call(self, name: str, *args: object) -> float:
@@ -54,6 +58,12 @@ class Bench:
         """Seconds of a product, over all copies of the weights."""
         m, k, n = a.shape[0], a.shape[1], c.shape[1]
         return self.call("bench_one", a, weights, copies, c, m, n, k, copies)
+
+    def lying(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, sets: int, threads: int) -> float:
+        """Seconds of a product of operands where they lie; the first axis of B and C counts sets of them."""
+        a_steps, b_steps = [s // 4 for s in a.strides], [s // 4 for s in (*b.strides[1:], b.strides[0])]
+        sizes = a.shape[0], b.shape[2], a.shape[1]
+        return self.call("bench_lying", a, *a_steps, b, *b_steps, c, *sizes, sets, sets, threads)
 
     def team(self, a: np.ndarray, weights: np.ndarray, c: np.ndarray, rounds: int, threads: int) -> np.ndarray:
         """Per round: share of the peak, flops a second, the peak, no-ops a cycle."""
@@ -126,12 +136,56 @@ def bandwidth_table(benches: list[Bench], rounds: int) -> None:
                 print(f"{'':18}{f'{m},{k},{n}':14} {bench.level:>3} {rates}", flush=True)
 
 
+def training_table(benches: list[Bench], rounds: int) -> None:
+    """Speed of products with run-time operands against torch.mm's; weights come from memory."""
+    import torch
+
+    print(f"\n{'product':9} {'in,out':10} level threads  GFLOP/s torch.mm  ratio")
+    for inner, outer in ((768, 768), (768, 3072), (3072, 768)):
+        sets = -(-WEIGHT_BYTES // (8 * inner * outer))
+        weights, gradients = torch.randn(sets, outer, inner), torch.empty(sets, outer, inner)
+        x, dy = torch.randn(128, inner), torch.randn(128, outer)
+        products = {
+            "forward": (x, weights.transpose(1, 2), torch.empty(sets, 128, outer)),
+            "input": (dy, weights, torch.empty(sets, 128, inner)),
+            "weight": (dy.t(), x.expand(sets, *x.shape), gradients),
+        }
+        for name, (a, b, c) in products.items():
+            for bench in benches:
+                for threads in (1, 2):
+                    ours, theirs = _against_torch(bench, (a, b, c), rounds // 6, threads)
+                    flops, ratio = 2e-9 * 128 * inner * outer, statistics.median(map(float.__truediv__, theirs, ours))
+                    rates = "  ".join(f"{flops / statistics.median(times):7.0f}" for times in (ours, theirs))
+                    print(
+                        f"{name:9} {f'{inner},{outer}':10} {bench.level:5} {threads:7}  {rates}  {ratio:5.2f}",
+                        flush=True,
+                    )
+
+
+def _against_torch(bench: Bench, product: Sequence["torch.Tensor"], rounds: int, threads: int) -> tuple[list, list]:  # noqa: F821
+    """Seconds of a product, round by round, in turns."""
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b, c = product
+    arrays = [x.numpy() for x in product]
+    ours: list[float] = []
+    theirs: list[float] = []
+    for _ in range(max(3, rounds)):
+        ours.append(bench.lying(*arrays, len(c), threads))
+        started = time.perf_counter()
+        for place in range(len(c)):
+            torch.mm(a, b[place], out=c[place])
+        theirs.append((time.perf_counter() - started) / len(c))
+    return ours, theirs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--levels", default="v3,v4")
     parser.add_argument("--cc", default="gcc")
-    parser.add_argument("--only", choices=("compute", "bandwidth"))
+    parser.add_argument("--only", choices=("compute", "bandwidth", "training"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         benches = [Bench(level, options.cc, Path(folder)) for level in options.levels.split(",")]
@@ -139,6 +193,8 @@ def main() -> None:
             compute_table(benches, options.rounds)
         if options.only in (None, "bandwidth"):
             bandwidth_table(benches, options.rounds)
+        if options.only in (None, "training"):
+            training_table(benches, options.rounds)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from smelt.check.contract import compare, compare_all, has_steps, op_class
+from smelt.check.op_types import op_types_of
 
 REFERENCE = np.array([1.0, -2.0, 3.0, 1000.0])
 
@@ -95,3 +97,13 @@ def test_inputs_are_moved_only_when_an_output_is_off():
         raise AssertionError
 
     assert not compare_all([as32(1.0, 2.0)], [np.array([1.0, 2.0])], None, "product", moved=never).problem
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [("BOOL", False), ("INT64", False), ("FLOAT", True), (None, True)])
+def test_only_what_may_be_rounded_can_take_a_step(dtype: str | None, steps: bool):
+    kind = None if dtype is None else ir.TensorType(ir.DataType[dtype])
+    cast = ir.Node("", "Cast", [ir.Value(name="x", type=kind)], [ir.AttrInt64("to", 1)])
+    product = ir.Node("", "MatMul", [cast.outputs[0], cast.outputs[0]])
+    found = op_types_of([cast, product])
+    assert has_steps(found) is steps
+    assert op_class(found) == "product"

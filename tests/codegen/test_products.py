@@ -43,6 +43,38 @@ def test_products_of_run_time_operands(sizes):
     check(*product_graphs(*sizes), rtol=1e-5, atol=1e-5)
 
 
+def shared_graphs(batch: int, rows: int, depth: int, columns: int) -> list[Graph]:
+    """All rows share the right operand, in the forms that a linear layer and its gradients have."""
+    x, w, y = floats(batch * rows, depth), floats(columns, depth), floats(batch * rows, columns)
+    cube, bias = x.reshape(batch, rows, depth), floats(columns)
+    scores = x @ w.T + bias
+    top = scores - scores.max(-1, keepdims=True, initial=-np.inf)
+    soft = np.exp(top) / np.exp(top).sum(-1, keepdims=True)
+    return [
+        Graph("(float[M,K] x, float[N,K] w) => (float[M,N] c) { c = Gemm<transB = 1>(x, w) }", [x, w], [x @ w.T]),
+        Graph("(float[M,N] y, float[N,K] w) => (float[M,K] c) { c = Gemm(y, w) }", [y, w], [y @ w]),
+        Graph("(float[M,N] y, float[M,K] x) => (float[N,K] c) { c = Gemm<transA = 1>(y, x) }", [y, x], [y.T @ x]),
+        Graph("(float[M,N] y, float[M,K] x) => (float[N,K] c) { s = Gemm<transA = 1>(y, x)  c = Tanh(s) }", [y, x], [np.tanh(y.T @ x)]),
+        Graph("(float[M,K] x, float[N,K] w, float[N] b) => (float[M,N] c) { s = Gemm<transB = 1>(x, w, b)  c = Softmax<axis = -1>(s) }", [x, w, bias], [soft]),
+        Graph("(float[B,M,K] x, float[N,K] w) => (float[B,M,N] c) { t = Transpose<perm = [1, 0]>(w)  s = MatMul(x, t)  c = Relu(s) }", [cube, w], [np.maximum(cube @ w.T, 0)]),
+        Graph("(float[M,K] x, float[N,K] w) => (float[M,N] c, float[N] r) { c = Gemm<transB = 1>(x, w)  a = Constant<value_ints = [0]>()  r = ReduceSum<keepdims = 0>(c, a) }", [x, w], [x @ w.T, (x @ w.T).sum(0)]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_products_whose_rows_share_a_run_time_operand(sizes):
+    check(*shared_graphs(*sizes), rtol=1e-5, atol=1e-5)
+
+
+def test_a_shared_run_time_operand_is_laid_out_by_the_tasks_that_read_it():
+    text = (
+        "(float[M,96] x, float[80,96] w, float[80] b) => (float[M,80] y) { s = Gemm<transB = 1>(x, w, b)  y = Relu(s) }"
+    )
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 21]> g {text}')
+    with smelt.compile(model.SerializeToString(), force=True, levels="v2", verify=False) as compiled:
+        assert [k.kind for code in compiled.result.generated.codes for k in code.info] == ["gemm"]
+
+
 def test_what_follows_a_product_of_a_batch_of_one_runs_in_its_epilogue():
     text = (
         "(float[1,s,2] x) => (float[1,s,3] y) <float[2,3] w = {1, 2, 3, 4, 5, 6}> { a = MatMul(x, w)  y = Softmax(a) }"

@@ -20,6 +20,7 @@ from smelt.base.progress import Progress, Step
 from smelt.base.target import find_target, runs_on_host
 from smelt.check.bundle import Bundle
 from smelt.check.findings import Examination, Fault, Findings, Verdict
+from smelt.check.op_types import op_types_of
 from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.tune import tune
 from smelt.check.variants import Alone, Variants
@@ -205,7 +206,7 @@ class _Verification:
             "feeds": "feeds.npz" if self.wanted.feeds else None,
             "inputs": inputs,
             "outputs": [v.name for v in graph.outputs],
-            "op_types": sorted({node.op_type for node in model_nodes(self.variants.model)}),
+            "op_types": op_types_of(model_nodes(self.variants.model)),
             "calls": None if self.wanted.keep_calls is None else str(self.wanted.keep_calls.absolute()),
             "nested": bool(self.variants.nested()),
             **self._write_models(),

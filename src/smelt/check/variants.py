@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from smelt.check.op_types import op_types_of
 from smelt.codegen import Generated, Packed, RegionCode, attach_packed, attach_panels, panel_nodes, with_inputs
 from smelt.ir.records import Plan, Region
 from smelt.ir.walk import model_graphs, model_nodes
@@ -101,7 +102,7 @@ class Variants:
         nodes.append(ir.Node(self.generated.source.domain, entry, operands, outputs=outputs))
         custom = builder.model(nodes, outputs, {self.generated.source.domain: 1, "": self.model.opset_imports[""]})
         plain, plain_inputs = _plain_model(region, dict(self.model.opset_imports))
-        op_types = tuple(n.op_type for n in region.nodes)
+        op_types = tuple(op_types_of(region.nodes))
         return Alone(region.index, entry, custom, plain, tuple(inputs), plain_inputs, region.outputs, op_types)
 
     def _operand(

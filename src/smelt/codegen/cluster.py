@@ -40,6 +40,16 @@ class Operand:
     offset: Ix
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix in memory without loop variables: element (i, j) is at `start + i * down + j * across`."""
+
+    buffer: Buffer
+    start: Ix
+    down: Ix
+    across: Ix
+
+
 @dataclass
 class Pack:
     """A run-time right operand to be laid out in panels of 16 columns, for every index of its batch.
@@ -78,7 +88,8 @@ class Cluster:
 
     A product that `follows` another runs in its task: what the leader has `kept` in its block is the left operand.
     `lying` is the right operand as it lies, where the product may read it so. `twins` are further products of the
-    operand that `matmul` has, over the same loops. `parts` are those of an assembled right operand, for a few rows; a
+    operand that `matmul` has, over the same loops. `matrices` are both operands of a product that takes the right one
+    from where it lies, for all rows alike. `parts` are those of an assembled right operand, for a few rows; a
     cluster that copies one of them does so `unless_few` rows are read. `group` batch indices in a row read the same.
     """
 
@@ -93,6 +104,7 @@ class Cluster:
     rhs: Operand | None = None
     lying: Operand | None = None
     depth: Var | None = None
+    matrices: tuple[Matrix, Matrix] | None = None
     parts: list[Part] = field(default_factory=list[Part])
     unless_few: Ix | None = None
     group: Ix = field(default_factory=lambda: ix(1))

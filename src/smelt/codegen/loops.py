@@ -14,7 +14,7 @@ from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, Window, ix, of,
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
-from .cluster import Cluster, Operand, Part, Reduction, Store
+from .cluster import Cluster, Matrix, Operand, Part, Reduction, Store
 from .matching import bare
 from .resolve import replace_index
 
@@ -34,6 +34,7 @@ class Nest:
     lying: Operand | None = None
     parts: tuple[Part, ...] = ()
     depth: Var | None = None
+    matrices: tuple[Matrix, Matrix] | None = None
     panels: Buffer | None = None
     scan: Scan | None = None
     sources: list[str] = field(default_factory=list[str])
@@ -196,6 +197,7 @@ class _Work:
             self.lying,
             tuple(self.parts),
             cluster.depth,
+            cluster.matrices,
             cluster.panels,
             scan,
             cluster.sources,

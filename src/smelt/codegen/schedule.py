@@ -29,7 +29,6 @@ from smelt.ir.kernel import (
     Scan,
     Stored,
     Tensor,
-    Val,
     Var,
     Window,
     flat,
@@ -38,12 +37,13 @@ from smelt.ir.kernel import (
     product,
 )  # fmt: skip
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.index import Atom, coefficient, substitute
+from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.tensor import aligned
 
 from .chain import block_of, link, may_keep_rows
 from .cluster import Cluster, Operand, Part, Schedule, Store
 from .matching import bare, solve
+from .matrices import is_steady, matrices_of
 from .needs import operands_first
 from .parts import parts_of, settle
 from .prelude import in_order
@@ -368,6 +368,8 @@ class _Planner:
         depth = Var(f"i{next(self.counter)}", definition.a.shape[-1])
         over = (*loops[:-2], depth, loops[-1])
         source = self._operand(definition.b, over, None)
+        if self._place_lying(tensor, definition, source, loops, depth):
+            return
         leader = self._leader(definition, loops, depth, self._written_by(source.buffer))
         lhs = None if leader is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
         fresh: Callable[[Ix], Var] = lambda extent: Var(f"i{next(self.counter)}", extent)  # noqa: E731
@@ -381,6 +383,20 @@ class _Planner:
         cluster.follows, cluster.lying = leader, source if pack.rows is not None else None
         cluster.parts = self._parts(definition.b, over) if pack.rows is not None else []
         self._join(tensor, cluster, _places(loops))
+
+    def _place_lying(self, tensor: Tensor, definition: Product, right: Operand, loops: list[Var], depth: Var) -> bool:
+        """Where all rows share the right operand, tasks lay out what they need of it; True when placed so."""
+        if definition.b.rank != 2:
+            return False
+        left = self._operand(definition.a, (*loops[:-1], depth), None)
+        matrices = matrices_of(left, right, loops, depth)
+        if matrices is None:
+            return False
+        self.domains[tensor] = loops, E.ref(tensor, tuple(_places(loops).values()))
+        cluster = self._new(list(loops))
+        cluster.matmul, cluster.depth, cluster.matrices = tensor, depth, matrices
+        self._join(tensor, cluster, _places(loops))
+        return True
 
     def _parts(self, tensor: Tensor, over: Sequence[Var]) -> list[Part]:
         element = tensor.at(aligned(tuple(of(v) for v in over), tensor.shape))
@@ -417,7 +433,7 @@ class _Planner:
         """Where a product's operand lies in memory. What is not stored with constant steps is copied first."""
         element = tensor.at(aligned(tuple(of(v) for v in over), tensor.shape))
         found = self._lying(element)
-        if found is not None and self._steady(found.offset, over[-2:], contiguous):
+        if found is not None and is_steady(found.offset, over[-2:], contiguous):
             return found
         copy = self.builder.copy(tensor)
         copy.source = tensor.source
@@ -436,15 +452,6 @@ class _Planner:
         if kind.tensor in self.floating:
             self._sink(kind.tensor)
         return Operand(self.buffer(kind.tensor), flat(kind.index, kind.tensor.shape))
-
-    def _steady(self, offset: Ix, matrix: Sequence[Var], contiguous: Var | None) -> bool:
-        if any(isinstance(a, Val) for a in offset.atoms):
-            return False
-        steps = [coefficient(offset, v) for v in matrix]
-        if any(s is None for s in steps):
-            return False
-        inner = coefficient(offset, contiguous) if contiguous is not None else None
-        return contiguous is None or (inner is not None and inner[0] == 1)
 
     def _stored(self, tensor: Tensor) -> Buffer:
         """The buffer that holds a product's operand: it must lie in memory, row by row."""
@@ -548,6 +555,7 @@ class _Planner:
         loaded = {load.buffer.uid for resolver in self.resolvers.values() for load in resolver.loads()}
         loaded |= {c.lhs.buffer.uid for c in self.clusters if c.lhs is not None}
         loaded |= {c.panels.uid for c in self.clusters if c.panels is not None}
+        loaded |= {m.buffer.uid for c in self.clusters for m in c.matrices or ()}
         loaded |= {c.pack.source.buffer.uid for c in self.clusters if c.pack is not None}
         for cluster in self.clusters:
             resolver = self.resolvers[cluster]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from smelt.frontends.torch_compile import Listening
+from smelt.frontends.torch_compile import Listening, first_call, worth
 
 PLAIN = {"kernels": False}
 
@@ -104,14 +104,45 @@ def test_dropout_does_not_cut_the_graph():
         torch.testing.assert_close(found, Twice()(x))
         forward = record.graphs[0]
         assert forward.kind == "forward" and len(forward.parts) == 1
-        assert [node.target for node in forward.left] == ["aten.native_dropout.default"] * 2
+        assert [node.target for node in forward.left] == ["aten.bernoulli.p"] * 2
 
 
-def test_training_graphs_get_kernels_only_when_asked_for():
+def test_small_training_graphs_get_kernels_only_when_asked_for():
     model = nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))
     with Listening() as record:
         torch.compile(model, backend="smelt")(torch.randn(64, 64)).sum().backward()
     assert [part.kernels for graph in record.graphs for part in graph.parts] == [False, False]
+
+
+@pytest.mark.parametrize("slow", ["kernels", "plain"])
+def test_training_graphs_with_much_work_keep_the_faster_of_kernels_and_a_plain_session(monkeypatch, slow: str):
+    def shortest(calls, args):
+        for call in calls:
+            call(args)
+        return [2.0, 1.0] if slow == "kernels" else [1.0, 2.0]
+
+    monkeypatch.setattr(first_call, "_shortest", shortest)
+    monkeypatch.setattr(worth, "TRAINING_WORK", 1_000_000)
+    model = nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))
+    twin, x = copy.deepcopy(model), torch.randn(64, 64)
+    with Listening() as record:
+        torch.compile(model, backend="smelt")(x).sum().backward()
+    twin(x).sum().backward()
+    parts = [part for graph in record.graphs for part in graph.parts]
+    assert [part.kernels for part in parts] == [slow == "plain"] * 2
+    assert all(any("faster than kernels" in note for note in part.notes) == (slow == "kernels") for part in parts)
+    for found, wanted in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_large_tables_stay_in_torch():
+    table, x = nn.Embedding(1000, 8, padding_idx=3), torch.randint(0, 10, (4, 5))
+    twin = copy.deepcopy(table)
+    with Listening() as record:
+        torch.compile(table, backend="smelt")(x).square().sum().backward()
+    twin(x).square().sum().backward()
+    torch.testing.assert_close(table.weight.grad, twin.weight.grad)
+    assert not any(graph.left or graph.fallback for graph in record.graphs)
 
 
 @pytest.mark.parametrize(("patterns", "applied"), [(None, True), ("default", False)])

@@ -152,7 +152,7 @@ def _cut(texts: Sequence[str]) -> list[list[str]]:
 
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
-    extra = "#include <smelt/loop_chain.h>\n" if "SMELT_PRODUCT(" in body or "SMELT_PACK(" in body else ""
+    extra = "#include <smelt/loop_chain.h>\n" if "SMELT_PRODUCT" in body or "SMELT_PACK(" in body else ""
     extra += "#include <smelt/chain_blocks.h>\n" if "smelt_chain_seen(" in body else ""
     extra += "#include <smelt/window.h>\n" if "smelt_window w" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""

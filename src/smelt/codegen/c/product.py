@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from smelt.codegen.cluster import Operand, Part, Store
+from smelt.codegen.cluster import Matrix, Operand, Part, Store
 from smelt.codegen.shared_panels import FEW_ROWS
-from smelt.ir.kernel import Buffer, Ix, MatMul, Stored, Tensor, Var, Window, flat, ix, of, product
+from smelt.ir.kernel import Buffer, Ix, MatMul, Product, Stored, Tensor, Var, Window, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 
@@ -31,7 +31,8 @@ class ProductSizes:
     `by_rows`: the chained products have constant panels, which all rows share.
     `group` neighbouring batch indices read the same right operands, which few rows then read in one task.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
-    epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block.
+    epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block. Tasks of a `lying` one lay
+    out the right operand themselves.
     """
 
     batches: Ix
@@ -47,6 +48,7 @@ class ProductSizes:
     direct: bool = False
     buffers: int | None = None
     by_rows: bool = False
+    lying: bool = False
 
     @property
     def wants(self) -> str:
@@ -75,6 +77,7 @@ class ProductWriter(RowWriter):
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
             self.extra_bytes(), bool(nest.inner), copies=len(nest.products),
             may_part=bool(nest.inner) and nest.rhs is None, direct=self._plain_store() is not None,
+            lying=nest.matrices is not None,
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
@@ -92,7 +95,7 @@ class ProductWriter(RowWriter):
         return total
 
     def _plain_store(self) -> Store | None:
-        """The only store, when it puts the product of constant panels row by row where it goes."""
+        """The only store, when it puts the product of shared panels row by row where it goes."""
         nest = self.nest
         if nest.rhs is not None or nest.reductions or len(nest.products) != 1 or len(nest.stores) != 1:
             return None
@@ -101,7 +104,7 @@ class ProductWriter(RowWriter):
         whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
         if not isinstance(kind, E.Ref) or kind.tensor is not nest.matmul or store.offset != whole:
             return None
-        return store if isinstance(kind.tensor.definition, MatMul) else None
+        return store if isinstance(kind.tensor.definition, (MatMul, Product)) else None
 
     def _product_body(self) -> list[str]:
         rows = self._rows()
@@ -133,17 +136,47 @@ class ProductWriter(RowWriter):
         return [*self._product_head(rows, extents, columns), *loop]
 
     def _direct_body(self, store: Store, extents: list[str], columns: str) -> list[str]:
+        total = " * ".join(f"({e})" for e in extents) or "1"
+        to = f"{self._buffer(store.buffer)} + first * ({columns}) + c0"
+        multiply = self._shared_products(total, to, columns, columns)
+        return [TASK_OF_ROWS, *self._share_lines(total, columns), "(void)c1; (void)ld;", *multiply]
+
+    def _shared_products(self, rows: str, to: str, step: str, valid: str) -> list[str]:
+        """The task's rows times the operands that all rows share; further products go `size` floats behind."""
         nest = self.nest
-        assert nest.lhs is not None and nest.matmul is not None
-        depth, total = self._integer(self._depth_size()), " * ".join(f"({e})" for e in extents) or "1"
-        a, b, to = (self._buffer(x) for x in (nest.lhs.buffer, panels_of_product(nest.matmul), store.buffer))
+        if nest.matrices is not None:
+            return self._lying_product(*nest.matrices, rows, to, step)
+        assert nest.lhs is not None
+        depth = self._integer(self._depth_size())
+        left = f"{self._buffer(nest.lhs.buffer)} + first * ({depth}), {depth}"
+        behind = [f"{to} + {place} * size" if place else to for place in range(len(nest.products))]
+        panels = [self._buffer(panels_of_product(made)) for made in nest.products]
         return [
-            TASK_OF_ROWS,
-            *self._share_lines(total, columns),
-            "(void)c1; (void)ld;",
-            f"SMELT_PRODUCT({a} + first * ({depth}), {depth}, {b}, {depth}, {to} + first * ({columns}) + c0, "
-            f"{columns}, count, p0, p1, {columns});",
+            f"SMELT_PRODUCT({left}, {packed}, {depth}, {at}, {step}, count, p0, p1, {valid});"
+            for at, packed in zip(behind, panels, strict=True)
         ]
+
+    def _lying_product(self, a: Matrix, b: Matrix, rows: str, to: str, step: str) -> list[str]:
+        """Both operands where they lie. Of a few rows the right one is read once, without panels."""
+        left, down, across = self._matrix_text(a)
+        right, k_step, n_step = self._matrix_text(b)
+        depth, columns = self._integer(self._depth_size()), self._integer(self.nest.products[0].shape[-1])
+        many = (
+            f"SMELT_PRODUCT_LYING({left} + first * ({down}), {down}, {across}, {right}, {k_step}, {n_step}, {depth}, "
+            f"{to}, {step}, count, p0, p1, {columns});"
+        )
+        if a.across.const != 1 or 1 not in (b.down.const, b.across.const):
+            return [many]
+        few = (
+            f"SMELT_FEW({left} + first * ({down}), {down}, {right} + c0 * ({n_step}), {k_step}, {n_step}, {depth}, "
+            f"c1 - c0, {to}, {step}, count, 0);"
+        )
+        return [f"if (({rows}) <= {FEW_ROWS}) {few}", f"else {many}"]
+
+    def _matrix_text(self, matrix: Matrix) -> tuple[str, str, str]:
+        """Where it starts, and the steps between its rows and its columns."""
+        start = f"{self._buffer(matrix.buffer)} + {self.integers.text(matrix.start)}"
+        return start, self.integers.text(matrix.down), self.integers.text(matrix.across)
 
     def _product_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
         batched = self.nest.rhs is not None
@@ -151,25 +184,14 @@ class ProductWriter(RowWriter):
 
     def _shared_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
         """All rows of all batches share the panels, so a block may cross batches."""
-        nest = self.nest
-        assert nest.matmul is not None and nest.lhs is not None and isinstance(nest.matmul.definition, MatMul)
-        a = self._buffer(nest.lhs.buffer)
-        depth = self._integer(self._depth_size())
         total = " * ".join(f"({e})" for e in extents) or "1"
-        left = f"{a} + first * ({depth}), {depth}"
-
-        def products(to: str, step: str) -> list[str]:
-            return [
-                f"SMELT_PRODUCT({left}, {self._buffer(panels_of_product(made))}, {depth}, "
-                f"{to} + {place} * size, {step}, count, p0, p1, p1 * 16);"
-                for place, made in enumerate(nest.products)
-            ]
-
         head, decode = TASK_OF_ROWS, self._decode(rows, extents, False)
-        if not nest.inner:
-            return [head, *self._block_lines(total, columns), *products("block", "ld"), *decode]
-        apart = ["if (t->apart == SMELT_PRODUCT_ONLY) {", *("  " + x for x in products(APART, "all")), "  return;", "}"]
-        inline = ["if (!t->apart) {", *("  " + x for x in products("block", "ld")), "}"]
+        inside = self._shared_products(total, "block", "ld", "p1 * 16")
+        if not self.nest.inner:
+            return [head, *self._block_lines(total, columns), *inside, *decode]
+        outside = self._shared_products(total, APART, "all", "p1 * 16")
+        apart = ["if (t->apart == SMELT_PRODUCT_ONLY) {", *("  " + x for x in outside), "  return;", "}"]
+        inline = ["if (!t->apart) {", *("  " + x for x in inside), "}"]
         return [head, *self._whole_row_lines(total, columns, apart), *inline, *decode]
 
     def _whole_row_lines(self, rows: str, columns: str, apart: list[str]) -> list[str]:

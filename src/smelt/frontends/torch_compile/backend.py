@@ -59,14 +59,10 @@ def debug_backend(
 
 
 def _compiler(kind: str, settings: Settings) -> Callable[[GraphModule, Sequence[Any]], Any]:
-    """Weights change with every step of training, so nothing is kept for them, and kernels are made only if asked for.
-
-    A kernel is checked on made-up inputs; for a backward graph those are saved activations that fit no forward pass.
-    """
+    """Weights change with every step of training, so nothing is kept for them."""
     options = settings.options
-    kernels = False if options.kernels is None else options.kernels
     patterns = "training" if options.patterns is None else options.patterns
-    settings = replace(settings, options=replace(options, kernels=kernels, patterns=patterns))
+    settings = replace(settings, options=replace(options, patterns=patterns))
 
     def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
         del example_inputs

@@ -27,6 +27,8 @@ from smelt.frontends.torch_compile.sessions import Settings
 from smelt.frontends.torch_compile.shared_results import keep_shared
 from smelt.frontends.torch_compile.split import Part, Split, left_node, outer_graph, split
 from smelt.frontends.torch_compile.support import reason_to_stay
+from smelt.frontends.torch_compile.table_gradients import keep_table_gradients
+from smelt.frontends.torch_compile.worth import kernels_pay
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 _LISTED = 20
@@ -45,6 +47,7 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
         with no_modes():
             free_random_nodes(graph)
             keep_shared(graph, visible_results(kind))
+            keep_table_gradients(graph)
             function = _lowered(graph, settings, fixed or Fixed(), seen)
     except Exception as error:
         if settings.options.strict:
@@ -83,9 +86,16 @@ def _tolerance(settings: Settings) -> float:
 
 
 def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> torch.nn.Module:
-    """A part's session; the part itself, run by torch, where that cannot be made."""
+    """A part's session; the part itself, run by torch, where that cannot be made.
+
+    Kernels of training graphs are verified on the arguments of the first call and, unless they were asked for, timed.
+    """
+    asked = settings.options.kernels
+    settings = _decided(part.module, seen.kind, settings)
+    record = seen.kind != "inference" and bool(settings.options.kernels) and settings.options.verify
+    rival = record and asked is None
     try:
-        call = compile_part(twin(part.module), settings, _fixed_of(part, fixed), record=_records(seen.kind, settings))
+        call = compile_part(twin(part.module), settings, _fixed_of(part, fixed), record=record, rival=rival)
     except Exception as error:
         if settings.options.strict:
             raise
@@ -97,9 +107,12 @@ def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> to
     return call
 
 
-def _records(kind: str, settings: Settings) -> bool:
-    """Kernels of training graphs are verified on the arguments of the first call."""
-    return kind != "inference" and bool(settings.options.kernels) and settings.options.verify
+def _decided(module: GraphModule, kind: str, settings: Settings) -> Settings:
+    """Whether a part gets kernels, where that was left open."""
+    options = settings.options
+    if options.kernels is not None or kind == "inference":
+        return settings
+    return replace(settings, options=replace(options, kernels=options.verify and kernels_pay(module, kind)))
 
 
 def _fixed_of(part: Part, fixed: Fixed) -> Fixed:

@@ -27,8 +27,8 @@ Transform = Callable[[Any], Any]
 class TorchOptions:
     """Options of one `torch.compile` call.
 
-    kernels       True: native kernels wherever they can be made; False: plain ONNX Runtime; None: in inference graphs
-                  that have enough work to do
+    kernels       True: native kernels wherever they can be made; False: plain ONNX Runtime; None: in graphs that
+                  have enough work to do, with gradients only where that is faster at the first call
     verify        check each kernel against the reference before it is used; the answer is kept in the cache
     tune          time each kernel against what it replaces
     freeze        parameters become constants: faster, but a later change is not seen before `smelt.refresh`

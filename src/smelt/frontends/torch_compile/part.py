@@ -24,7 +24,7 @@ from smelt.frontends.dumping import Dumped, as_array, dump_target
 from smelt.frontends.ranges import range_of, ranged
 from smelt.frontends.torch_compile._torch import is_dense
 from smelt.frontends.torch_compile.debug import checked
-from smelt.frontends.torch_compile.first_call import Call, Feeds, FirstCall
+from smelt.frontends.torch_compile.first_call import Call, Feeds, FirstCall, Rival
 from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts, with_pairs
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
@@ -95,8 +95,11 @@ class CompiledPart(torch.nn.Module):
             self.call = self._in_torch
 
 
-def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, record: bool = False) -> CompiledPart:
-    """Translate, optimize, compile where that pays, and bind. With `record`, the latter wait for the first call."""
+def compile_part(
+    module: GraphModule, settings: Settings, fixed: Fixed, *, record: bool = False, rival: bool = False
+) -> CompiledPart:
+    """Translate, optimize, compile where that pays, and bind. With `record`, the latter wait for the first call; with
+    `rival`, its kernels must not be slower there than a plain session."""
     started = time.monotonic()
     options = settings.options
     eager = twin(module)
@@ -115,10 +118,10 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, recor
         report.seconds = time.monotonic() - started
         return call if options.tolerance is None else checked(call, eager, options.tolerance)
 
-    def bound(translation: Translation, settings: Settings, feeds: Feeds | None) -> Call:
+    def bound(translation: Translation, settings: Settings, feeds: Feeds | None, told: PartReport = report) -> Call:
         """A session for the part, and the function that calls it."""
         with range_of("smelt.compile"):
-            made = session_for_model(module, translation, settings, report, bool(constants), feeds)
+            made = session_for_model(module, translation, settings, told, bool(constants), feeds)
         return finished(_bound(module, Interface.of(translation, made), layouts, options, dumped, fixed.guarded))
 
     strict = options.strict or options.tolerance is not None
@@ -136,6 +139,7 @@ def compile_part(module: GraphModule, settings: Settings, fixed: Fixed, *, recor
     part.call = FirstCall(
         lambda args: _fed(described, layouts, args), lambda feeds: bound(translation, settings, feeds),
         lambda: bound(spare, plain, None), lambda call: setattr(part, "call", call), report.notes,
+        Rival(lambda: bound(spare, plain, None, PartReport(0)), report) if rival else None,
     )  # fmt: skip
     return part
 

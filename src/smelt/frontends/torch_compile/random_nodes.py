@@ -42,7 +42,7 @@ def _is_plain(source: Any) -> bool:
 
 
 def _dropout(node: Node, sizes: _Sizes) -> bool:
-    """`native_dropout(x, p, train)`: the mask is drawn for ones; scaling `x` by it is arithmetic."""
+    """`native_dropout(x, p, train)`: the mask is drawn as torch draws it; scaling `x` by it is arithmetic."""
     source: Any = node.args[0]
     chance, *rest = node.args[1:]
     if not isinstance(chance, float) or not 0 < chance < 1 or rest not in ([True], [None]):
@@ -52,13 +52,13 @@ def _dropout(node: Node, sizes: _Sizes) -> bool:
     if shape is None:
         return False
     with graph.inserting_before(node):
-        ones = graph.call_function(_aten.ones.default, (shape,), {"dtype": value.dtype, "device": value.device})
-        drawn = graph.call_function(_aten.native_dropout.default, (ones, chance, True))
-        mask = graph.call_function(operator.getitem, (drawn, 1))
+        options = {"dtype": torch.bool, "device": value.device}
+        room = graph.call_function(_aten.empty.memory_format, (shape,), options)
+        mask = graph.call_function(_aten.bernoulli.p, (room, 1 - chance))
         kept = graph.call_function(_aten.mul.Tensor, (source, mask))
         scaled = graph.call_function(_aten.mul.Scalar, (kept, 1 / (1 - chance)))
-    ones.meta, drawn.meta = {"val": value, STAYS: _SERVES}, dict(node.meta)
     mask.meta = {**node.meta, "val": node.meta["val"][1]}
+    room.meta = {"val": mask.meta["val"], STAYS: _SERVES}
     kept.meta = scaled.meta = {**node.meta, "val": node.meta["val"][0]}
     for user in list(node.users):
         user.replace_all_uses_with(scaled if user.args[1] == 0 else mask)

@@ -55,6 +55,44 @@ static __attribute__((unused)) void smelt_gemm_pack_a(const float *A, int64_t ro
   }
 }
 
+#if defined(__AVX512F__)
+typedef float smelt_gemm_turn __attribute__((vector_size(64), may_alias));
+typedef float smelt_gemm_turn_u __attribute__((vector_size(64), aligned(4), may_alias));
+#define SMELT_GEMM_LOW 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define SMELT_GEMM_HIGH 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#define SMELT_GEMM_LOW2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define SMELT_GEMM_HIGH2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+
+/* Four floats from each of rows 0, 4, 8 and 12 as one vector. */
+#define SMELT_GEMM_PAIR(F, S, R)                                                                                       \
+  __builtin_shufflevector(*(const smelt_gemm_qu *)((F) + (R) * (S)), *(const smelt_gemm_qu *)((F) + ((R) + 4) * (S)), 0, 1, \
+                          2, 3, 4, 5, 6, 7)
+#define SMELT_GEMM_FOUR(F, S)                                                                                          \
+  __builtin_shufflevector(SMELT_GEMM_PAIR(F, S, 0), SMELT_GEMM_PAIR(F, S, 8), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, \
+                          14, 15)
+
+/* panel[k * 16 + j] = from[j * stride + k] for K steps, a multiple of 4, of 16 columns. */
+static __attribute__((unused)) void smelt_gemm_turn_panel(const float *from, int64_t stride, int64_t K, float *panel) {
+  for (int64_t k = 0; k < K; k += 4, panel += 64) {
+    const float *at = from + k;
+    const smelt_gemm_turn r0 = SMELT_GEMM_FOUR(at, stride), r1 = SMELT_GEMM_FOUR(at + stride, stride);
+    const smelt_gemm_turn r2 = SMELT_GEMM_FOUR(at + 2 * stride, stride), r3 = SMELT_GEMM_FOUR(at + 3 * stride, stride);
+    const smelt_gemm_turn a = __builtin_shufflevector(r0, r1, SMELT_GEMM_LOW);
+    const smelt_gemm_turn b = __builtin_shufflevector(r0, r1, SMELT_GEMM_HIGH);
+    const smelt_gemm_turn c = __builtin_shufflevector(r2, r3, SMELT_GEMM_LOW);
+    const smelt_gemm_turn d = __builtin_shufflevector(r2, r3, SMELT_GEMM_HIGH);
+    *(smelt_gemm_turn_u *)panel = __builtin_shufflevector(a, c, SMELT_GEMM_LOW2);
+    *(smelt_gemm_turn_u *)(panel + 16) = __builtin_shufflevector(a, c, SMELT_GEMM_HIGH2);
+    *(smelt_gemm_turn_u *)(panel + 32) = __builtin_shufflevector(b, d, SMELT_GEMM_LOW2);
+    *(smelt_gemm_turn_u *)(panel + 48) = __builtin_shufflevector(b, d, SMELT_GEMM_HIGH2);
+  }
+}
+#else
+static __attribute__((unused)) void smelt_gemm_turn_panel(const float *from, int64_t stride, int64_t K, float *panel) {
+  smelt_gemm_transpose(from, stride, 16, K, panel, 16);
+}
+#endif
+
 /* One panel of `cols` (1..16) valid columns. */
 static __attribute__((unused)) void smelt_gemm_pack_panel(const float *B, int64_t k_stride, int64_t n_stride, int64_t K,
                                                           int64_t cols, float *panel) {
@@ -63,6 +101,10 @@ static __attribute__((unused)) void smelt_gemm_pack_panel(const float *B, int64_
   if (n_stride == 1 && cols == 16) {
     for (int64_t k = 0; k < K; ++k)
       __builtin_memcpy(panel + k * 16, B + k * k_stride, 16 * sizeof(float));
+  } else if (k_stride == 1 && cols == 16) {
+    const int64_t whole = K & ~(int64_t)3;
+    smelt_gemm_turn_panel(B, n_stride, whole, panel);
+    smelt_gemm_transpose(B + whole, n_stride, 16, K - whole, panel + whole * 16, 16);
   } else if (k_stride == 1) {
     smelt_gemm_transpose(B, n_stride, cols, K, panel, 16);
   } else {

@@ -1,13 +1,13 @@
 /* The matrix product as a unit of its own: the functions that loop_gemm.h declares.
  *
- * Input:     gemm.h, few_rows.h, stream.h. Output: what loop_gemm.h declares, for the level it is compiled for.
+ * Input:     gemm_lying.h, few_rows.h, stream.h. Output: what loop_gemm.h declares, for the level it is compiled for.
  * Invariant: its text never depends on a model, so its object is compiled once and found in the cache ever after.
  */
 #ifndef SMELT_GEMM_UNIT_H
 #define SMELT_GEMM_UNIT_H
 
 #include <smelt/few_rows.h>
-#include <smelt/gemm.h>
+#include <smelt/gemm_lying.h>
 #include <smelt/loop_gemm.h>
 #include <smelt/stream.h>
 
@@ -19,6 +19,12 @@ void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t dep
 void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
                           int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid) {
   smelt_gemm_f32_within(a, lda, 1, panels, whole, depth, c, ldc, m, p0, p1, n_valid, NULL);
+}
+
+void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
+                         int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
+                         int64_t columns) {
+  smelt_gemm_f32_lying(a, row_step, col_step, b, k_step, n_step, depth, c, ldc, m, p0, p1, columns);
 }
 
 int SMELT_MODEST(const float *x, int64_t count) {
@@ -40,6 +46,11 @@ int SMELT_MODEST(const float *x, int64_t count) {
 
 smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows) {
   const smelt_gemm_tasks plan = smelt_gemm_plan(rows, columns, depth, 0, whole_rows);
+  return (smelt_split){plan.rows, plan.panels, plan.row_tasks, plan.panel_tasks};
+}
+
+smelt_split SMELT_LYING_SPLIT(int64_t rows, int64_t columns, int64_t depth) {
+  const smelt_gemm_tasks plan = smelt_gemm_lying_plan(rows, columns, depth);
   return (smelt_split){plan.rows, plan.panels, plan.row_tasks, plan.panel_tasks};
 }
 

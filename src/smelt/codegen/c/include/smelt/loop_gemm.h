@@ -12,6 +12,8 @@
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
 #define SMELT_PRODUCT_WITHIN SMELT_NAME(smelt_product_within)
+#define SMELT_PRODUCT_LYING SMELT_NAME(smelt_product_lying)
+#define SMELT_LYING_SPLIT SMELT_NAME(smelt_lying_split)
 #define SMELT_MODEST SMELT_NAME(smelt_modest)
 #define SMELT_PACK SMELT_NAME(smelt_pack)
 #define SMELT_FEW SMELT_NAME(smelt_few)
@@ -28,7 +30,12 @@ void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t dep
 /* The same over `depth` rows of panels that are `whole` deep. */
 void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
                           int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
+/* The same with both operands where they lie, by the steps of their rows and columns; see gemm_lying.h. */
+void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
+                         int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
+                         int64_t columns);
 smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows);
+smelt_split SMELT_LYING_SPLIT(int64_t rows, int64_t columns, int64_t depth);
 
 /* Panels p0..p1-1 of a matrix whose element (k, n) is at from[k * k_step + n * n_step]. */
 void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
@@ -53,6 +60,8 @@ enum { SMELT_BLOCK_FLOATS = 8192 };
 /* What an epilogue wants: any columns, whole rows at once, or whole rows that may also be computed before it; or there is
  * none, and the product goes where it is stored. */
 enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2, SMELT_NO_BLOCK = 3 };
+/* Added to it where tasks lay out the right operand themselves: rows are cut less, for each cut has it laid out again. */
+enum { SMELT_LYING = 4 };
 /* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
 #ifndef SMELT_NEAR_PANELS
 #define SMELT_NEAR_PANELS 262144
@@ -67,10 +76,12 @@ SMELT_INLINE int smelt_product_apart(int64_t rows, int64_t columns, int64_t dept
   return rows < SMELT_TALL && (double)columns * (double)depth * sizeof(float) > SMELT_NEAR_PANELS;
 }
 
-/* The split that the product suggests, or, of many rows, blocks of as many as tuning chose. */
+/* The split that the product suggests, or, of many rows, blocks of as many as tuning chose. Few rows read the right operand
+ * once, wherever it lies. */
 SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth,
-                                        int whole_rows) {
-  smelt_split split = SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
+                                        int whole_rows, int lying) {
+  smelt_split split = lying && rows > 4 ? SMELT_LYING_SPLIT(rows, columns, depth)
+                                        : SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
   if (!task->cut.task_rows || rows <= task->cut.task_rows) return split;
   const int64_t row_tasks = (rows + task->cut.task_rows - 1) / task->cut.task_rows;
   split.rows = (rows + row_tasks - 1) / row_tasks;
@@ -81,7 +92,7 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, in
 /* The product, then its epilogue, each cut as suits it. */
 static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *task, smelt_body body, int64_t rows,
                                                                 int64_t columns, int64_t depth, int64_t extra,
-                                                                int64_t copies) {
+                                                                int64_t copies, int lying) {
   smelt_env *env = task->env;
   smelt_work *work = task->work;
   const int64_t panels = (columns + 15) / 16;
@@ -93,7 +104,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
     if (!work->whole) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->whole_bytes = bytes;
   }
-  const smelt_split split = smelt_split_of(task, rows, columns, depth * copies, 0);
+  const smelt_split split = smelt_split_of(task, rows, columns, depth * copies, 0, lying);
   task->whole = work->whole;
   task->apart = SMELT_PRODUCT_ONLY;
   task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
@@ -109,13 +120,14 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
 /* `copies` products of the same sizes and left operand are computed by the same tasks. */
 static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
                                                                int64_t rows, int64_t columns, int64_t depth,
-                                                               int64_t extra, int wants, int64_t copies) {
+                                                               int64_t extra, int how, int64_t copies) {
   if (batches <= 0 || rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  if (wants == SMELT_MAY_PART && smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue))
-    return smelt_launch_apart(task, body, rows, columns, depth, extra, copies);
+  const int wants = how & ~SMELT_LYING, lying = how & SMELT_LYING;
+  if (wants == SMELT_MAY_PART && (lying || smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue)))
+    return smelt_launch_apart(task, body, rows, columns, depth, extra, copies, lying);
   smelt_split split = smelt_split_of(task, rows, columns, depth * copies,
-                                     wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART);
+                                     wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART, lying);
   if (batches >= 4) {
     const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
     split.panels = (columns + 15) / 16;
