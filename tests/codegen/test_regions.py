@@ -135,3 +135,14 @@ def test_a_gathered_row_is_read_outside_the_loop_that_reduces():
     check(Graph("(float[1,1,c] x) => (int64[d,e] i, float[d,e] m) <int64[6] p = {1, 1, 0, 1, 0, 1}, int64[1] k = {0}> "
                 '{ t = Pad<mode = "edge">(x, p)  i = ArgMin<axis = 0, keepdims = 0>(t)  m = ReduceMax<keepdims = 0>(t, k) }',
                 [floats(1, 1, 9)]))  # fmt: skip
+
+
+def test_sums_down_long_columns_do_not_gather_the_roundings_of_all_rows():
+    """One chain of additions is off by 6e-4 here. Infinities stay what they are."""
+    x = np.full((65536, 40), 0.1, np.float32)
+    exact = np.full(40, 65536 * np.float64(np.float32(0.1)), np.float64)
+    x[7, 3] = exact[3] = np.inf
+    check(
+        Graph("(float[a,b] x) => (float[b] y) <int64[1] k = {0}> { y = ReduceSum<keepdims = 0>(x, k) }", [x], [exact.astype(np.float32)]),
+        rtol=1e-4,
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from .reductions import combine_name, declare_accumulator, horizontal_name, iden
 from .scope import Scope
 from .values import ValueWriter
 
+PART_ROWS = 16  # rows of one chain of additions
 FOUR_AT_ONCE = 32
 TWO_AT_ONCE = 200
 
@@ -76,18 +77,36 @@ class RowWriter(ValueWriter):
         for place, reduction in enumerate(self.phases.reductions[phase]):
             for copy in range(copies):
                 lines += declare_accumulator(reduction, f"{self._total(phase, place)}_{copy}")
+        lines += [f"v_f32 {name}_all = bc_f32(0.0f);" for name in self._parted_sums(phase)]
         loops = [v for v in self.nest.inner if v != self.nest.vector]
         for var in loops:
             self._open_loop(var)
         if self.nest.vector is None or self.nest.columns:
             self._body(phase, 0)
+            self._part_sums(phase)
         else:
             self._vector_loops(phase, copies)
         for var in reversed(loops):
             name = self.var_names[var]
             self._close(f"for (int64_t {name} = 0; {name} < {self.extent_names[var]}; {name}++) {{")
+        lines += [f"{name} = add_f32({name}_all, {name});" for name in self._parted_sums(phase)]
         for place, reduction in enumerate(self.phases.reductions[phase]):
             self._finish(reduction, self._total(phase, place), copies)
+
+    def _parted_sums(self, phase: int) -> list[str]:
+        """Accumulators of sums down the columns. One chain of additions would gather the roundings of all rows: it ends
+        every few rows, and the parts are added."""
+        if not self.nest.columns or all(v == self.nest.vector for v in self.nest.inner):
+            return []
+        sums = enumerate(self.phases.reductions[phase])
+        return [f"{self._total(phase, at)}_0" for at, r in sums if r.kind == "sum" and r.value.dtype == "f32"]
+
+    def _part_sums(self, phase: int) -> None:
+        names = self._parted_sums(phase)
+        if names:
+            row = self.var_names[[v for v in self.nest.inner if v != self.nest.vector][-1]]
+            ends = [f"{n}_all = add_f32({n}_all, {n}), {n} = bc_f32(0.0f);" for n in names]
+            self.scopes[-1].lines.append(f"if (({row} & {PART_ROWS - 1}) == {PART_ROWS - 1}) {{ {' '.join(ends)} }}")
 
     def _total(self, phase: int, place: int) -> str:
         return f"a{self.twin}{phase}_{place}"
