@@ -202,7 +202,8 @@ class _Verification:
             "size": "small",
             "threads": min(self.wanted.threads or _VERIFY_THREADS, _VERIFY_THREADS),
             "library": str(self.library.path),
-            "levels": host_levels(self.library),
+            # What is compiled for a call of this process runs at the best level alone.
+            "levels": host_levels(self.library)[: 1 if self.wanted.recorded else None],
             "feeds": "feeds.npz" if self.wanted.feeds else None,
             "inputs": inputs,
             "outputs": [v.name for v in graph.outputs],
