@@ -16,12 +16,16 @@ from smelt.frontends.torch_compile._torch import hint
 
 SMALL_WORK: Final = 200_000  # multiplications or elements: some tens of microseconds
 TRAINING_WORK: Final = 100_000_000  # some milliseconds: code for a graph with its gradients takes longer to compile
+TRAINING_NODES: Final = 400  # code for the gradients of twelve layers takes minutes to compile and verify
 _UNKNOWN_SIZE: Final = 128
 
 
 def kernels_pay(module: GraphModule, kind: str = "inference") -> bool:
     """Compiling costs seconds: a graph of a few small operations is left to plain ONNX Runtime."""
-    return work_of(module) >= (SMALL_WORK if kind == "inference" else TRAINING_WORK)
+    if kind == "inference":
+        return work_of(module) >= SMALL_WORK
+    nodes = sum(node.op == "call_function" for node in module.graph.nodes)
+    return nodes <= TRAINING_NODES and work_of(module) >= TRAINING_WORK
 
 
 def work_of(module: GraphModule) -> int:
