@@ -108,7 +108,8 @@ model in float64 as eager torch is, within a factor of three or 1e-5.
 | hanged | no answer within the time limit |
 
 `compile` is torch.compile as it comes, `plain` the same without kernels of smelt's own, `export` is `smelt.export`. An
-empty cell was not run. Of {declared} architectures that `make zoo` knows, {run} were run for this page:
+empty cell was not run. Results are kept from run to run, so rows may come from sources of different days. Of {declared}
+architectures that `make zoo` knows, {run} were run for this page:
 
 {sums}
 
