@@ -47,7 +47,8 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
         with no_modes():
             free_random_nodes(graph)
             keep_shared(graph, visible_results(kind))
-            keep_table_gradients(graph)
+            if not settings.options.strict:  # every node can leave torch, if it must
+                keep_table_gradients(graph)
             function = _lowered(graph, settings, fixed or Fixed(), seen)
     except Exception as error:
         if settings.options.strict:

@@ -15,6 +15,7 @@ from torch.fx import Node
 from smelt.export import reason_against
 from smelt.frontends.torch_compile._torch import is_mutable, is_random
 from smelt.frontends.torch_compile.random_nodes import STAYS
+from smelt.frontends.torch_compile.table_gradients import BETTER_IN_TORCH
 
 _DTYPES: Final = frozenset(
     (
@@ -35,8 +36,9 @@ _PRODUCTS: Final = frozenset(
 def reason_to_stay(node: Node) -> str | None:
     """None when the node may run in ONNX Runtime."""
     target = node.target
-    if STAYS in node.meta:
-        return str(node.meta[STAYS])
+    for mark in (STAYS, BETTER_IN_TORCH):
+        if mark in node.meta:
+            return str(node.meta[mark])
     if _is_size(node):
         return "a size that is known before the call"
     if is_random(node):

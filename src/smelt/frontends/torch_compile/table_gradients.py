@@ -14,8 +14,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from smelt.frontends.torch_compile._torch import hint
-from smelt.frontends.torch_compile.random_nodes import STAYS
 
+BETTER_IN_TORCH: Final = "smelt.better_in_torch"  # in the meta of a node that could leave torch: why it does not
 _aten: Final = torch.ops.aten
 _UNKNOWN_SIZE: Final = 128
 
@@ -24,7 +24,7 @@ def keep_table_gradients(module: GraphModule) -> None:
     """Mark them in place."""
     for node in module.graph.nodes:
         if node.target is _aten.embedding_dense_backward.default and _is_mostly_zero(node):
-            node.meta[STAYS] = "sums a few rows into a table of zeros"
+            node.meta[BETTER_IN_TORCH] = "sums a few rows into a table of zeros"
 
 
 def _is_mostly_zero(node: Node) -> bool:
