@@ -139,7 +139,13 @@ def viewed_afterwards(x: torch.Tensor) -> torch.Tensor:
     return (x + 1).relu_().flatten(1)[:, 1:]
 
 
-PLAIN_WRITES = [one_after_another, viewed_afterwards]
+def interleaved(x: torch.Tensor) -> torch.Tensor:
+    """Rotary positions of several axes: a view of the first is written and read on."""
+    y = x * 3
+    first = y[0]
+    for axis in (1, 2):
+        first[..., axis::3] = y[axis, ..., axis::3]
+    return first.sin() + y.sum(0)
 
 
 def seen_through_an_older_view(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -151,7 +157,17 @@ def seen_through_an_older_view(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return y, row, part, kept
 
 
-@pytest.mark.parametrize("function", [*PLAIN_WRITES, in_steps, of_other_types, seen_through_an_older_view])
+def seen_through_a_reshaped_view(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 2
+    flat = y.reshape(-1)
+    y[0].mul_(3)
+    return flat, y
+
+
+PLAIN_WRITES = [one_after_another, viewed_afterwards, interleaved, in_steps, seen_through_an_older_view]
+
+
+@pytest.mark.parametrize("function", [*PLAIN_WRITES, of_other_types, seen_through_a_reshaped_view])
 def test_in_place_writes_give_what_torch_gives(function: Any):
     x = torch.randn(3, 4, 4)
     torch.testing.assert_close(smelt.export(function, (x,)).run(x), function(x))

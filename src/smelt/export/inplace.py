@@ -1,8 +1,8 @@
 """In-place ops -> functional ones, where that is plain.
 
 Input: a graph of torch.export, which may hold in-place ops. Output: the same graph without them, or the news that it
-needs torch's full functionalization. Invariant: of the memory that is overwritten, no view made before is read
-afterwards, and it is no input's; so what reads it later may read the op's result, put back in its place, instead.
+needs torch's full functionalization. Invariant: the memory that is overwritten is no input's, and all that reads it
+later reads the op's result, put back in its place, instead; views from before are made anew.
 """
 
 # What torch hands over is not annotated.
@@ -25,15 +25,56 @@ def made_functional(graph: torch.fx.Graph) -> bool:
 def _rewritten(node: torch.fx.Node) -> bool:
     functional = _counterpart(node.target)
     chain = _chain(node.args[0])
-    if functional is None or not chain or _seen_elsewhere(node, chain):
+    if functional is None or not chain:
         return False
-    base = chain[0]
-    later = [user for user in base.users if user > node]
+    base, written = chain[0], chain[-1]
+    views = _older_views(base, node)
+    later = {value: [user for user in value.users if user > node] for value in (base, *views)}
+    results = [] if written is base else list(node.users)
+    again = _read_again(views, later, written if results else None)
+    if not all(_name(view) in _SURE_VIEWS for view in again):
+        return False
     node.target = functional
-    whole = _put_back(node, chain)
-    for user in later:
-        user.replace_input_with(base, whole)
+    anew = _made_anew(again, base, _put_back(node, chain))
+    for value, users in later.items():
+        for user in users:
+            user.replace_input_with(value, anew[value])
+    for user in results:
+        user.replace_input_with(node, anew[written])
     return True
+
+
+def _older_views(base: torch.fx.Node, node: torch.fx.Node) -> list[torch.fx.Node]:
+    """Views of the base, and views of those, that were made before the write; each after what it looks at."""
+    found: dict[torch.fx.Node, None] = {}
+    pending = [base]
+    while pending:
+        views = [user for user in pending.pop().users if user < node and _is_view(user) and user not in found]
+        found.update(dict.fromkeys(views))
+        pending += views
+    return sorted(found)
+
+
+def _read_again(
+    views: list[torch.fx.Node], later: dict[torch.fx.Node, list[torch.fx.Node]], written: torch.fx.Node | None
+) -> list[torch.fx.Node]:
+    """The views that are read after the write, and those that lead to them."""
+    found: set[torch.fx.Node] = set()
+    for view in reversed(views):
+        if view is written or later[view] or any(user in found for user in view.users):
+            found.add(view)
+    return [view for view in views if view in found]
+
+
+def _made_anew(
+    views: list[torch.fx.Node], base: torch.fx.Node, whole: torch.fx.Node
+) -> dict[torch.fx.Node, torch.fx.Node]:
+    """The base and views of it after the write, by what they were before."""
+    anew, last = {base: whole}, whole
+    for view in views:
+        with last.graph.inserting_after(last):
+            last = anew[view] = last.graph.node_copy(view, lambda source: anew.get(source, source))
+    return anew
 
 
 def _writes(node: torch.fx.Node) -> bool:
@@ -63,19 +104,6 @@ def _chain(target: Any) -> list[torch.fx.Node]:
     return [target, *reversed(chain)]
 
 
-def _seen_elsewhere(node: torch.fx.Node, chain: list[torch.fx.Node]) -> bool:
-    """Whether a view from before the write is read after it, or the written view itself."""
-    if len(chain) > 1 and node.users:
-        return True
-    pending = [chain[0]]
-    while pending:
-        views = [user for user in pending.pop().users if user < node and _is_view(user)]
-        if any(user > node for view in views for user in view.users):
-            return True
-        pending += views
-    return False
-
-
 def _put_back(value: torch.fx.Node, chain: list[torch.fx.Node]) -> torch.fx.Node:
     """The whole tensor after `value` has been written through the chain's views."""
     origin = value
@@ -100,6 +128,11 @@ _BACK: dict[str, tuple[OpOverload, bool]] = {
     "aten::unsqueeze": (_aten.squeeze.dim, False),
     "aten::transpose.int": (_aten.transpose.int, False),
 }
+# Views whatever the strides are: made anew of a tensor in another memory order, they show the same elements.
+_SURE_VIEWS = frozenset((
+    *_BACK, "aten::permute", "aten::t", "aten::expand", "aten::squeeze.dim", "aten::alias", "aten::detach",
+    "aten::diagonal", "aten::unfold",
+))  # fmt: skip
 
 
 def _is_view(node: torch.fx.Node) -> bool:
