@@ -3,9 +3,9 @@
     python bench/freeze.py [--model distilbert] [--scale full] [--length 128] [--threads 1] [--rounds 15] [--calls 3]
 
 The yardstick is the session over the artifact that `smelt.compile("model.onnx")` makes, run with inputs bound ahead.
-Every round times every contestant, after one call that belongs to nobody, in an order that changes. Printed is the
-median over the rounds of a contestant's time divided by the yardstick's in the same round, with the 95% interval of
-that median: above 1 is slower. With `freeze=True`, and for the wrapper, at most 1.03 is wanted.
+Every round times every contestant, after one call that belongs to nobody, in an order that changes. Printed is a
+contestant's time divided by the yardstick's in the same round, estimated over the rounds as `smelt bench` does it, with
+the 95% interval: above 1 is slower. With `freeze=True`, and for the wrapper, at most 1.03 is wanted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 import smelt
 from smelt.base import Config
 from smelt.bench import zoo
+from smelt.bench.paired import paired_ratio
 
 LIMIT = 1.03
 YARDSTICK = "ONNX file"
@@ -87,12 +88,6 @@ def times(calls: dict[str, Call], rounds: int, repeats: int) -> dict[str, list[f
     return found
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """The 95% interval of the median, by resampling."""
-    medians = sorted(statistics.median(random.choices(values, k=len(values))) for _ in range(2000))
-    return medians[50], medians[-51]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("batch", 1), ("length", 128), ("threads", 1), ("rounds", 15), ("calls", 3)):
@@ -106,10 +101,9 @@ def main() -> None:
         found = times(contestants(chosen), chosen.rounds, chosen.calls)
     print(f"{chosen.model} {chosen.scale}, {chosen.batch} x {chosen.length}, {chosen.threads} threads:")
     for name, taken in found.items():
-        ratios = [own / file for own, file in zip(taken, found[YARDSTICK], strict=True)]
-        low, high = interval(ratios)
+        ratio = paired_ratio(taken, found[YARDSTICK])
         note = f", median {1e3 * statistics.median(taken):8.2f} ms, lowest {1e3 * min(taken):8.2f} ms"
-        print(f"  {name:22} {statistics.median(ratios):5.3f} [{low:.3f}, {high:.3f}] of the file's time{note}")
+        print(f"  {name:22} {ratio.value:5.3f} [{ratio.low:.3f}, {ratio.high:.3f}] of the file's time{note}")
 
 
 if __name__ == "__main__":

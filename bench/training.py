@@ -2,10 +2,10 @@
 
     python bench/training.py [--layers 12] [--batch 1] [--length 128] [--threads 2] [--peers smelt,inductor]
 
-Every round runs one step of each contestant, in an order that changes from round to round. Printed are the median of
-the ratio eager / contestant over the rounds, with the 95% interval of that median, and the median and lowest time.
-A ratio above 1 is faster than eager. On a machine that others use, the time that the processor spent on a step says
-more; with one thread nothing of it is waiting.
+Every round runs one step of each contestant, in an order that changes from round to round. Printed are the
+ratio eager / contestant over the rounds, estimated as `smelt bench` does it, with its 95% interval, and the median and
+lowest time. A ratio above 1 is faster than eager. On a machine that others use, the time that the processor spent on a
+step says more; with one thread nothing of it is waiting.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification
+
+from smelt.bench.paired import paired_ratio
 
 Step = Callable[[], tuple[float, float]]
 PEERS: dict[str, dict[str, Any]] = {
@@ -75,12 +77,6 @@ def rounds(calls: dict[str, Step], count: int) -> dict[str, list[tuple[float, fl
     return found
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """The 95% interval of the median, by resampling."""
-    medians = sorted(statistics.median(random.choices(values, k=len(values))) for _ in range(2000))
-    return medians[50], medians[-51]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("layers", 12), ("batch", 1), ("length", 128), ("threads", 2), ("rounds", 9)):
@@ -95,10 +91,9 @@ def main() -> None:
     found = rounds(calls, chosen.rounds)
     for name, both in found.items():
         taken, spent = ([pair[place] for pair in both] for place in (0, 1))
-        ratios = [eager / own for (eager, _), own in zip(found["eager"], taken, strict=True)]
-        low, high = interval(ratios)
+        ratio = paired_ratio([eager for eager, _ in found["eager"]], taken)
         print(
-            f"{name:10} {statistics.median(ratios):5.2f} [{low:.2f}, {high:.2f}] of eager's speed, "
+            f"{name:10} {ratio.value:5.2f} [{ratio.low:.2f}, {ratio.high:.2f}] of eager's speed, "
             f"median {1e3 * statistics.median(taken):7.1f} ms, lowest {1e3 * min(taken):7.1f} ms, "
             f"of the processor {1e3 * statistics.median(spent):7.1f} ms"
         )
