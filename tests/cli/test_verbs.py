@@ -47,6 +47,20 @@ def test_compile_prints_ops_regions_stages_verdict_and_the_folder(
     assert (tmp_path / "out" / "manifest.json").is_file()
 
 
+LOOP = """<ir_version: 9, opset_import: ["" : 18]> g (float[3, 8] x, int64 trips) => (float[3, 8] y) {
+    on = Constant<value = bool {1}>()
+    y = Loop(trips, on, x) <body = b (int64 i, bool c, float[p, q] acc) => (bool d, float[p, q] next) {
+        d = Identity(c)  t = Tanh(acc)  s = Mul(t, acc)  next = Add(s, x) }> }"""
+
+
+def test_regions_in_the_body_of_a_loop_are_named_as_such(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SMELT_VERIFY", "1")
+    onnx.save(onnx.parser.parse_model(LOOP), tmp_path / "loop.onnx")
+    ran = call("compile", tmp_path / "loop.onnx", "-o", tmp_path / "out")
+    assert "in Loop: Tanh, Mul, Add" in ran.out
+    assert "verified: 1 region, 1 of them only with the model as a whole, worst error" in ran.out
+
+
 def test_compile_writes_beside_the_model_by_default(call, model_path: Path):
     assert call("compile", model_path, "--no-verify").code == 0
     assert (model_path.parent / "small.smelt" / "model.onnx").is_file()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.report.conftest import HOSTILE
 
-from smelt.report import Launch, Times, as_dict, divide, format_report, table
+from smelt.report import Check, Launch, Times, as_dict, check_line, divide, format_report, table
 
 
 class Timed:
@@ -82,3 +82,9 @@ def test_kernels_are_listed_by_their_time_with_the_share_of_the_roofline(make_re
 def test_columns_of_numbers_are_set_to_the_right():
     lines = table(("name", "count"), [("a", 5), ("bb", 1234), ("c", None)], indent="")
     assert lines == ["name  count", "----  -----", "a         5", "bb    1,234", "c         -"]
+
+
+def test_an_error_beyond_the_tolerance_is_shown_beside_that_of_stock():
+    near, far = (Check(True, 2, error, 1e-5, (), 3e-2) for error in (2e-7, 4e-2))
+    assert check_line(near) == "verified: 2 regions, worst error 2.0e-07, allowed 1e-05"
+    assert check_line(far) == "verified: 2 regions, worst error 4.0e-02, of stock ONNX Runtime itself 3.0e-02"

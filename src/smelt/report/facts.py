@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from smelt.base.version import __version__
 from smelt.ir.records import KernelInfo, Library, Plan
+from smelt.ir.walk import subgraphs
 from smelt.report.picture import Picture, op_name
 from smelt.report.readable import readable
 from smelt.report.times import Launch, Times
@@ -81,6 +82,7 @@ class RegionRow:
     time_us: float | None = None
     stock_time_us: float | None = None
     bound_us: float | None = None
+    within: str = ""  # the op in whose body the region lies, such as Loop
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class CodeRow:
     error: float | None
     time_us: float | None
     bound_us: float | None
+    within: str
 
 
 @dataclass(frozen=True)
@@ -117,13 +120,31 @@ class ReasonRow:
 
 @dataclass(frozen=True)
 class Check:
-    """The verdict on the whole model, and what was rejected on the way."""
+    """The verdict on the whole model, and what was rejected on the way.
+
+    `inside` counts regions in bodies of control flow: what they are given cannot be watched, so that they are verified
+    with the model as a whole. `stock_error` is that of stock ONNX Runtime against the same reference.
+    """
 
     checked: bool
     regions: int = 0
     worst_error: float | None = None
     tolerance: float | None = None
     rejected: tuple[tuple[int, str], ...] = ()
+    stock_error: float | None = None
+    inside: int = 0
+
+    @property
+    def error_text(self) -> str:
+        """`worst error 2.1e-07, allowed 1e-05`; beyond that, with what stock ONNX Runtime's own error allows."""
+        if self.worst_error is None:
+            return ""
+        text = f"worst error {self.worst_error:.1e}"
+        if self.tolerance is None:
+            return text
+        if self.worst_error > self.tolerance and self.stock_error is not None:
+            return f"{text}, of stock ONNX Runtime itself {self.stock_error:.1e}"
+        return f"{text}, allowed {self.tolerance:.0e}"
 
 
 @dataclass(frozen=True)
@@ -200,10 +221,11 @@ def as_dict(report: Report, *, graph: bool = True, sources: bool = True) -> dict
 
 def report_of(result: ResultLike, title: str, picture: Picture, times: Times | None = None) -> Report:
     """The report on one compilation."""
+    regions = _regions(result, times)
     return Report(
         title=readable(title),
         ops=_ops(result.plan, picture.original),
-        regions=_regions(result, times),
+        regions=regions,
         reasons=reasons_of((left.reason, op_name(left.node), left.node.name or "") for left in result.plan.left),
         picture=picture,
         passes=pass_rows(result.passes),
@@ -211,7 +233,7 @@ def report_of(result: ResultLike, title: str, picture: Picture, times: Times | N
         notes=tuple(readable(note, 2000) for note in _notes(result)),
         sources=_sources(result.generated),
         library=_library(result.library),
-        check=_check(result),
+        check=_check(result, regions),
         times=times,
     )
 
@@ -230,6 +252,7 @@ def _regions(result: ResultLike, times: Times | None) -> tuple[RegionRow, ...]:
     entries = {entry.name: entry for entry in result.generated.source.entries}
     names = dict(zip((r.index for r in result.generated.regions), result.generated.entry_of, strict=True))
     verdicts = {v.region: v for v in (result.findings.verdicts if result.findings is not None else ())}
+    holders = _holders(result.plan)
     rows: list[RegionRow] = []
     for region in result.plan.regions:
         verdict, entry = verdicts.get(region.index), names.get(region.index, "")
@@ -249,9 +272,16 @@ def _regions(result: ResultLike, times: Times | None) -> tuple[RegionRow, ...]:
                 times.regions.get(region.index) if times else (verdict.time_us if verdict else None),
                 verdict.stock_time_us if verdict else None,
                 times.bounds.get(region.index) if times else None,
+                holders.get(entry, ""),
             )
         )
     return tuple(rows)
+
+
+def _holders(plan: Plan) -> dict[str, str]:
+    """By custom op, the op of control flow that has it in a body."""
+    held = ((left.node, node) for left in plan.left for body in subgraphs(left.node) for node in body)
+    return {node.op_type: holder.op_type for holder, node in held}
 
 
 def _code(entry: str, members: Sequence[RegionRow]) -> CodeRow:
@@ -267,6 +297,7 @@ def _code(entry: str, members: Sequence[RegionRow]) -> CodeRow:
         max((m.error for m in members if m.error is not None), default=None),
         _total(m.time_us for m in members),
         _total(m.bound_us for m in members),
+        members[0].within,
     )
 
 
@@ -359,7 +390,7 @@ def _library(library: Library | None) -> dict[str, Any]:
     }
 
 
-def _check(result: ResultLike) -> Check:
+def _check(result: ResultLike, regions: Sequence[RegionRow]) -> Check:
     findings = result.findings
     if findings is None or not (findings.verdicts or findings.rejected):
         return Check(False)
@@ -368,4 +399,12 @@ def _check(result: ResultLike) -> Check:
     checked = [v for v in findings.verdicts if v.region is not None and v.error is not None]
     worst = whole.error if whole is not None else max(errors, default=None)
     rejected = tuple((index, readable(reason, 400)) for index, reason in findings.rejected.items())
-    return Check(bool(errors) or whole is not None, len(checked), worst, whole.tolerance if whole else None, rejected)
+    return Check(
+        bool(errors) or whole is not None,
+        len(checked),
+        worst,
+        whole.tolerance if whole else None,
+        rejected,
+        whole.stock_error if whole else None,
+        sum(region.error is None for region in regions) if whole else 0,
+    )

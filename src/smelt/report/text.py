@@ -60,10 +60,14 @@ def region_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
     header = ["code", "regions", "nodes", "kernels", *(("time", "share", "of roofline") if timed else ()), "ops"]
     whole = report.times.kernel_us + report.times.left_us if report.times else 0.0
     rows = [
-        [r.entry, len(r.regions), r.nodes, len(r.kernels), *(_time_cells(r, whole) if timed else ()), listed(r.ops)]
+        [r.entry, len(r.regions), r.nodes, len(r.kernels), *(_time_cells(r, whole) if timed else ()), _ops_of(r)]
         for r in codes[:limit]
     ]
     return [*table(header, rows), *_more(len(codes), limit, "code")]
+
+
+def _ops_of(row: CodeRow) -> str:
+    return f"in {row.within}: {listed(row.ops)}" if row.within else listed(row.ops)
 
 
 def kernel_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
@@ -160,9 +164,9 @@ def check_line(check: Check) -> str:
     rejected = [f"  region {index} rejected: {reason}" for index, reason in check.rejected]
     if not check.checked:
         return "\n".join(["not verified", *rejected])
-    worst = f", worst error {check.worst_error:.1e}" if check.worst_error is not None else ""
-    allowed = f" (allowed {check.tolerance:.0e})" if check.tolerance is not None else ""
-    return "\n".join([f"verified: {counted(check.regions, 'region')}{worst}{allowed}", *rejected])
+    apart = f", {check.inside} of them only with the model as a whole" if check.inside else ""
+    error = f", {check.error_text}" if check.error_text else ""
+    return "\n".join([f"verified: {counted(check.regions + check.inside, 'region')}{apart}{error}", *rejected])
 
 
 def _more(count: int, limit: int, noun: str) -> list[str]:
