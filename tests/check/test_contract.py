@@ -107,3 +107,10 @@ def test_only_what_may_be_rounded_can_take_a_step(dtype: str | None, steps: bool
     found = op_types_of([cast, product])
     assert has_steps(found) is steps
     assert op_class(found) == "product"
+
+
+def test_all_outputs_that_are_wrong_are_named() -> None:
+    right, wrong = np.ones(4, np.float32), np.full(4, 2.0, np.float32)
+    found = compare_all([right, wrong, right, wrong], [right.astype(np.float64)] * 4, None, "product")
+    assert found.failing == (1, 3) and found.problem.startswith("output 1:")
+    assert compare_all([right], [right, right], None, "product").failing == (), "no single output's problem"

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from smelt.base.config import Config
+from smelt.codegen import CBackend
 from smelt.ir.kernel import expr as E
 from smelt.ops import lookup
 from smelt.pipeline import Options, Result, compile_to
@@ -52,6 +53,87 @@ def test_all_but_a_few_nodes_stay_in_kernels(tmp_path: Path, config: Config, mon
     assert "rejected" in check_line(report.check) and report.in_kernels == NODES - len(left)
 
 
+def forked(count: int, bad: dict[int, tuple[str, ...]]) -> onnx.ModelProto:
+    """A chain of differences as above. Nodes of the types in `bad` branch off at a place, to outputs of their own."""
+    nodes = [helper.make_node("Sigmoid", ["v0"], ["v1"], name="n0")]
+    nodes += [helper.make_node("Sub", ["v0", f"v{i}"], [f"v{i + 1}"], name=f"n{i}") for i in range(1, count)]
+    outputs = [f"v{count}"]
+    for place, types in bad.items():
+        made = [f"v{place}", *(f"b{place}_{i}" for i in range(len(types)))]
+        nodes += [
+            helper.make_node(op, [before], [after], name=f"branch{place}_{i}")
+            for i, (op, before, after) in enumerate(zip(types, made, made[1:], strict=False))
+        ]
+        outputs.append(made[-1])
+    x, *ys = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 64]) for name in ("v0", *outputs))
+    graph = helper.make_graph(nodes, "forked", [x], ys)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The sizes of the regions of each round."""
+    seen: list[list[int]] = []
+    generate = CBackend.generate
+
+    def counted(self, regions, targets):
+        seen.append([len(region.nodes) for region in regions])
+        return generate(self, regions, targets)
+
+    monkeypatch.setattr(CBackend, "generate", counted)
+    return seen
+
+
+def test_nodes_that_only_wrong_outputs_need_are_given_back_in_one_round(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, rounds: list[list[int]]
+) -> None:
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", off_by_a_hundredth)
+    model = forked(60, {20: ("Tanh", "Neg"), 40: ("Abs", "Tanh", "Neg"), 50: ("Neg", "Abs")})
+    result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
+    assert rounds == [[67], [62]], "one region, without the branches that are wrong"
+    given_back = {f"branch{place}" for place in ("20_0", "20_1", "40_0", "40_1", "40_2")}
+    assert {item.node.name for item in result.plan.left} == given_back
+    assert all("verification failed" in item.reason for item in result.plan.left)
+    (region,) = result.plan.regions
+    assert {v.name for v in region.outputs} == {"v20", "v40", "v60", "b50_1"}, "what the branches read is made too"
+    passed = {v.region for v in result.findings.verdicts if v.error is not None and not v.rejected}
+    assert passed >= {region.index, None}
+    assert "62 of its 67 nodes stay" in result.notes[0] and right(result, model)
+
+
+def test_of_a_long_branch_only_a_few_nodes_are_lost(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, rounds: list[list[int]]
+) -> None:
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", off_by_a_hundredth)
+    model = forked(60, {20: (*["Neg", "Abs"] * 12, "Tanh", *["Neg", "Abs"] * 12)})
+    result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
+    left = {item.node.name for item in result.plan.left}
+    assert "branch20_24" in left and len(left) <= 4
+    assert 60 in {len(region.nodes) for region in result.plan.regions}, "the chain itself stays whole"
+    assert right(result, model)
+
+
+def test_a_fault_that_right_outputs_share_is_found_behind_the_wrong_one(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", off_by_a_hundredth)
+    model = forked(20, {10: ("Neg", "Abs")})
+    hidden = [
+        helper.make_node("Tanh", ["v1"], ["t"], name="bad"),
+        helper.make_node("Mul", ["t", "tiny"], ["small"], name="small"),
+        helper.make_node("Add", ["v20", "small"], ["hides"], name="hides"),
+        helper.make_node("Neg", ["t"], ["shows"], name="shows"),
+    ]
+    model.graph.node.extend(hidden)
+    model.graph.initializer.append(helper.make_tensor("tiny", TensorProto.FLOAT, [], [1e-9]))
+    model.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 64]) for name in ("hides", "shows")
+    )
+    result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
+    left = {item.node.name for item in result.plan.left}
+    assert "bad" in left and len(left) <= 8 and right(result, model)
+
+
 @pytest.mark.full
 def test_a_region_that_loses_time_is_cut_too(tmp_path: Path, config: Config, spoil) -> None:
     spoil(0, "for (volatile int64_t i = 0; i < 3000000; i++) {}")  # the parts have other numbers, and are not slow
@@ -69,4 +151,5 @@ def right(result: Result, model: onnx.ModelProto) -> bool:
 
     x = np.random.default_rng(0).standard_normal((3, 64), np.float32)
     stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return np.allclose(Executable.open(result.artifact).run({"v0": x})[0], stock.run(None, {"v0": x})[0], atol=1e-5)
+    pairs = zip(Executable.open(result.artifact).run({"v0": x}), stock.run(None, {"v0": x}), strict=True)
+    return all(np.allclose(made, expected, atol=1e-5) for made, expected in pairs)

@@ -46,12 +46,16 @@ STEPS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far a result is from the reference. `problem` is empty when the contract holds."""
+    """How far a result is from the reference. `problem` is empty when the contract holds.
+
+    `failing` are the places of all outputs that break it; empty where the problem is no single output's.
+    """
 
     error: float = 0.0
     stock_error: float | None = None
     tolerance: float = 0.0
     problem: str = ""
+    failing: tuple[int, ...] = ()
 
 
 def op_class(op_types: Iterable[str]) -> str:
@@ -66,11 +70,12 @@ def compare_all(
     results: Sequence[Array], references: Sequence[Any], stock: Sequence[Any] | None, kind: str, *,
     steps: bool = False, stock_is_reference: bool = False, moved: Callable[[], Sequence[Any]] | None = None,
 ) -> Comparison:  # fmt: skip
-    """The worst comparison over all outputs; the first problem counts.
+    """The worst comparison over all outputs; the first problem counts, and all outputs that have one are named.
 
     `moved` gives the references for inputs moved by their last place; it is asked only when an output is off.
     """
     worst = Comparison()
+    problems: dict[int, Comparison] = {}
     nearby: Sequence[Any] | None = None
     if len(results) != len(references):
         return Comparison(problem=f"{len(results)} outputs instead of {len(references)}")
@@ -83,10 +88,19 @@ def compare_all(
             allowed = MOVED_FACTOR * movement(reference, nearby[place])
             found = found if found.error > allowed else replace(found, tolerance=allowed, problem="")
         if found.problem:
-            return Comparison(found.error, found.stock_error, tolerance, f"output {place}: {found.problem}")
-        if found.error >= worst.error:
+            problem = f"output {place}: {found.problem}"
+            problems[place] = Comparison(found.error, found.stock_error, tolerance, problem, (place,))
+        elif found.error >= worst.error:
             worst = found
-    return worst
+    return joined(problems.values()) if problems else worst
+
+
+def joined(problems: Iterable[Comparison]) -> Comparison:
+    """The first of the problems, with the outputs of all; with none where one of them names none."""
+    first, *others = problems
+    failing = sorted({place for one in (first, *others) for place in one.failing})
+    known = all(one.failing for one in (first, *others))
+    return replace(first, failing=tuple(failing) if known else ())
 
 
 def movement(reference: Any, nearby: Any) -> float:

@@ -112,7 +112,7 @@ class _Verification:
                 self.state.reject(self._open(), f"verification did not end within {self.config.verify_timeout_s:g} s")
                 break
             limits = Limits(left, self.config.verify_timeout_s / 5, self.config.verify_memory_bytes)
-            job |= {"done": sorted(self._done()), "attempt": self.state.attempt}
+            job |= {"done": sorted(self._done()), "rejected": bool(self.state.rejected), "attempt": self.state.attempt}
             self._learn(run_worker(job, self.folder, limits))
         state = self.state
         return Findings(tuple(state.verdicts.values()), dict(state.rejected), tuple(state.notes), dict(state.faults))
@@ -254,5 +254,5 @@ def _region_job(region: Alone, bundle: Bundle, seen: set[str]) -> dict[str, Any]
 def _read_verdict(event: dict[str, Any]) -> Verdict:
     return Verdict(
         event["region"], event["error"], event["stock_error"], event["tolerance"], rejected=event["rejected"],
-        levels=tuple(event["levels"]), note=event["note"],
+        levels=tuple(event["levels"]), note=event["note"], failing=tuple(event["failing"]),
     )  # fmt: skip

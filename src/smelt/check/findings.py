@@ -42,7 +42,8 @@ class Verdict:
     """One region (or, with region None, the whole model). Errors are relative to |reference| + rms(reference).
 
     `levels` are the CPU levels that ran; `note` says what was unusual, such as a missing reference. `ratio` is the 95%
-    interval of stock time over our time, for the whole model.
+    interval of stock time over our time, for the whole model. `failing` are the places of the outputs that were wrong,
+    where it is known which.
     """
 
     region: int | None
@@ -55,11 +56,12 @@ class Verdict:
     levels: tuple[str, ...] = ()
     note: str = ""
     ratio: tuple[float, float] | None = None
+    failing: tuple[int, ...] = ()
 
     def updated(self, later: Verdict) -> Verdict:
         """What a later examination of the same region found, with what it did not look at."""
         told = {f.name: getattr(later, f.name) for f in fields(later) if getattr(later, f.name) not in (None, "", ())}
-        return replace(self, **{**told, "rejected": later.rejected})
+        return replace(self, **{**told, "rejected": later.rejected, "failing": later.failing})
 
 
 @dataclass(frozen=True)

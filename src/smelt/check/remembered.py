@@ -26,7 +26,7 @@ from smelt.check.weights_digest import WeightsDigest
 from smelt.ir.records import Library, Region
 from smelt.toolchain import Cache
 
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _PACKAGE: Final = Path(__file__).parents[1]
 # Reasons that a busy machine may give, and a later run may not.
 _PASSING: Final = ("not verified", "did not end", "no end after", "memory limit")
@@ -84,5 +84,6 @@ def _read(content: dict[str, Any]) -> Findings:
 
 
 def _verdict(fields: dict[str, Any]) -> Verdict:
-    changed: dict[str, Any] = {"levels": tuple(fields["levels"]), "ratio": tuple(fields["ratio"] or ()) or None}
+    tuples = {name: tuple(fields[name] or ()) for name in ("levels", "failing", "ratio")}
+    changed: dict[str, Any] = {**tuples, "ratio": tuples["ratio"] or None}
     return Verdict(**{**fields, **changed})

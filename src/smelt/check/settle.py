@@ -1,8 +1,9 @@
 """Rounds of trying a plan, until every region that is left has passed.
 
 Input: a plan and a function that tries one: generates, builds and examines it. Output: the last attempt, and what was
-found on the way. Invariant: what is kept passed as it is. A region at fault is cut into parts and these are tried, so
-that a bad node costs itself and a few neighbours; the good parts are joined again at the end, if they pass as one.
+found on the way. Invariant: what is kept passed as it is. A region of which some outputs are right is tried without the
+nodes that only the others need. Otherwise a region at fault is cut into parts and these are tried, so that a bad node
+costs itself and a few neighbours; the good parts are joined again at the end, if they pass as one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from smelt.ir.records import Plan
 from smelt.partition import Splitter
 
 # Parts are a quarter of what they come from. A round costs a build; one that looks for lost time costs timing too.
-ROUNDS: Final[dict[Fault, int]] = {"wrong": 6, "slow": 3}
+ROUNDS: Final[dict[Fault, int]] = {"wrong": 8, "slow": 3}
+PEELS: Final = 2  # rounds that may take off what wrong outputs need; a fault that stays lies deeper
 
 
 class Attempt(Protocol):
@@ -61,9 +63,11 @@ class _Rounds(Generic[T]):
     def _narrowed(self, plan: Plan, found: Findings, number: int) -> Plan:
         """Parts in place of regions at fault; what cannot be cut further is given back."""
         faulty = {index for index, fault in found.faults.items() if number < ROUNDS[fault]}
-        plan, parts = self.splitter.split(plan, faulty)
-        self.cut |= parts.keys()
-        return plan.without({index: why for index, why in found.rejected.items() if index not in parts})
+        wrong = {v.region: v.failing for v in found.verdicts if v.region in faulty and number < PEELS}
+        plan, peeled = self.splitter.peel(plan, wrong, found.rejected)
+        plan, parts = self.splitter.split(plan, faulty - peeled)
+        self.cut |= parts.keys() | peeled
+        return plan.without({index: why for index, why in found.rejected.items() if index not in self.cut})
 
     def _rejoined(self, made: T) -> tuple[T, Findings]:
         """Each run of good parts as one region: fewer borders, less memory traffic."""

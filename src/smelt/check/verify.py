@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from smelt.check.contract import Comparison, compare_all, has_steps, op_class
+from smelt.check.contract import Comparison, compare_all, has_steps, joined, op_class
 from smelt.check.inputs import ATTEMPTS, make_feeds
 from smelt.ir.walk import subgraphs
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
@@ -42,11 +42,15 @@ def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
         return
     libraries = level_libraries(Path(job["library"]), job["levels"], folder)
     check = _RegionCheck(folder, values, libraries, int(job["threads"]), job.get("calls"))
-    done = set(job["done"])
+    done, right = set(job["done"]), not job["rejected"]
     for region in job["regions"]:
         if region["index"] not in done:
             report(at="region", index=region["index"])
-            report(verdict=_verdict(region["index"], check(region), list(libraries)))
+            found = check(region)
+            right = right and not found[0].problem
+            report(verdict=_verdict(region["index"], found, list(libraries)))
+    if not right:  # there will be another model
+        return
     report(at="model")
     found = _whole(job, folder, values, libraries)
     other = _other_branches(job, folder, values) if job["nested"] and not found[0].problem else None
@@ -63,6 +67,7 @@ def _verdict(index: int | None, found: tuple[Comparison, str], levels: list[str]
         "stock_error": _finite(comparison.stock_error),
         "tolerance": comparison.tolerance,
         "rejected": comparison.problem,
+        "failing": list(comparison.failing),
         "levels": levels,
         "note": note,
     }
@@ -228,13 +233,14 @@ class _RegionCheck:
         if self.calls is not None:
             self._keep(region, case)
         worst = Comparison()
+        problems: list[Comparison] = []
         for level in self.libraries:
             found = case.compare(self._run(region, level, case.inputs), region["op_types"])
             if found.problem:
-                return replace(found, problem=f"{level}: {found.problem}"), note
+                problems.append(replace(found, problem=f"{level}: {found.problem}"))
             worst = found if found.error >= worst.error else worst
-        special = self._special(region, values)
-        return replace(worst, problem=special) if special else worst, note
+        problems += self._special(region, values)
+        return joined(problems) if problems else worst, note
 
     def _case(
         self, region: Mapping[str, Any], values: Mapping[str, Array], stock: Sequence[Array]
@@ -249,26 +255,33 @@ class _RegionCheck:
             note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
             return _Case(inputs, list(stock), stock, True), note
 
-    def _special(self, region: Mapping[str, Any], values: Mapping[str, Array]) -> str:
+    def _special(self, region: Mapping[str, Any], values: Mapping[str, Array]) -> list[Comparison]:
         """NaN and infinities must come out where stock ONNX Runtime has them, or where the reference has."""
         sprinkled = _sprinkled(values)
         if sprinkled is None:
-            return ""
+            return []
         stock = self._stock(region, sprinkled)
         inputs = [sprinkled[name] for name in region["inputs"]]
-        reference: list[Any] | None = None
-        for level in self.libraries:
-            results = self._run(region, level, inputs)
-            if stock is not None and not _special_problem(results, stock, None):
-                continue
-            if reference is None:  # takes longer than all the rest, and is rarely needed
-                reference = self._special_reference(region, sprinkled)
-            if reference is None:
-                return "" if stock is None else f"{level}: NaN and inf come out elsewhere than with stock ONNX Runtime"
-            problem = _special_problem(results, reference, stock)
-            if problem:
-                return f"{level}: with NaN and inf among the inputs, {problem}"
-        return ""
+        results = {level: self._run(region, level, inputs) for level in self.libraries}
+        if stock is not None:
+            results = {level: made for level, made in results.items() if _compare_special(made, stock, None).problem}
+        if not results:
+            return []
+        reference = self._special_reference(region, sprinkled)  # takes longer than all the rest, and is rarely needed
+        found = [(level, self._unlike(made, stock, reference)) for level, made in results.items()]
+        return [replace(one, problem=f"{level}: {one.problem}") for level, one in found if one.problem]
+
+    def _unlike(
+        self, results: Sequence[Array], stock: Sequence[Array] | None, reference: Sequence[Any] | None
+    ) -> Comparison:
+        """How results differ from the reference; from stock ONNX Runtime where there is none."""
+        if reference is not None:
+            found = _compare_special(results, reference, stock)
+            return replace(found, problem=found.problem and f"with NaN and inf among the inputs, {found.problem}")
+        if stock is None:
+            return Comparison()
+        found = _compare_special(results, stock, None)
+        return replace(found, problem="NaN and inf come out elsewhere than with stock ONNX Runtime")
 
     def _special_reference(self, region: Mapping[str, Any], values: Mapping[str, Array]) -> list[Any] | None:
         try:
@@ -305,14 +318,15 @@ def _operand(value: ir.Value | None, fed: Mapping[str, Array]) -> Array | None:
     return fed[value.name or ""] if value.const_value is None else np.asarray(value.const_value.numpy())
 
 
-def _special_problem(results: Sequence[Array], reference: Sequence[Any], stock: Sequence[Array] | None) -> str:
+def _compare_special(results: Sequence[Array], reference: Sequence[Any], stock: Sequence[Array] | None) -> Comparison:
     """Integers are left out: what NaN becomes as an integer is not defined. Beside infinities, large values cancel, so
     the bound is that of products."""
     floats = [place for place, array in enumerate(results) if array.dtype.kind not in "iub"]
     yardstick = None if stock is None else [stock[i] for i in floats]
-    return compare_all(
+    found = compare_all(
         [results[i] for i in floats], [reference[i] for i in floats], yardstick, "product", steps=True
-    ).problem  # fmt: skip
+    )  # fmt: skip
+    return replace(found, failing=tuple(floats[place] for place in found.failing))
 
 
 def _sprinkled(values: Mapping[str, Array]) -> dict[str, Array] | None:
