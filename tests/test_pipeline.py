@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from smelt.base.config import Config
 from smelt.base.errors import ArtifactError
+from smelt.base.target import host_arch, host_level, levels_of
 from smelt.check import standalone
 from smelt.pipeline import Options, compile_to, resume_from
 from smelt.runtime import Executable
@@ -116,6 +117,22 @@ def test_a_region_that_the_dump_does_not_hold_is_an_error(dumped, config: Config
         standalone(dumped[0], 77, config)
     with pytest.raises(ArtifactError):
         standalone(tmp_path, 0, config)
+
+
+@pytest.mark.parametrize("capped", [False, True])
+def test_what_this_process_alone_runs_is_built_for_its_own_level(
+    model, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capped: bool
+):
+    every = tuple(level.name for level in levels_of(host_arch()))
+    if capped:  # any level may be asked for then
+        monkeypatch.setenv("SMELT_LEVEL", every[0])
+    else:
+        monkeypatch.delenv("SMELT_LEVEL", raising=False)
+    made = compile_to(model, tmp_path / "out", Options(force=True, ephemeral=True), config)
+    own = host_level()
+    assert made.library is not None and own is not None
+    assert tuple(made.library.targets) == (every if capped else (own.name,))
+    assert np.allclose(Executable.open(made.artifact).run({"x": X})[0][0, 0], np.exp(X[0, 0]), rtol=1e-5)
 
 
 def test_onnxruntime_can_optimize_the_model_first(model, config: Config, tmp_path: Path):

@@ -9,6 +9,7 @@ what happened. Invariant: the folder is complete or absent; the model's inputs a
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -23,7 +24,7 @@ from smelt.artifact import check_replaceable, replace_library, save_artifact
 from smelt.base.config import Config
 from smelt.base.errors import NoCompilerError
 from smelt.base.progress import Progress, Silent
-from smelt.base.target import Target, runs_on_host, select_targets
+from smelt.base.target import Target, host_level, runs_on_host, select_targets
 from smelt.check import Choice, Examination, Findings, choose_settings, examine, start_digest
 from smelt.check.dump import Dump
 from smelt.check.settle import settle
@@ -44,6 +45,7 @@ class Options:
 
     `feeds` are inputs to verify on; `recorded` says that they are one call of many, and that findings hold for all.
     `settings` are sizes that tuning chose before (the manifest has them): they are used again, and nothing is timed.
+    `ephemeral` is for what this process alone will run: code for other CPU levels would be built for nothing.
     """
 
     select: tuple[str, ...] = ()
@@ -52,6 +54,7 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict[str, int])
     arch: str | None = None
     levels: tuple[str, ...] = ()
+    ephemeral: bool = False
     skip_passes: tuple[str, ...] = ()
     patterns: Patterns | None = None
     preoptimize: bool = False
@@ -157,6 +160,13 @@ class _Made:
     notes: tuple[str, ...] = ()
 
 
+def _targets(options: Options, config: Config) -> tuple[Target, ...]:
+    """All levels, those that were named, or that of this process, which may be told to use a lower one."""
+    levels = options.levels or config.levels
+    here = None if levels or options.arch or os.environ.get("SMELT_LEVEL") else host_level()
+    return (here,) if options.ephemeral and here is not None else select_targets(options.arch, levels)
+
+
 def _kernels(
     model: ir.Model, backend: CBackend, plan: Plan, options: Options, config: Config, progress: Progress, clock: _Clock,
     dump: Dump,
@@ -168,7 +178,7 @@ def _kernels(
         reason = "no C compiler was found"
         left = [Left(node, reason) for region in plan.regions for node in region.nodes]
         return _Made(Plan((), (*plan.left, *left)), notes=(str(error),))
-    targets = select_targets(options.arch, options.levels or config.levels)
+    targets = _targets(options, config)
     wanted = _examination(targets, options, config, dump)
     weights = start_digest(model) if wanted is not None and plan.regions else None
 

@@ -23,7 +23,6 @@ from torch.fx import GraphModule
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
-from smelt.base.target import host_level
 from smelt.codegen import FedPanels, lift_panels
 from smelt.export import Translation
 from smelt.frontends.torch_compile.options import TorchOptions
@@ -142,7 +141,7 @@ def _compiled(
     chosen = Options(
         verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), patterns=options.patterns,
         threads=options.threads, feeds=feeds, recorded=feeds is not None,
-        levels=_levels(settings.config) if feeds is not None else (),
+        ephemeral=True,
     )  # fmt: skip
     result = compile_to(model, folder, chosen, settings.config)
     opened = open_artifact(result.artifact.directory)
@@ -158,12 +157,6 @@ def _compiled(
         notes=result.notes,
         rules=result.passes,
     )  # fmt: skip
-
-
-def _levels(config: Config) -> tuple[str, ...]:
-    """Code for a call of this process needs no levels for other machines, unless they were asked for."""
-    best = host_level()
-    return () if config.levels or best is None else (best.name,)
 
 
 def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:
