@@ -115,6 +115,15 @@ def _exp() -> tuple[onnx.ModelProto, dict[str, Array]]:
     return graph.model({"x": ("rows", "columns")}, x, 2), {"x": _data(128, 3072) * 0.2}
 
 
+def _resize() -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A step up between convolutions, whose images come and go in planes."""
+    graph, channels = Graph(), 64
+    made = graph("Conv", "x", graph.normal(channels, channels, 3, 3, scale=0.04), pads=[1, 1, 1, 1])
+    wide = graph("Resize", made, "", graph.constant([1, 1, 2, 2]), mode="linear")
+    out = graph("Conv", wide, graph.normal(channels // 2, channels, 3, 3, scale=0.04), pads=[1, 1, 1, 1])
+    return graph.model({"x": ("batch", channels, 56, 56)}, out, 4), {"x": _data(1, channels, 56, 56)}
+
+
 def _data(*shape: int) -> Array:
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
@@ -125,6 +134,7 @@ _MODELS: Final = (
     MicroModel("softmax", "4 x masked softmax on (12,128,128)", _softmax),
     MicroModel("mlp", "LayerNorm, 768x3072, erf-GELU, 3072x768, residual on (1,128,768)", _mlp),
     MicroModel("exp", "8 x Exp on (128,3072)", _exp),
+    MicroModel("resize", "3x3 Conv, linear Resize to twice the size, 3x3 Conv on (1,64,56,56)", _resize),
 )
 MICRO: Final[dict[str, MicroModel]] = {model.name: model for model in _MODELS}
 

@@ -19,6 +19,7 @@ from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .product import ProductSizes
 from .row_pairs import TWIN, RowPairWriter
+from .turned import TurnWriter, find_turn
 from .window import WindowSizes, WindowWriter
 
 CHUNK_COST = 6000
@@ -49,7 +50,30 @@ class Kernel:
 
 
 def write_kernel(nest: Nest) -> Kernel:
-    return _KernelWriter(nest).kernel()
+    turn = find_turn(nest)
+    return _KernelWriter(nest).kernel() if turn is None else _turned(nest, TurnWriter(nest, turn))
+
+
+def _turned(nest: Nest, writer: TurnWriter) -> Kernel:
+    body = writer.body()
+    buffers = tuple(b for _, b in writer.buffers.values())
+    name, text = _function(body, buffers, writer.written, len(writer.symbols))
+    return Kernel(
+        name=name,
+        text=text,
+        buffers=buffers,
+        symbols=tuple(writer.symbols),
+        units=writer.units(),
+        chunked=None,
+        unit_cost=writer.unit_cost(),
+        row_bytes=ix(0),
+        product=None,
+        flops=flops(nest, 0),
+        moved_bytes=moved_bytes(nest),
+        data_extents=(),
+        whole_rows=False,
+        written=writer.written,
+    )
 
 
 def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Kernel:

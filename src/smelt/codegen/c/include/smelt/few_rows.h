@@ -16,10 +16,11 @@
 
 typedef smelt_gemm_v smelt_few_v;
 typedef smelt_gemm_vu smelt_few_vu;
+typedef float smelt_few_q __attribute__((vector_size(16), may_alias));
 #define SMELT_FEW_L SMELT_GEMM_LANES
 
 /* The sum of a vector's lanes, in four lanes. */
-SMELT_GEMM_INLINE smelt_gemm_q smelt_few_fold(smelt_few_v x) {
+SMELT_GEMM_INLINE smelt_few_q smelt_few_fold(smelt_few_v x) {
 #if SMELT_VL == 64
   typedef float smelt_few_half __attribute__((vector_size(32)));
   const smelt_few_half h = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
@@ -33,9 +34,9 @@ SMELT_GEMM_INLINE smelt_gemm_q smelt_few_fold(smelt_few_v x) {
 }
 
 /* Lane i is the sum of the lanes of the i-th vector. */
-SMELT_GEMM_INLINE smelt_gemm_q smelt_few_sums(smelt_gemm_q a, smelt_gemm_q b, smelt_gemm_q c, smelt_gemm_q d) {
-  const smelt_gemm_q ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  const smelt_gemm_q cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+SMELT_GEMM_INLINE smelt_few_q smelt_few_sums(smelt_few_q a, smelt_few_q b, smelt_few_q c, smelt_few_q d) {
+  const smelt_few_q ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const smelt_few_q cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
   return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
@@ -60,7 +61,7 @@ SMELT_GEMM_INLINE void smelt_few_dots(const float *a, const float *b, int64_t n_
       s[j] += x * *(const smelt_few_vu *)(b + j * n_step + k);
     }
   }
-  const smelt_gemm_q sums =
+  const smelt_few_q sums =
       smelt_few_sums(smelt_few_fold(s[0]), smelt_few_fold(s[1]), smelt_few_fold(s[2]), smelt_few_fold(s[3]));
   SMELT_FEW_UNROLL
   for (int j = 0; j < columns; ++j) {
