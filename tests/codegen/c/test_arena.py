@@ -37,3 +37,10 @@ def test_what_lives_at_the_same_time_never_shares():
             if a is not b and a.first <= b.last and b.first <= a.last:
                 assert place[a.buffer.name] != place[b.buffer.name]
     assert len(set(place.values())) == 4
+
+
+def test_a_result_lies_over_what_its_kernel_reads_for_the_last_time():
+    residual, other = buffer("residual", 64), buffer("other", 64)
+    result = Lifetime(buffer("result", 64), 1, 2, frozenset({residual.uid}))
+    slots = assign_slots([Lifetime(residual, 0, 1), Lifetime(other, 0, 1), result])
+    assert names(slots) == [["residual", "result"], ["other"]]

@@ -29,7 +29,8 @@ CHUNK_COST = 6000
 class Kernel:
     """`units` and `unit_cost` are size expressions; `row_bytes` is the row buffer that one task needs.
 
-    `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers.
+    `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers. `over` has
+    those that it reads, each element just before it writes one at the same place: the result may lie over any of them.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Kernel:
     whole_rows: bool
     written: frozenset[int] | None = None
     window: WindowSizes | None = None
+    over: frozenset[int] = frozenset()
 
 
 def write_kernel(nest: Nest) -> Kernel:
@@ -99,14 +101,18 @@ def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Ke
     )
 
 
-def _function(body: list[str], buffers: Sequence[Buffer], written: Collection[int], symbols: int) -> tuple[str, str]:
+def _function(
+    body: list[str], buffers: Sequence[Buffer], written: Collection[int], symbols: int, over: Collection[int] = ()
+) -> tuple[str, str]:
     """(name, text): the name is a digest of the body, so that equal kernels are one."""
-    arguments = [
-        f"{C_TYPE[b.dtype]} *b{place} = t->b[{place}];"
-        if b.uid in written
-        else f"const {C_TYPE[b.dtype]} *restrict b{place} = t->b[{place}];"
-        for place, b in enumerate(buffers)
-    ]
+
+    def declared(buffer: Buffer) -> str:
+        kind = C_TYPE[buffer.dtype]
+        if buffer.uid in written:
+            return f"{kind} *"
+        return f"const {kind} *" if buffer.uid in over else f"const {kind} *restrict "
+
+    arguments = [f"{declared(b)}b{place} = t->b[{place}];" for place, b in enumerate(buffers)]
     arguments += [f"const int64_t s{place} = t->s[{place}];" for place in range(symbols)]
     text = "\n".join(["  " + line for line in arguments + body])
     name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -118,8 +124,8 @@ class _KernelWriter(RowPairWriter, WindowWriter):
 
     def kernel(self) -> Kernel:
         body = self._product_body() if self.nest.matmul is not None else self._units_body()
-        cost = self._unit_cost()
-        name, whole = _function(body, [b for _, b in self.buffers.values()], self.written, len(self.symbols))
+        cost, over = self._unit_cost(), self._over()
+        name, whole = _function(body, [b for _, b in self.buffers.values()], self.written, len(self.symbols), over)
         return Kernel(
             name=name,
             text=whole,
@@ -136,6 +142,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             whole_rows=bool(self.nest.inner),
             written=self.written,
             window=self._window_sizes(),
+            over=over,
         )
 
     def _units(self) -> Ix:

@@ -90,7 +90,7 @@ class _Writer:
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
         self._checks()
-        self._allocate(outputs, plan, groups, launches.inner)
+        self._allocate(outputs, plan, groups, launches)
         for place, group in enumerate(groups):
             if place in launches.chained:
                 self._launch_chained(launches.chained[place], group, launches.inner)
@@ -301,12 +301,13 @@ class _Writer:
         outputs: Sequence[tuple[Tensor, Buffer]],
         plan: Schedule,
         groups: Sequence[Sequence[Kernel]],
-        inner: Collection[int],
+        launches: Launches,
     ) -> None:
         self.lines.append("int bad = 0;")
         for place, (_, buffer) in enumerate(outputs):
             self._elements(buffer.shape, f"count{place}")
-        temporaries = [one for one in lifetimes(plan, groups) if one.buffer.uid not in inner]
+        living = lifetimes(plan, groups, launches.chained)
+        temporaries = [one for one in living if one.buffer.uid not in launches.inner]
         for buffer in (one.buffer for one in temporaries):
             self._elements(buffer.shape, f"n_{buffer.name}")
             self.lines.append(f"n_{buffer.name} = smelt_size_mul(n_{buffer.name}, {E.SIZE_BYTES[buffer.dtype]}, &bad);")

@@ -108,6 +108,21 @@ class WindowWriter(ProductWriter):
             (ix(1), *geometry.out)[-2], geometry.out[-1], form, bool(self.nest.inner), self._band(window),
         )  # fmt: skip
 
+    def _over(self) -> frozenset[int]:
+        """What the epilogue reads where it writes its one result, and nowhere else: a residual."""
+        nest = self.nest
+        if self._window() is None or len(nest.stores) != 1 or nest.reductions or nest.inner or nest.twins:
+            return frozenset()
+        (store,) = nest.stores
+        loads = [e.kind for e in E.walk(store.value) if isinstance(e.kind, E.Load)]
+        alike = {
+            load.buffer.uid
+            for load in loads
+            if load.buffer.dtype == store.buffer.dtype and load.buffer.elements == store.buffer.elements
+        }
+        operands = {operand.buffer.uid for operand in (nest.lhs, nest.rhs) if operand is not None}
+        return frozenset(alike - operands - {load.buffer.uid for load in loads if load.offset != store.offset})
+
     def _band(self, window: Window) -> Band | None:
         """Two known axes and an epilogue that needs no memory of its own, nor the image again."""
         g, columns = window.geometry, self._columns_of().const

@@ -1,0 +1,70 @@
+"""Residuals: a convolution writes its result over what it adds, where nobody reads that any more."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from region_check import floats
+
+import smelt
+from smelt.runtime import SessionSettings, session_for
+
+CHANNELS = 24
+
+
+def residual_blocks(taps: int, depthwise: bool, read_again: bool) -> onnx.ModelProto:
+    """Three blocks x + conv(relu(conv(x))); with `read_again`, what the second adds is needed at the end too."""
+    nodes, weights, value = [], [], "x"
+    shape = (CHANNELS, 1 if depthwise else CHANNELS, taps, taps)
+    attributes = {"pads": [taps // 2] * 4, "group": CHANNELS if depthwise else 1}
+    for place in range(3):
+        for part in "ab":
+            name = f"w{place}{part}"
+            scale = np.float32(1 / np.sqrt(shape[1] * taps * taps))
+            weights.append(numpy_helper.from_array(floats(*shape, seed=len(weights)) * scale, name))
+        nodes += [
+            helper.make_node("Conv", [value, f"w{place}a"], [f"a{place}"], **attributes),
+            helper.make_node("Relu", [f"a{place}"], [f"r{place}"]),
+            helper.make_node("Conv", [f"r{place}", f"w{place}b"], [f"b{place}"], **attributes),
+            helper.make_node("Add", [f"b{place}", value], [f"s{place}"]),
+            helper.make_node("Relu", [f"s{place}"], [f"y{place}"]),
+        ]
+        value = f"y{place}"
+    nodes += [helper.make_node("Mul", [value, "y0" if read_again else value], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", CHANNELS, "H", "W"]) for n in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+
+
+def memory_of(text: str) -> dict[str, str]:
+    """The place in the arena of every temporary."""
+    return dict(re.findall(r"void \*(t\d+) = (arena[^;]*);", text))
+
+
+def shared(text: str) -> list[tuple[str, str]]:
+    """Pairs of temporaries of one launch that lie in the same place."""
+    places, pairs = memory_of(text), list[tuple[str, str]]()
+    for launch in re.findall(r"void \*buffers\d+\[\] = \{([^}]*)\}", text):
+        names = [name for name in launch.split(", ") if name in places]
+        pairs += [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if places[a] == places[b] and a != b]
+    return pairs
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+@pytest.mark.parametrize(("taps", "depthwise"), [(1, False), (3, False), (3, True)])
+def test_results_over_residuals_are_right(taps: int, depthwise: bool, read_again: bool) -> None:
+    model = residual_blocks(taps, depthwise, read_again)
+    stock = session_for(model.SerializeToString(), settings=SessionSettings(threads=1, log_severity=4))
+    with smelt.compile(model, force=True, levels="v3", verify=False, threads=2) as compiled:
+        for size in [(1, 7, 9), (3, 12, 14), (2, 33, 31), (0, 5, 5)]:
+            x = floats(size[0], CHANNELS, *size[1:])
+            np.testing.assert_allclose(compiled.run({"x": x})[0], stock.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+        generated = compiled.result.generated
+        assert generated is not None
+        pairs = [pair for unit in generated.source.units for pair in shared(unit.text)]
+    # The first of three residuals is the model's own input, which is not ours to write to.
+    assert len(pairs) == (1 if read_again else 2)
