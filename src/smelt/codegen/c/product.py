@@ -18,7 +18,10 @@ from smelt.ir.kernel.index import Atom, coefficient, substitute
 from .names import C_TYPE, accumulator_name
 from .rows import RowWriter
 
-TASK_OF_ROWS = "const int64_t width = t->row_bytes, first = (task % t->units) * t->step, p0 = task / t->units * width;"
+TASK_OF_ROWS = (
+    "const int64_t width = t->row_bytes, first = smelt_row_block(t, task) * t->step, "
+    "p0 = smelt_column_block(t, task) * width;"
+)
 APART = "t->whole + first * all + p0 * 16"
 
 

@@ -48,6 +48,7 @@ typedef struct {
   int64_t units, step; /* units of work in all, and per task */
   int64_t group;       /* batch indices that one task of a chain takes */
   int64_t row_bytes;   /* of the row buffers of a task */
+  int64_t across;      /* tasks of a block of rows that follow each other, one for each block of columns; 0: blocks of rows do */
   int64_t start;       /* the first row of all tasks, where that is not 0 */
   int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue; columns of a chain */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
@@ -67,6 +68,7 @@ typedef struct smelt_work {
   char *bytes;
   int64_t size, slots, slot_bytes;
   int32_t collecting, parts;
+  int32_t in_turns; /* all parts have as many tasks, row by row: the same rows of each follow each other */
   int32_t unusual; /* an operand of masked products is not SMELT_MODEST */
   float *whole; /* a product that is computed apart from its epilogue */
   int64_t whole_bytes;
@@ -153,7 +155,12 @@ static inline __attribute__((unused)) void smelt_release(const smelt_task *task,
 }
 
 static inline __attribute__((unused)) void smelt_part_body(void *ctx, int64_t index) {
-  const smelt_part *part = ((smelt_work *)ctx)->part;
+  const smelt_work *work = (const smelt_work *)ctx;
+  const smelt_part *part = work->part;
+  if (work->in_turns) {
+    part += index % work->parts;
+    index /= work->parts;
+  }
   for (; index >= part->tasks; part++) index -= part->tasks;
   part->body(part->task, index);
 }
@@ -161,7 +168,11 @@ static inline __attribute__((unused)) void smelt_part_body(void *ctx, int64_t in
 /* Runs what was collected, with one barrier at the end. Parts of one task each are not worth waking a thread for. */
 static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env, smelt_work *work) {
   int64_t tasks = 0;
-  for (int32_t i = 0; i < work->parts; i++) tasks += work->part[i].tasks;
+  work->in_turns = 1;
+  for (int32_t i = 0; i < work->parts; i++) {
+    tasks += work->part[i].tasks;
+    work->in_turns &= work->part[i].task->across && work->part[i].tasks == work->part->tasks;
+  }
   if (tasks == work->parts)
     for (int64_t i = 0; i < tasks; i++) work->part[i].body(work->part[i].task, 0);
   else

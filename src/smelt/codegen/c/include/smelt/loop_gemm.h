@@ -89,6 +89,33 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, in
   return split;
 }
 
+/* Products whose panels stay in L2 with room to spare. Their rows are cut into an even number of blocks, as those of two small
+ * layers are (loop_chain.h), and the tasks of a block follow each other: a thread goes on with the rows that it has made
+ * itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer rows would not cover
+ * the wait for panels from memory; more than that leave the caches anyway. */
+enum { SMELT_OWN_LEAST = 96, SMELT_OWN_MOST = 4096, SMELT_OWN_BLOCK = 96, SMELT_OWN_BYTES = 1 << 20 };
+
+SMELT_INLINE int smelt_own_rows(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+  const double bytes = (double)columns * (double)depth * sizeof(float);
+  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= SMELT_OWN_LEAST && rows <= SMELT_OWN_MOST &&
+         bytes <= SMELT_OWN_BYTES && !task->cut.task_rows;
+}
+
+/* Pairs of blocks of rows by halves of the columns, in whole tiles of four panels. */
+SMELT_INLINE smelt_split smelt_own_split(int64_t rows, int64_t columns) {
+  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, (panels + 7) / 8 * 4);
+  const int64_t blocks = 2 * ((rows + 2 * SMELT_OWN_BLOCK - 1) / (2 * SMELT_OWN_BLOCK)), tall = (rows + blocks - 1) / blocks;
+  return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
+}
+
+/* The blocks of a task. */
+SMELT_INLINE int64_t smelt_row_block(const smelt_task *t, int64_t task) {
+  return t->across ? task / t->across : task % t->units;
+}
+SMELT_INLINE int64_t smelt_column_block(const smelt_task *t, int64_t task) {
+  return t->across ? task % t->across : task / t->units;
+}
+
 /* The product, then its epilogue, each cut as suits it. */
 static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *task, smelt_body body, int64_t rows,
                                                                 int64_t columns, int64_t depth, int64_t extra,
@@ -135,6 +162,10 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
     split.row_tasks = (rows + split.rows - 1) / split.rows;
     split.rows = (rows + split.row_tasks - 1) / split.row_tasks;
     split.panel_tasks = 1;
+  }
+  if (batches == 1 && smelt_own_rows(task, rows, columns, depth * copies, how)) {
+    split = smelt_own_split(rows, columns);
+    task->across = split.panel_tasks;
   }
   const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
   const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
