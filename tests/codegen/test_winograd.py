@@ -99,3 +99,11 @@ def test_large_weights_are_kept_as_they_are() -> None:
         x = floats(1, 512, 14, 12)
         np.testing.assert_allclose(made.run({"x": x})[0], stock(model, [x])[0], rtol=2e-5, atol=2e-5)
     assert layouts == ["window:1"]
+
+
+def test_the_report_counts_the_terms_that_the_model_states() -> None:
+    with compiled(layer((1, 32, 14, 14), 48, [1, 1, 1, 1])) as made:
+        entries = made.result.generated.source.entries
+        stated = [kernel.flops for entry in entries for kernel in entry.kernels if kernel.kind == "window"]
+    (factor,) = [int(number) for text in stated for number in text.split("*") if number.isdigit()]
+    assert factor >= 2 * 14 * 14 * 48 * 32 * 9

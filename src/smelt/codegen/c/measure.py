@@ -29,11 +29,13 @@ def flops(nest: Nest, per_point: int) -> Ix:
 
 
 def _depth(made: Tensor) -> Ix:
-    """Terms of one element of a product."""
+    """Terms of one element of a product, as it is stated: Winograd's form computes fewer."""
     definition = made.definition
     if isinstance(definition, Window):
-        panels = definition.b if definition.kind == "dense" else None
-        return ix(definition.geometry.taps) if panels is None else panels.shape[-2]
+        taps, panels = ix(definition.geometry.taps), definition.b
+        if panels is None or definition.kind not in ("dense", "winograd"):
+            return taps
+        return panels.shape[-2] if definition.kind == "dense" else taps * panels.shape[-2]
     return definition.a.shape[-1] if isinstance(definition, (MatMul, Product)) else ix(0)
 
 
