@@ -262,7 +262,7 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_whole_row_tasks(int64_t rows, int64_t tasks
 SMELT_GEMM_INLINE int64_t smelt_gemm_row_turns(int64_t rows, int64_t groups, int64_t columns, int64_t K) {
   const int64_t wanted = smelt_gemm_ceil_div(24, groups), tall = rows / (groups < 12 ? 48 : 96);
   const double each = (double)rows * (double)columns * (double)K / 2e6;
-  if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > 262144)
+  if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > 524288)
     return 1;
   return smelt_gemm_min(smelt_gemm_min(wanted, tall), each > 24 ? 24 : (int64_t)each);
 }
