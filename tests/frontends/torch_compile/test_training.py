@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import resource
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from smelt.frontends.torch_compile import Listening, first_call, worth
+from smelt.frontends.torch_compile.table_gradients import table_gradient
+from smelt.frontends.torch_compile.zero_sums import summed
 
 PLAIN = {"kernels": False}
 
@@ -153,6 +157,80 @@ def test_gradients_of_large_tables_stay_in_torch():
     assert not any(graph.left for graph in record.graphs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("padding", "by_frequency"), [(-1, False), (3, False), (3, True)])
+def test_a_table_gradient_is_that_of_torch(dtype: torch.dtype, padding: int, by_frequency: bool) -> None:
+    gradient, indices = torch.randn(5, 9, 24).to(dtype), torch.randint(0, 11, (5, 9))
+    expected = torch.ops.aten.embedding_dense_backward(gradient, indices, 700, padding, by_frequency)
+    found = table_gradient(gradient, indices, 700, padding, by_frequency)
+    assert found.dtype == dtype and found.is_contiguous()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    nothing = table_gradient(gradient[:0], indices[:0], 700, padding, by_frequency)
+    assert nothing.shape == (700, 24) and not nothing.any()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts page faults as Linux does")
+def test_rows_of_a_table_that_no_index_names_take_no_memory() -> None:
+    table = nn.Embedding(1 << 18, 64)  # 64 MB
+    fast = torch.compile(table, backend="smelt", options=PLAIN)
+    x = torch.tensor([[5, 9, 70_000, 5]])
+    fast(x).square().sum().backward()
+    table.weight.grad = None
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    fast(x).square().sum().backward()
+    touched = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert touched < 4000, "all of the table is 16384 pages"
+    assert int((table.weight.grad != 0).any(1).sum()) == 3
+
+
+class Heads(nn.Module):
+    """Attention of several heads; of its biases, that of the keys has no effect."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.dropout = dropout
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = (layer(x).unflatten(-1, (4, 4)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        return F.scaled_dot_product_attention(*parts, dropout_p=self.dropout).square().mean()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_sum_that_is_zero_but_for_roundings_stays_in_torch(dropout: float, batch: int) -> None:
+    torch.manual_seed(0)
+    model, x = Heads(dropout), torch.randn(batch, 12, 16)
+    twin = copy.deepcopy(model)
+    with Listening() as record:
+        fast = torch.compile(twin, backend="smelt", options={"kernels": True})
+        for each in (model, fast):
+            torch.manual_seed(1)
+            each(x).backward()
+    (backward,) = [graph for graph in record.graphs if graph.kind == "backward"]
+    zero = [node for node in backward.left if node.reason == "zero but for roundings"]
+    assert [node.target for node in zero if "sum" in node.target] == ["aten.sum.dim_IntList"], "the keys' bias only"
+    assert len(backward.parts) == 1 and not backward.parts[0].notes
+    assert twin.key.bias.grad is not None and twin.key.bias.grad.abs().max() < 1e-6
+    for wanted, found in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(("axes", "keepdim"), [([0], True), ([0, -1], False), ([0, 1, 2], False), ([], True)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sum_in_the_calling_thread_is_that_of_torch(dtype: torch.dtype, axes: list[int], keepdim: bool) -> None:
+    x = torch.randn(6, 5, 4).transpose(0, 2).to(dtype)
+    found, wanted = summed(x, axes, keepdim), torch.ops.aten.sum.dim_IntList(x, axes, keepdim)
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_session_without_kernels_makes_such_sums_itself() -> None:
+    with Listening() as record:
+        torch.compile(Heads(0.0), backend="smelt", options=PLAIN)(torch.randn(2, 12, 16)).backward()
+    assert not any(graph.left for graph in record.graphs)
+
+
 @pytest.mark.parametrize(("patterns", "applied"), [(None, True), ("default", False)])
 def test_graphs_with_gradients_are_simplified_by_the_set_for_training(patterns: str | None, applied: bool):
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
@@ -180,9 +258,9 @@ def test_kernels_of_training_graphs_are_verified_on_the_first_call(monkeypatch: 
     fed: list[Mapping[str, Any] | None] = []
     compile_to = sessions.compile_to
 
-    def watched(model: Any, folder: Path, options: Any, config: Any) -> Any:
+    def watched(model: Any, folder: Path, options: Any, config: Any, progress: Any) -> Any:
         fed.append(options.feeds)
-        return compile_to(model, folder, options, config)
+        return compile_to(model, folder, options, config, progress)
 
     monkeypatch.setattr(sessions, "compile_to", watched)
     torch.manual_seed(0)

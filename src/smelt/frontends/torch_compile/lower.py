@@ -27,8 +27,9 @@ from smelt.frontends.torch_compile.sessions import Settings
 from smelt.frontends.torch_compile.shared_results import keep_shared
 from smelt.frontends.torch_compile.split import Part, Split, left_node, outer_graph, split
 from smelt.frontends.torch_compile.support import reason_to_stay
-from smelt.frontends.torch_compile.table_gradients import keep_table_gradients
+from smelt.frontends.torch_compile.table_gradients import keep_table_gradients, spare_zeros
 from smelt.frontends.torch_compile.worth import kernels_pay
+from smelt.frontends.torch_compile.zero_sums import keep_zero_sums, spare_threads
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 _LISTED = 20
@@ -49,6 +50,8 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
             keep_shared(graph, visible_results(kind))
             if not settings.options.strict:  # every node can leave torch, if it must
                 keep_table_gradients(graph)
+                if _may_have_kernels(graph, kind, settings):
+                    keep_zero_sums(graph)
             function = _lowered(graph, settings, fixed or Fixed(), seen)
     except Exception as error:
         if settings.options.strict:
@@ -71,10 +74,13 @@ def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphRe
     if settings.options.check == "nodes":
         return checked_nodes(cut, lambda part: _part(part, _plain(settings), fixed, seen), _tolerance(settings))
     calls = [_part(part, settings, fixed, seen) for part in cut.parts]
-    if not seen.parts:
-        return boxed(graph)
-    direct = _direct(cut, calls)
-    return direct if direct is not None else boxed(outer_graph(cut, calls))
+    direct = _direct(cut, calls) if seen.parts else None
+    if direct is not None:
+        return direct
+    outer = outer_graph(cut, calls) if seen.parts else graph
+    spare_zeros(outer)
+    spare_threads(outer)
+    return boxed(outer)
 
 
 def _plain(settings: Settings) -> Settings:
@@ -114,6 +120,10 @@ def _decided(module: GraphModule, kind: str, settings: Settings) -> Settings:
     if options.kernels is not None or kind == "inference":
         return settings
     return replace(settings, options=replace(options, kernels=options.verify and kernels_pay(module, kind)))
+
+
+def _may_have_kernels(graph: GraphModule, kind: str, settings: Settings) -> bool:
+    return bool(_decided(graph, kind, settings).options.kernels)
 
 
 def _fixed_of(part: Part, fixed: Fixed) -> Fixed:

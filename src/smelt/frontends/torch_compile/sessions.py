@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from torch.fx import GraphModule
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
+from smelt.base.progress import Progress, Silent, open_progress
 from smelt.codegen import FedPanels, lift_panels
 from smelt.export import Translation
 from smelt.frontends.torch_compile.options import TorchOptions
@@ -143,7 +145,8 @@ def _compiled(
         threads=options.threads, feeds=feeds, recorded=feeds is not None,
         ephemeral=True,
     )  # fmt: skip
-    result = compile_to(model, folder, chosen, settings.config)
+    with _progress(settings.config, feeds) as progress:
+        result = compile_to(model, folder, chosen, settings.config, progress)
     opened = open_artifact(result.artifact.directory)
     lifted = ir.load(opened.model)
     fed = lift_panels(lifted)
@@ -157,6 +160,11 @@ def _compiled(
         notes=result.notes,
         rules=result.passes,
     )  # fmt: skip
+
+
+def _progress(config: Config, feeds: Mapping[str, Any] | None) -> AbstractContextManager[Progress]:
+    """A first step of training may take a minute: whoever waits at a terminal sees what for."""
+    return nullcontext(Silent()) if feeds is None else open_progress(config)
 
 
 def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:

@@ -16,7 +16,7 @@ from smelt.frontends.torch_compile._torch import hint
 
 SMALL_WORK: Final = 200_000  # multiplications or elements: some tens of microseconds
 TRAINING_WORK: Final = 100_000_000  # some milliseconds: code for a graph with its gradients takes longer to compile
-TRAINING_NODES: Final = 400  # code for the gradients of twelve layers takes minutes to compile and verify
+TRAINING_NODES: Final = 1600  # twelve layers of BERT: 1300 with their gradients, a minute or two to compile and verify
 _UNKNOWN_SIZE: Final = 128
 
 
