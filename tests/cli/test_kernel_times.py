@@ -12,7 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from smelt.base.config import Config
 from smelt.cli.kernel_times import launch_times
+from smelt.cli.profiling import bound_us
 from smelt.pipeline import Options, compile_to
+from smelt.report import Peaks
 from smelt.runtime import SessionSettings
 from smelt.toolchain.elf import read_symbols
 
@@ -45,3 +47,14 @@ def test_each_launch_is_timed_and_the_artifact_has_no_clocks(proto: onnx.ModelPr
     product = next(kernel.launch for kernel in entry.kernels if kernel.kind == "gemm")
     assert spent[product] == max(spent)
     assert not any("ticks" in name or "clock" in name for name in read_symbols(result.library.path).exported)
+
+
+def test_the_least_time_of_a_product_counts_its_terms_once(proto: onnx.ModelProto, tmp_path: Path) -> None:
+    config = Config.from_env({}).with_(cache_dir=tmp_path / "cache", log="quiet")
+    result = compile_to(proto, tmp_path / "out", Options(levels=("v2",), force=True, verify=False), config)
+    assert result.generated is not None
+    kernel = next(k for code in result.generated.codes for k in code.kernels if k.product is not None)
+    by_flops, by_bytes = Peaks(1.0, 1e9, 1e9), Peaks(1e12, 1.0, 1.0)
+    terms, read = 2 * 512 * 256 * 256, 4 * (2 * 512 * 256 + 256 * 256)
+    assert terms <= (bound_us(kernel, {"d:n": 512}, by_flops) or 0.0) * 1e3 < 1.1 * terms
+    assert read <= (bound_us(kernel, {"d:n": 512}, by_bytes) or 0.0) * 1e3 < 1.1 * read

@@ -59,7 +59,7 @@ def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> 
     # `rewrite` names a region's node after its entry and index.
     region_of = {f"{entry}_{index}": index for index, entry in names.items()}
     times, feeds = _profile(opened.model, opened.library, region_of, stock, request)
-    sizes = _named_sizes(stock, feeds)
+    sizes = named_sizes(stock, feeds)
     config = Config.from_env()
     peaks = _measure_peaks(request.threads, config)
     if generated is None or made.result.library is None:
@@ -69,7 +69,7 @@ def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> 
     bounds: dict[int, float] = {}
     launches: dict[str, list[Launch]] = {entry: [Launch(us) for us in spent] for entry, spent in measured.items()}
     for region, entry, code in zip(generated.regions, generated.entry_of, generated.codes, strict=True):
-        bound = [_bound_us(kernel, sizes, peaks) for kernel in code.kernels]
+        bound = [bound_us(kernel, sizes, peaks) for kernel in code.kernels]
         if all(part is not None for part in bound):
             bounds[region.index] = sum(part or 0.0 for part in bound)
         for info, part in zip(code.info, bound, strict=True) if entry in launches else ():
@@ -118,7 +118,7 @@ def _interleaved(runs: list[Callable[[], Any]]) -> list[float]:
     return [statistics.median(wall) for wall in walls]
 
 
-def _named_sizes(stock: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
+def named_sizes(stock: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
     """The sizes that the feeds give to the model's named dims, under the names that kernels use."""
     sizes: dict[str, int] = {}
     for value in load_model(stock).graph.inputs:
@@ -129,18 +129,12 @@ def _named_sizes(stock: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
     return sizes
 
 
-def _bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks | None) -> float | None:
+def bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks | None) -> float | None:
+    """The least time of a kernel, whose count includes its products; None where a size is not known."""
     if peaks is None:
         return None
     try:
         flops, moved = evaluate(kernel.flops, sizes), evaluate(kernel.moved_bytes, sizes)
-        inner = getattr(kernel, "product", None)
-        if inner is not None:
-            # The kernel's own count is that of its epilogue; both operands are read at least once as well.
-            left = evaluate(inner.batches * inner.rows * inner.depth, sizes)
-            columns, depth = evaluate(inner.columns, sizes), evaluate(inner.depth, sizes)
-            flops += 2 * left * columns
-            moved += 4 * (left + depth * columns)
     except (KeyError, ZeroDivisionError):
         return None
     return peaks.bound_us(flops, moved)
