@@ -9,7 +9,6 @@ what happened. Invariant: the folder is complete or absent; the model's inputs a
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -163,7 +162,7 @@ class _Made:
 def _targets(options: Options, config: Config) -> tuple[Target, ...]:
     """All levels, those that were named, or that of this process, which may be told to use a lower one."""
     levels = options.levels or config.levels
-    here = None if levels or options.arch or os.environ.get("SMELT_LEVEL") else host_level()
+    here = None if levels or options.arch or config.level else host_level()
     return (here,) if options.ephemeral and here is not None else select_targets(options.arch, levels)
 
 

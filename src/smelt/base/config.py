@@ -30,6 +30,7 @@ class Config:
     cc_from: str = ""
     cflags: str = ""
     levels: tuple[str, ...] = ()
+    level: str = ""
     jobs: int = 0
     compile_timeout_s: float = 300.0
     threads: int = 0
@@ -72,6 +73,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("SMELT_CC", "cc", "C compiler, with arguments if need be; before CC"),
     Knob("SMELT_CFLAGS", "cflags", "flags added to every compilation"),
     Knob("SMELT_LEVELS", "levels", "CPU levels to build, e.g. v2,v3; default: all of the architecture"),
+    Knob("SMELT_LEVEL", "level", "CPU level that libraries run at, at most; default: the best that this machine has"),
     Knob("SMELT_JOBS", "jobs", "compilers run at once; 0: one per CPU"),
     Knob("SMELT_COMPILE_TIMEOUT", "compile_timeout_s", "seconds after which a compiler is stopped"),
     Knob("SMELT_THREADS", "threads", "threads of a session; 0: as ONNX Runtime chooses"),
@@ -105,6 +107,7 @@ def _read(env: Mapping[str, str]) -> Config:
         cc_from=variable if compiler else "",
         cflags=env.get("SMELT_CFLAGS", "").strip(),
         levels=tuple(name.strip() for name in env.get("SMELT_LEVELS", "").split(",") if name.strip()),
+        level=env.get("SMELT_LEVEL", "").strip(),
         jobs=_integer(env, "SMELT_JOBS", 0),
         compile_timeout_s=_seconds(env, "SMELT_COMPILE_TIMEOUT", 300.0),
         threads=_integer(env, "SMELT_THREADS", 0),
