@@ -224,6 +224,19 @@ def test_operands_where_they_lie_give_the_bits_of_packed_ones(gemm: Gemm, m, n, 
     assert np.all(whole[outside] == SENTINEL)
 
 
+@pytest.mark.parametrize("off", [0, 1], ids=["aligned", "unaligned"])
+@pytest.mark.parametrize(("m", "n", "depth"), [(150, 992, 128), (301, 1000, 64), (80, 992, 129)])
+def test_large_results_past_the_caches_have_the_same_bits(gemm: Gemm, m: int, n: int, depth: int, off: int) -> None:
+    a, b = matrices(m, n, depth)
+    memory = np.full((m + 2) * 1024 + 32, SENTINEL, np.float32)
+    start = -(memory.ctypes.data // 4) % 16 + off
+    whole = memory[start : start + (m + 2) * 1024].reshape(m + 2, 1024)
+    lying(gemm, np.asfortranarray(a), b, whole[1:-1, 16 : 16 + n])
+    assert np.array_equal(whole[1:-1, 16 : 16 + n], gemm.product(a, b))
+    whole[1:-1, 16 : 16 + n] = SENTINEL
+    assert np.all(memory == SENTINEL)
+
+
 @pytest.mark.parametrize(("m", "n", "depth"), [(5, 40, 9), (128, 768, 768), (768, 768, 128), (900, 100, 64), (7, 0, 3)])
 def test_the_plan_for_lying_operands_covers_the_product(gemm: Gemm, m: int, n: int, depth: int) -> None:
     plan = np.zeros(4, np.int64)

@@ -50,6 +50,7 @@ typedef struct {
   int64_t ldc, m;
   int64_t cols; /* valid columns, from the first panel on */
   int add;
+  int streams; /* whole tiles go past the caches */
 } smelt_gemm_slab;
 
 /* `rows` rows of one panel of which only `cols` columns exist in C. */
@@ -192,7 +193,7 @@ static __attribute__((unused)) void smelt_gemm_f32_within(const float *A, int64_
     return;
   }
   const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, SMELT_GEMM_MC);
-  smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0};
+  smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0};
   if (m <= SMELT_GEMM_THIN_ROWS && col_stride == 1) {
     smelt_gemm_thin_pass(s, K, depth);
     return;

@@ -11,6 +11,7 @@
 #define SMELT_GEMM_LYING_H
 
 #include "gemm.h"
+#include "stream.h"
 
 /* Floats of the panels that are laid out at a time. */
 #define SMELT_GEMM_LAID (SMELT_GEMM_KC * SMELT_GEMM_WP * SMELT_GEMM_PANEL)
@@ -47,6 +48,28 @@ SMELT_GEMM_INLINE void smelt_gemm_ask(const smelt_gemm_wish *wish, int64_t t, in
       __builtin_prefetch(wish->from + run * wish->step + line * 16, 0, 2);
 }
 
+/* Results of so many bytes that are complete after one block of k go past the caches: a store through them reads the line
+ * first, which takes as long as the product where K is 128. */
+enum { SMELT_GEMM_STREAMED = 1 << 18 };
+
+SMELT_GEMM_INLINE int smelt_gemm_streams(const smelt_gemm_slab *s, int64_t K) {
+#if defined(__x86_64__)
+  return K <= SMELT_GEMM_KC && s->m * s->ldc >= SMELT_GEMM_STREAMED / 4 && s->ldc % 16 == 0 && ((uintptr_t)s->c & 63) == 0;
+#else
+  return 0;
+#endif
+}
+
+/* A tile of whole lines. */
+SMELT_GEMM_INLINE void smelt_gemm_stream_tile(const smelt_gemm_slab *s, const float *a, float *c, int64_t rows) {
+  float tile[SMELT_GEMM_WIDE_MR * SMELT_GEMM_WP * SMELT_GEMM_PANEL] __attribute__((aligned(64)));
+  const int64_t width = SMELT_GEMM_WP * SMELT_GEMM_PANEL;
+  smelt_gemm_block(s, a, s->b, tile, width, rows, SMELT_GEMM_WP, 0, s->b);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < width; j += 16)
+      smelt_stream_line(c + i * s->ldc + j, tile + i * width + j);
+}
+
 /* All rows times the panels that lie in `s->b`; tile by tile it is asked for what comes next. */
 static __attribute__((unused)) void smelt_gemm_lying_rows(const smelt_gemm_slab *s, int64_t panels, smelt_gemm_wish wish) {
   const int64_t most = panels < SMELT_GEMM_NP   ? SMELT_GEMM_NARROW_MR
@@ -60,6 +83,8 @@ static __attribute__((unused)) void smelt_gemm_lying_rows(const smelt_gemm_slab 
     smelt_gemm_ask(&wish, t, tiles);
     if (s->cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, s->b, c, rows, s->cols);
+    else if (s->streams && panels == SMELT_GEMM_WP)
+      smelt_gemm_stream_tile(s, a, c, rows);
     else
       smelt_gemm_block(s, a, s->b, c, s->ldc, rows, panels, s->add, s->b);
     a += rows * s->lda;
@@ -137,14 +162,16 @@ static __attribute__((unused)) void smelt_gemm_f32_lying(const float *A, int64_t
   const smelt_gemm_matrix b = {B + p0 * SMELT_GEMM_PANEL * n_step, k_step, n_step};
   const int64_t most = col_stride == 1 ? SMELT_GEMM_MC : SMELT_GEMM_TURNED_ROWS;
   const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, most);
-  smelt_gemm_slab s = {A, row_stride, laid, 0, 0, C, ldc, m, cols, 0};
+  smelt_gemm_slab s = {A, row_stride, laid, 0, 0, C, ldc, m, cols, 0, 0};
   for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
     s.m = m / chunks + (t < m % chunks);
     s.a = A + i * row_stride, s.c = C + i * ldc;
+    s.streams = smelt_gemm_streams(&s, K);
     if (col_stride == 1)
       smelt_gemm_lying_pass(s, &b, K, depth, laid);
     else
       smelt_gemm_lying_turned(s, col_stride, &b, K, depth, laid);
+    if (s.streams) smelt_stream_end();
   }
 }
 

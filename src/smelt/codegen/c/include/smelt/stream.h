@@ -31,6 +31,9 @@ static inline __attribute__((always_inline, unused)) void smelt_stream_line(floa
 #endif
 }
 
+/* What was streamed is visible to other threads after this. */
+static inline __attribute__((always_inline, unused)) void smelt_stream_end(void) { _mm_sfence(); }
+
 static __attribute__((unused)) void smelt_stream(float *to, const float *from, int64_t count) {
   int64_t i = 0;
   for (; i < count && ((uintptr_t)(to + i) & 63); ++i)
@@ -39,9 +42,14 @@ static __attribute__((unused)) void smelt_stream(float *to, const float *from, i
     smelt_stream_line(to + i, from + i);
   for (; i < count; ++i)
     to[i] = from[i];
-  _mm_sfence();
+  smelt_stream_end();
 }
 #else
+static inline __attribute__((always_inline, unused)) void smelt_stream_line(float *to, const float *from) {
+  __builtin_memcpy(to, from, 64);
+}
+static inline __attribute__((always_inline, unused)) void smelt_stream_end(void) {}
+
 static __attribute__((unused)) void smelt_stream(float *to, const float *from, int64_t count) {
   __builtin_memcpy(to, from, (size_t)count * sizeof(float));
 }

@@ -119,7 +119,7 @@ static __attribute__((unused)) void smelt_winograd_sums(const smelt_window *w, c
       const int64_t depth = smelt_min(deep, C - c), cols = smelt_min(most, wide - col);
       smelt_winograd_filters(panels + col * 9 * C + c * 16, C, depth, cols / 16, filters);
       const float *rows = in + 16 * SMELT_WINOGRAD_STEP(tiles * deep) * (c / deep);
-      const smelt_gemm_slab s = {rows, deep, filters, depth * 16, depth, sums + col, wide, tiles, cols, c > 0};
+      const smelt_gemm_slab s = {rows, deep, filters, depth * 16, depth, sums + col, wide, tiles, cols, c > 0, 0};
       smelt_winograd_products(&s, SMELT_WINOGRAD_STEP(depth * cols));
     }
 }
