@@ -59,7 +59,14 @@ static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, 
 
 /* One tile of `rows` x `panels` panels (1, SMELT_GEMM_NP or SMELT_GEMM_WP), all columns valid. */
 SMELT_GEMM_INLINE void smelt_gemm_block(const smelt_gemm_slab *s, const float *a, const float *b, float *c, int64_t ldc,
-                                        int64_t rows, int64_t panels, int add, const float *next) {
+                                        int64_t rows, int64_t panels, int add, const float *next, int lines) {
+#ifdef SMELT_GEMM_EAGER_ROWS
+  if (lines > 1) {
+    smelt_gemm_eager[rows](a, s->lda, b, s->panel_stride, s->kc, c, ldc, add, next);
+    return;
+  }
+#endif
+  (void)lines;
 #if SMELT_VL == 64
   const smelt_gemm_tile *tiles = panels == 1 ? smelt_gemm_narrow : panels == SMELT_GEMM_WP ? smelt_gemm_wide : smelt_gemm_main;
   tiles[rows](a, s->lda, b, s->panel_stride, s->kc, c, ldc, add, next);
@@ -73,7 +80,7 @@ SMELT_GEMM_INLINE void smelt_gemm_block(const smelt_gemm_slab *s, const float *a
 static __attribute__((unused)) void smelt_gemm_ragged(const smelt_gemm_slab *s, const float *a, const float *b, float *c,
                                                       int64_t rows, int64_t cols) {
   float tile[SMELT_GEMM_MR * SMELT_GEMM_PANEL];
-  smelt_gemm_block(s, a, b, tile, SMELT_GEMM_PANEL, rows, 1, 0, b);
+  smelt_gemm_block(s, a, b, tile, SMELT_GEMM_PANEL, rows, 1, 0, b, 1);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j) {
       float *to = c + i * s->ldc + j;
@@ -87,12 +94,23 @@ SMELT_GEMM_INLINE int smelt_gemm_odd(const smelt_gemm_slab *s) {
   return block > 0 && ((uintptr_t)s->a / (uintptr_t)block & 1);
 }
 
-/* Where tile t prefetches: a tile touches kc / 4 lines, so four tiles bring one panel of what comes next. Tasks of few rows do
- * not get to all panels: odd ones begin with the last. */
+/* Where tile t prefetches: a tile touches kc / 4 lines, or twice as many, so four or two tiles bring one panel of what comes
+ * next. Tasks of few rows do not get to all panels: odd ones begin with the last. */
 SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const float *next, int64_t panels, int64_t t,
-                                               int odd) {
-  t = odd ? 4 * panels - 1 - t % (4 * panels) : t;
-  return next + t / 4 % panels * s->panel_stride + t % 4 * (s->kc / 4) * SMELT_GEMM_PANEL;
+                                               int odd, int lines) {
+  const int64_t each = lines > 1 ? 2 : 4;
+  t = odd ? each * panels - 1 - t % (each * panels) : t;
+  return next + t / each % panels * s->panel_stride + t % each * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
+}
+
+/* Lines that tiles of at least `rows` rows ask for at a time. */
+SMELT_GEMM_INLINE int smelt_gemm_lines(int64_t tiles, int64_t panels, int64_t rows) {
+#ifdef SMELT_GEMM_EAGER_ROWS
+  return tiles < 4 * panels && panels == SMELT_GEMM_WP && rows >= SMELT_GEMM_EAGER_ROWS ? 2 : 1;
+#else
+  (void)tiles, (void)panels, (void)rows;
+  return 1;
+#endif
 }
 
 /* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Tiles ask for `next`
@@ -105,13 +123,13 @@ static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, in
   const int64_t tiles = smelt_gemm_ceil_div(s->m, most), base = s->m / tiles, extra = s->m % tiles;
   const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
   float *c = s->c + col;
-  const int odd = tiles < 4 * panels && smelt_gemm_odd(s);
+  const int lines = smelt_gemm_lines(tiles, panels, base), odd = tiles * lines < 4 * panels && smelt_gemm_odd(s);
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = base + (t < extra);
     if (cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, b, c, rows, cols);
     else
-      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, panels, t, odd));
+      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, panels, t, odd, lines), lines);
     a += rows * s->lda;
     c += rows * s->ldc;
   }

@@ -53,18 +53,15 @@ SMELT_GEMM_INLINE void smelt_gemm_ask(const smelt_gemm_wish *wish, int64_t t, in
 enum { SMELT_GEMM_STREAMED = 1 << 18 };
 
 SMELT_GEMM_INLINE int smelt_gemm_streams(const smelt_gemm_slab *s, int64_t K) {
-#if defined(__x86_64__)
-  return K <= SMELT_GEMM_KC && s->m * s->ldc >= SMELT_GEMM_STREAMED / 4 && s->ldc % 16 == 0 && ((uintptr_t)s->c & 63) == 0;
-#else
-  return 0;
-#endif
+  return SMELT_STREAMS && K <= SMELT_GEMM_KC && s->m * s->ldc >= SMELT_GEMM_STREAMED / 4 && s->ldc % 16 == 0 &&
+         ((uintptr_t)s->c & 63) == 0;
 }
 
 /* A tile of whole lines. */
 SMELT_GEMM_INLINE void smelt_gemm_stream_tile(const smelt_gemm_slab *s, const float *a, float *c, int64_t rows) {
   float tile[SMELT_GEMM_WIDE_MR * SMELT_GEMM_WP * SMELT_GEMM_PANEL] __attribute__((aligned(64)));
   const int64_t width = SMELT_GEMM_WP * SMELT_GEMM_PANEL;
-  smelt_gemm_block(s, a, s->b, tile, width, rows, SMELT_GEMM_WP, 0, s->b);
+  smelt_gemm_block(s, a, s->b, tile, width, rows, SMELT_GEMM_WP, 0, s->b, 1);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < width; j += 16)
       smelt_stream_line(c + i * s->ldc + j, tile + i * width + j);
@@ -86,7 +83,7 @@ static __attribute__((unused)) void smelt_gemm_lying_rows(const smelt_gemm_slab 
     else if (s->streams && panels == SMELT_GEMM_WP)
       smelt_gemm_stream_tile(s, a, c, rows);
     else
-      smelt_gemm_block(s, a, s->b, c, s->ldc, rows, panels, s->add, s->b);
+      smelt_gemm_block(s, a, s->b, c, s->ldc, rows, panels, s->add, s->b, 1);
     a += rows * s->lda;
     c += rows * s->ldc;
   }

@@ -125,8 +125,11 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_B_OF_15 p0
 
 /* Defines smelt_gemm_micro_RxW. `rows` is R, `W` the vectors per row; a tile of W vectors covers W * lanes columns. */
-#define SMELT_GEMM_MICRO(R, W)                                                                                         \
-  static __attribute__((noinline)) void smelt_gemm_micro_##R##x##W(                                                    \
+#define SMELT_GEMM_MICRO(R, W) SMELT_GEMM_MICRO_AS(micro, R, W, 1)
+
+/* The same by another name. It asks for `LINES` lines of what comes next every four steps. */
+#define SMELT_GEMM_MICRO_AS(NAME, R, W, LINES)                                                                         \
+  static __attribute__((noinline)) void smelt_gemm_##NAME##_##R##x##W(                                                 \
       const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
       int add, const float *next) {                                                                                    \
     SMELT_GEMM_STRIDES                                                                                                 \
@@ -144,8 +147,8 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
       SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                                \
       SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                  \
     }                                                                                                                  \
-    const char *next_end = (const char *)next + kc / 4 * 64;                                                           \
-    for (int64_t left = -(kc / 4) * 8; left; left += 8) {                                                              \
+    const char *next_end = (const char *)next + kc / 4 * 64 * LINES;                                                   \
+    for (int64_t left = -(kc / 4) * 8 * LINES; left; left += 8 * LINES) {                                              \
       __asm__("" : "+r"(left), "+r"(next_end));                                                                        \
       SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
       SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
@@ -156,6 +159,8 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
       __asm__ volatile("" ::: "memory");                                                                               \
       if (R > SMELT_GEMM_LOW_ROWS)                                                                                     \
         __builtin_prefetch(next_end + left * 8, 0, 2);                                                                 \
+      if (LINES > 1)                                                                                                   \
+        __builtin_prefetch(next_end + left * 8 + 64, 0, 2);                                                            \
       SMELT_BASES_##R(SMELT_BASE_STEP4)                                                                                \
       SMELT_COLS_##W(SMELT_B_STEP, 4)                                                                                  \
     }                                                                                                                  \
@@ -276,7 +281,11 @@ static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_5(1), smelt
 static const smelt_gemm_tile smelt_gemm_main[] = {
     SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2,  smelt_gemm_micro_7x2,  smelt_gemm_micro_8x2,  smelt_gemm_micro_9x2,
     smelt_gemm_micro_10x2, smelt_gemm_micro_11x2, smelt_gemm_micro_12x2, smelt_gemm_micro_13x2, smelt_gemm_micro_14x2};
+SMELT_GEMM_MICRO_AS(eager, 5, 4, 2) SMELT_GEMM_MICRO_AS(eager, 6, 4, 2)
 static const smelt_gemm_tile smelt_gemm_wide[] = {SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4};
+/* For blocks of so few rows that the tiles of one line would not bring all of the coming panels. */
+#define SMELT_GEMM_EAGER_ROWS 5
+static const smelt_gemm_tile smelt_gemm_eager[] = {0, 0, 0, 0, 0, smelt_gemm_eager_5x4, smelt_gemm_eager_6x4};
 static const smelt_gemm_tile smelt_gemm_thin[] = {SMELT_GEMM_NAMES_3(8), smelt_gemm_micro_4x4};
 static const int8_t smelt_gemm_thin_panels[] = {0, 8, 8, 8, 4};
 #elif SMELT_VL == 64

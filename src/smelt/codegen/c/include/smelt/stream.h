@@ -12,27 +12,44 @@
 
 #include <stdint.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 enum { SMELT_STREAM_LEAST = 32768 }; /* bytes below which caches are the better place */
 
+/* Whether there are such stores. */
 #if defined(__x86_64__)
-static inline __attribute__((always_inline, unused)) void smelt_stream_line(float *to, const float *from) {
-#if defined(__AVX512F__)
-  _mm512_stream_ps(to, _mm512_loadu_ps(from));
-#elif defined(__AVX__)
-  _mm256_stream_ps(to, _mm256_loadu_ps(from));
-  _mm256_stream_ps(to + 8, _mm256_loadu_ps(from + 8));
+#define SMELT_STREAMS 1
 #else
-  for (int j = 0; j < 16; j += 4)
-    _mm_stream_ps(to + j, _mm_loadu_ps(from + j));
+#define SMELT_STREAMS 0
 #endif
+
+#if SMELT_STREAMS
+/* Built-in functions in place of immintrin.h, which wants the headers of a libc. */
+#if defined(__AVX512F__)
+#define SMELT_STREAM_BYTES 64
+#define SMELT_STREAM_STORE __builtin_ia32_movntps512
+#elif defined(__AVX__)
+#define SMELT_STREAM_BYTES 32
+#define SMELT_STREAM_STORE __builtin_ia32_movntps256
+#else
+#define SMELT_STREAM_BYTES 16
+#define SMELT_STREAM_STORE __builtin_ia32_movntps
+#endif
+typedef float smelt_stream_v __attribute__((vector_size(SMELT_STREAM_BYTES)));
+typedef float smelt_stream_u __attribute__((vector_size(SMELT_STREAM_BYTES), aligned(4), may_alias));
+
+/* Sixteen floats, the first on a boundary of 64 bytes. */
+static inline __attribute__((always_inline, unused)) void smelt_stream_line(float *to, const float *from) {
+  for (int j = 0; j < 16; j += SMELT_STREAM_BYTES / 4) {
+    const smelt_stream_v line = *(const smelt_stream_u *)(from + j);
+#if defined(__clang__)
+    __builtin_nontemporal_store(line, (smelt_stream_v *)(to + j));
+#else
+    SMELT_STREAM_STORE(to + j, line);
+#endif
+  }
 }
 
 /* What was streamed is visible to other threads after this. */
-static inline __attribute__((always_inline, unused)) void smelt_stream_end(void) { _mm_sfence(); }
+static inline __attribute__((always_inline, unused)) void smelt_stream_end(void) { __builtin_ia32_sfence(); }
 
 static __attribute__((unused)) void smelt_stream(float *to, const float *from, int64_t count) {
   int64_t i = 0;
