@@ -45,7 +45,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=0, help="this many of them, drawn with a fixed seed; 0 for all")
     parser.add_argument("--dtypes", default="float32,int64,bool")
     parser.add_argument(
-        "--modes", nargs="+", default=["smelt"], help="smelt, kernels, plain, gradients, torch_onnx, ..."
+        "--modes", nargs="+", default=["smelt", "torch_onnx"], help="smelt, kernels, plain, gradients, torch_onnx, ..."
+    )
+    parser.add_argument(
+        "--compared", type=int, default=147, help="how many entries torch.onnx gets, drawn likewise; 0 for as many"
     )
     parser.add_argument("--limit", type=int, default=5, help="samples per entry and dtype; 0 for all")
     parser.add_argument(
@@ -64,6 +67,7 @@ def _requests(mode: str, found: dict[str, Any], arguments: argparse.Namespace) -
 
     again = arguments.status.split(",") if arguments.status else []
     names = drawn({n: e for n, e in entries().items() if re.search(arguments.ops, n)}, arguments.sample)
+    names = drawn(names, arguments.compared) if mode == "torch_onnx" else names
     wanted = [
         {"name": n, "dtype": d, "mode": mode, "limit": arguments.limit}
         for n, e in names.items()
