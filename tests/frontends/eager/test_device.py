@@ -192,7 +192,7 @@ def test_default_device() -> None:
     try:
         assert torch.zeros(2).device.type == "ort" and nn.Linear(2, 2).weight.device.type == "ort"
     finally:
-        torch.set_default_device("cpu")
+        torch.set_default_device(None)
     with torch.device("ort"):
         assert torch.ones(2).device.type == "ort"
 

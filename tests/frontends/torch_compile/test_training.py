@@ -203,7 +203,7 @@ def test_a_sum_that_is_zero_but_for_roundings_stays_in_torch(dropout: float, bat
     model, x = Heads(dropout), torch.randn(batch, 12, 16)
     twin = copy.deepcopy(model)
     with Listening() as record:
-        fast = torch.compile(twin, backend="smelt", options={"kernels": True})
+        fast = torch.compile(twin, backend="smelt", fullgraph=True, options={"kernels": True})
         for each in (model, fast):
             torch.manual_seed(1)
             each(x).backward()
