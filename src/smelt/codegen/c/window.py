@@ -14,6 +14,8 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL
 from smelt.ir.kernel.window import LEAST_PIXELS, numbers
 
+from .finish import Finish, finish_of
+from .names import constant
 from .product import ProductWriter
 
 Form = Literal["pointwise", "channelwise", "gathered", "planar", "square", "winograd"]
@@ -155,24 +157,40 @@ class WindowWriter(ProductWriter):
         columns = self.nest.matmul.shape[-1].const
         return PANEL if window.groups == 1 or columns is None else columns // window.groups
 
+    def _product_body(self) -> list[str]:
+        """Kernels that finish their sums leave nothing to loop over."""
+        window = self._window()
+        finish = self._finished(window) if window is not None else None
+        if window is None or finish is None:
+            return super()._product_body()
+        extents = [self._integer(v.extent) for v in self._rows()]
+        part = [self._finish_text(finish), self._fill(window, finished=True)]
+        lines = self._window_lines(window, extents, self._integer(self._columns_of()), part)
+        return [*lines, "if (t->rows) smelt_release(t, local);"]
+
     def _product_lines(self, rows: list[Var], extents: list[str], columns: str, loop: list[str]) -> list[str]:
-        """The task's windows and columns, a part at a time: its epilogue finds it in L1."""
         window = self._window()
         if window is None:
             return super()._product_lines(rows, extents, columns, loop)
-        total = " * ".join(f"({e})" for e in extents) or "1"
         part = [
-            *self._window_part_lines(self._unit(window)),
+            "const int64_t stop = first + count;",
+            "int64_t u = first;",
             self._fill(window),
             *self._decode(rows, extents, False),
             *loop,
         ]
+        return self._window_lines(window, extents, columns, part)
+
+    def _window_lines(self, window: Window, extents: list[str], columns: str, part: list[str]) -> list[str]:
+        """The task's windows and columns, a part at a time: its epilogue finds it in L1."""
+        total = " * ".join(f"({e})" for e in extents) or "1"
+        lines = [*self._window_part_lines(self._unit(window)), *part]
         return [
             *self._window_task_lines(total, columns, self._unit(window)),
             f"const smelt_window w = {self._geometry(window)};",
             "for (int64_t first = from; first < until; first += t->part)",
             "for (int64_t p0 = q0; p0 < q1; p0 += t->wide) {",
-            *("  " + x for x in part),
+            *("  " + x for x in lines),
             "}",
         ]
 
@@ -194,9 +212,24 @@ class WindowWriter(ProductWriter):
             "const int64_t count = smelt_min(t->part, until - first), p1 = smelt_min(p0 + t->wide, q1);",
             f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, columns);",
             f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
-            "const int64_t stop = first + count;",
-            "int64_t u = first;",
         ]
+
+    def _finished(self, window: Window) -> Finish | None:
+        """The epilogue as something that kernels do to their sums before they store them."""
+        result, nest = self._dense_result(), self.nest
+        if result is None or nest.twins or window.kind in _POOLS or _form(window) in _BY_LINES:
+            return None
+        return finish_of(nest.stores[0], self._columns_of(), nest.outer[-1])
+
+    def _finish_text(self, finish: Finish) -> str:
+        columns = self._integer(self._columns_of())
+        there = f"first * {columns} + c0"
+        added = "NULL" if finish.added is None else f"{self._buffer(finish.added)} + {there}"
+        return (
+            f"const smelt_finish finish = {{.bias = {self._buffer(finish.bias)} + c0, .added = {added}, "
+            f".to = {self._buffer(finish.to)} + {there}, .ld = {columns}, .columns = c1 - c0, "
+            f".least = {_limit(finish.least)}, .most = {_limit(finish.most)}}};"
+        )
 
     def _geometry(self, window: Window) -> str:
         axes = [", ".join(self._integer(i) for i in values) for values in window.geometry.filled()]
@@ -213,7 +246,7 @@ class WindowWriter(ProductWriter):
         assert self.nest.matmul is not None
         return self.nest.matmul.shape[-1]
 
-    def _fill(self, window: Window) -> str:
+    def _fill(self, window: Window, finished: bool = False) -> str:
         nest = self.nest
         assert nest.lhs is not None
         image = self._buffer(nest.lhs.buffer)
@@ -222,13 +255,17 @@ class WindowWriter(ProductWriter):
         assert nest.panels is not None
         panels, form, task = self._buffer(nest.panels), _form(window), "first, count, c0, c1, block, ld"
         name = "SMELT_CHANNELWISE" if form == "channelwise" else "SMELT_CONVOLVE"
-        plain = f"{name}(&w, {image}, {panels}, {task});"
+        plain = f"{name}(&w, {image}, {panels}, {task}, {'&finish' if finished else 'NULL'});"
         if form not in _BY_LINES:
             return plain
         used = f"SMELT_SLOT(t->part, t->wide, {self._integer(self.extra_bytes())})"
         transformed = int(form == "winograd")
         fast = f"SMELT_WINOGRAD(&w, {image}, {panels}, {transformed}, {task}, (float *)(local + {used}));"
         return fast if transformed else f"if (t->winograd) {fast}\nelse {plain}"
+
+
+def _limit(value: float) -> str:
+    return constant(value, "f32")
 
 
 def _form(window: Window) -> Form:

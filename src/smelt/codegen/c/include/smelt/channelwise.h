@@ -99,17 +99,13 @@ SMELT_INLINE void smelt_channelwise_run(smelt_tap_box b, int64_t run, int64_t pa
   }
 }
 
-/* A block of windows, wherever its taps lie; the block has room for whole panels. */
-static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, const float *image, const float *panels,
-                                                      int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                      int64_t ld) {
+/* A block of windows, wherever its taps lie. */
+static __attribute__((unused)) void smelt_channelwise_block(const smelt_window *w, const float *image, const float *panels,
+                                                            int64_t first, int64_t count, int64_t c0, int64_t c1,
+                                                            float *block, int64_t ld) {
   const int64_t panel = w->kernel[0] * w->kernel[1] * w->kernel[2] * 16;
   if (smelt_patches_pay(w)) {
     smelt_channelwise_patches(w, image, panels, first, count, c0, c1, block, ld);
-    return;
-  }
-  if (smelt_three_taps(w)) {
-    smelt_channelwise_three(w, image, panels, first, count, c0, c1, block, ld);
     return;
   }
   smelt_place p = smelt_place_of(w, first);
@@ -120,6 +116,18 @@ static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, con
     p.at[2] += run - 1;
     smelt_place_next(w, &p);
   }
+}
+
+/* The same, finished where they belong; the block has room for whole panels. */
+static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, const float *image, const float *panels,
+                                                      int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
+                                                      int64_t ld, const smelt_finish *finish) {
+  if (!smelt_patches_pay(w) && smelt_three_taps(w)) {
+    smelt_channelwise_three(w, image, panels, first, count, c0, c1, block, ld, finish);
+    return;
+  }
+  smelt_channelwise_block(w, image, panels, first, count, c0, c1, block, ld);
+  if (finish) smelt_finish_block(finish, block, ld, count);
 }
 
 /* What a mean divides by: taps in the image, or in the image and its padding. */

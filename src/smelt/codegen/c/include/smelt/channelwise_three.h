@@ -8,6 +8,9 @@
 #define SMELT_CHANNELWISE_THREE_H
 
 #include <smelt/channelwise_taps.h>
+#include <smelt/finish.h>
+
+enum { SMELT_THREE_MOST = 7 };
 
 /* Some windows of one line. Steps are in floats. */
 typedef struct {
@@ -16,6 +19,7 @@ typedef struct {
   int64_t down, line, pixel;  /* lines that it sees, from one to the next, from one pixel to the next */
   int64_t panel;              /* of the weights */
   int left, right;            /* the first one's first tap, or the last one's last, lies outside of the image */
+  const smelt_finish *finish; /* of all windows and columns of the task, whose result lies at its `to`; NULL: sums are stored */
 } smelt_three;
 
 /* Keeps a value in a register: left to itself, gcc loads it again for each of its uses. */
@@ -29,11 +33,24 @@ typedef struct {
 #define SMELT_HELD(V) (void)(V)
 #endif
 
+/* Sums of R windows from column `col` on become what is stored at `to`. */
+SMELT_INLINE void smelt_three_finish(const smelt_finish *f, v_f32 *acc, const int R, int64_t col, int64_t live,
+                                     const float *to, int64_t ld) {
+  const v_f32 bias = live ? ld_f32_n(f->bias + col, live) : ld_f32(f->bias + col);
+  const v_f32 least = bc_f32(f->least), most = bc_f32(f->most);
+  const float *added = f->added ? f->added + (to - f->to) : NULL;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r++) {
+    acc[r] += bias;
+    if (added) acc[r] += live ? ld_f32_n(added + r * ld, live) : ld_f32(added + r * ld);
+    acc[r] = smelt_limited(acc[r], least, most);
+  }
+}
+
 /* One vector of channels of R windows, `stride` pixels apart. `live` is the number of lanes of a partial vector, 0 for whole
  * ones. */
-enum { SMELT_THREE_MOST = 7 };
-SMELT_INLINE void smelt_three_tile(const smelt_three *t, const float *x, const float *row, int64_t live, float *to, int64_t ld,
-                                   const int R, const int stride) {
+SMELT_INLINE void smelt_three_tile(const smelt_three *t, const float *x, const float *row, int64_t col, int64_t live, float *to,
+                                   int64_t ld, const int R, const int stride) {
   const int64_t pixel = t->pixel, line = t->line, end = (int64_t)((R - 1) * stride + 2) * pixel;
   const int left = t->left, right = t->right;
   v_f32 acc[SMELT_THREE_MOST];
@@ -57,6 +74,7 @@ SMELT_INLINE void smelt_three_tile(const smelt_three *t, const float *x, const f
     }
     if (!right) acc[R - 1] += (live ? ld_f32_n(x + end, live) : ld_f32(x + end)) * w2;
   }
+  if (t->finish) smelt_three_finish(t->finish, acc, R, col, live, to, ld);
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++, to += ld) {
     if (live) st_f32_n(to, acc[r], live);
@@ -70,12 +88,12 @@ typedef void (*smelt_three_tiles)(const smelt_three *t, int64_t c0, int64_t c1, 
   static __attribute__((noinline, unused)) void smelt_three_##R##_##STRIDE(const smelt_three *t, int64_t c0, int64_t c1, \
                                                                            float *to, int64_t ld) {                    \
     const float *x = t->at + c0, *f = t->row + (c0 >> 4) * t->panel;                                                   \
-    int64_t left = c1 - c0, lane = 0;                                                                                  \
-    for (; left >= SMELT_L; left -= SMELT_L, x += SMELT_L, to += SMELT_L) {                                            \
-      smelt_three_tile(t, x, f + lane, 0, to, ld, R, STRIDE);                                                          \
+    int64_t col = 0, lane = 0;                                                                                         \
+    for (; col + SMELT_L <= c1 - c0; col += SMELT_L) {                                                                 \
+      smelt_three_tile(t, x + col, f + lane, col, 0, to + col, ld, R, STRIDE);                                         \
       if ((lane += SMELT_L) == 16) lane = 0, f += t->panel;                                                            \
     }                                                                                                                  \
-    if (left > 0) smelt_three_tile(t, x, f + lane, left, to, ld, R, STRIDE);                                           \
+    if (col < c1 - c0) smelt_three_tile(t, x + col, f + lane, col, c1 - c0 - col, to + col, ld, R, STRIDE);            \
   }
 #define SMELT_THREE_SIZES(STRIDE)                                                                                      \
   SMELT_THREE_WINDOWS(1, STRIDE) SMELT_THREE_WINDOWS(2, STRIDE) SMELT_THREE_WINDOWS(4, STRIDE) SMELT_THREE_WINDOWS(7, STRIDE)
@@ -94,14 +112,14 @@ SMELT_INLINE int smelt_three_taps(const smelt_window *w) {
 /* `count` windows from p on, all of one line. */
 static __attribute__((unused)) void smelt_three_line(const smelt_window *w, const float *image, const smelt_place *p,
                                                      int64_t count, const float *panels, int64_t c0, int64_t c1, float *to,
-                                                     int64_t ld) {
+                                                     int64_t ld, const smelt_finish *finish) {
   static const smelt_three_tiles tiles[2][SMELT_THREE_MOST + 1] = {
       {0, smelt_three_1_1, smelt_three_2_1, 0, smelt_three_4_1, 0, 0, smelt_three_7_1},
       {0, smelt_three_1_2, smelt_three_2_2, 0, smelt_three_4_2, 0, 0, smelt_three_7_2}};
   smelt_taps taps = smelt_taps_of(w, image, p);
   taps.s[2].lo = 0, taps.s[2].hi = 3;
   const smelt_tap_box b = smelt_box_of(w, &taps);
-  smelt_three t = {b.at, panels + b.first_row, b.sheets > 0 ? b.down : 0, b.line_step, b.tap_step, w->kernel[1] * 48, 0, 0};
+  smelt_three t = {b.at, panels + b.first_row, b.sheets > 0 ? b.down : 0, b.line_step, b.tap_step, w->kernel[1] * 48, 0, 0, finish};
   for (int64_t n, x = taps.s[2].start; count > 0; count -= n, x += n * w->stride[2], t.at += n * b.side, to += n * ld) {
     n = smelt_three_windows(count);
     t.left = x < 0, t.right = x + (n - 1) * w->stride[2] + 2 >= w->in[2];
@@ -111,11 +129,13 @@ static __attribute__((unused)) void smelt_three_line(const smelt_window *w, cons
 
 static __attribute__((unused)) void smelt_channelwise_three(const smelt_window *w, const float *image, const float *panels,
                                                             int64_t first, int64_t count, int64_t c0, int64_t c1,
-                                                            float *block, int64_t ld) {
+                                                            float *block, int64_t ld, const smelt_finish *finish) {
+  float *const to = finish ? finish->to : block;
+  const int64_t step = finish ? finish->ld : ld;
   smelt_place p = smelt_place_of(w, first);
   for (int64_t i = 0, run; i < count; i += run) {
     run = smelt_min(w->out[2] - p.at[2], count - i);
-    smelt_three_line(w, image, &p, run, panels, c0, c1, block + i * ld, ld);
+    smelt_three_line(w, image, &p, run, panels, c0, c1, to + i * step, step, finish);
     p.at[2] += run - 1;
     smelt_place_next(w, &p);
   }

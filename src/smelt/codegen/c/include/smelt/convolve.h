@@ -10,6 +10,7 @@
 #ifndef SMELT_CONVOLVE_H
 #define SMELT_CONVOLVE_H
 
+#include <smelt/convolve_finish.h>
 #include <smelt/convolve_planes.h>
 
 /* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
@@ -151,18 +152,36 @@ SMELT_GEMM_INLINE void smelt_gather(const smelt_window *w, const float *image, i
   }
 }
 
+/* As smelt_gemm_blocks() over all of the slab's depth; after the last block sums are finished. */
+static __attribute__((unused)) void smelt_finish_blocks(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t depth,
+                                                        const smelt_finish *finish) {
+  const int64_t first = col / SMELT_GEMM_PANEL, last = (s->kc - 1) / depth * depth;
+  smelt_gemm_slab part = *s;
+  part.kc = depth;
+  for (int64_t k = 0; k < last; k += depth, part.add = 1) {
+    part.a = s->a + k, part.b = s->b + k * SMELT_GEMM_PANEL;
+    const float *here = part.b + first * s->panel_stride;
+    smelt_gemm_rows(&part, col, panels, panels * SMELT_GEMM_PANEL, here + depth * SMELT_GEMM_PANEL);
+  }
+  part.a = s->a + last, part.b = s->b + last * SMELT_GEMM_PANEL, part.kc = s->kc - last;
+  smelt_finish_rows(&part, col, panels, s->b + (first + panels) * s->panel_stride, finish);
+}
+
 /* All columns of some rows, a few panels at a time and block by block over k: a block of panels stays in L1 while the rows pass
  * by. */
-static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s) {
+static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s, const smelt_finish *finish) {
   const int64_t depth = smelt_gemm_depth(s->kc);
-  for (int64_t col = 0, panels; col < s->cols; col += panels * SMELT_GEMM_PANEL)
-    panels = smelt_gemm_panels(s, col), smelt_gemm_blocks(s, col, panels, s->kc, depth);
+  for (int64_t col = 0, panels; col < s->cols; col += panels * SMELT_GEMM_PANEL) {
+    panels = smelt_gemm_panels(s, col);
+    if (finish) smelt_finish_blocks(s, col, panels, depth, finish);
+    else smelt_gemm_blocks(s, col, panels, s->kc, depth);
+  }
 }
 
 /* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. */
 static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, const float *image, int64_t depth,
                                                          const float *b, int64_t first, int64_t count, int64_t cols,
-                                                         float *block, int64_t ld) {
+                                                         float *block, int64_t ld, const smelt_finish *finish) {
   float rows[SMELT_WINDOW_ROWS * SMELT_CONVOLVE_LD] __attribute__((aligned(64)));
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, step = smelt_convolve_depth(K);
   const int64_t chunks = smelt_gemm_ceil_div(count, SMELT_WINDOW_ROWS);
@@ -172,12 +191,14 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
       smelt_gather(w, image, depth, first + i, k, &s, rows);
-      smelt_convolve_rows(&s);
+      const smelt_finish here = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
+      smelt_convolve_rows(&s, finish && k + step >= K ? &here : NULL);
     }
     if (K <= 0)
       for (int64_t row = 0; row < s.m; ++row)
         __builtin_memset(s.c + row * ld, 0, (size_t)cols * sizeof(float));
   }
+  if (finish && K <= 0) smelt_finish_block(finish, block, ld, count);
 }
 
 /* Channels from which on a tap is worth a pass of its own; below, windows are gathered. */
@@ -260,26 +281,36 @@ SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
   return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
-/* Columns c0..c1-1; with several groups, c0 and c1 lie between groups, with one they lie between panels, and the block has
- * room for whole ones. */
+/* Columns c0..c1-1 of several groups; c0 and c1 lie between groups. */
+static __attribute__((unused)) void smelt_convolve_groups(const smelt_window *w, const float *image, const float *panels,
+                                                          int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
+                                                          int64_t ld) {
+  const int64_t depth = w->pixel / w->groups, each = w->columns / w->groups;
+  const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, floats = smelt_gemm_packed_floats(K, each);
+  for (int64_t c = c0; c < c1; c += each) {
+    const float *from = image + c / each * depth, *b = panels + c / each * floats;
+    if (smelt_by_taps(w, depth)) smelt_convolve_taps(w, from, depth, b, first, count, each, block + (c - c0), ld);
+    else smelt_convolve_group(w, from, depth, b, first, count, each, block + (c - c0), ld, NULL);
+  }
+}
+
+/* Columns c0..c1-1, which lie between panels or groups. The block has room for whole panels. */
 static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
                                                    int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                   int64_t ld) {
-  const int64_t depth = w->pixel / w->groups, each = w->columns / w->groups;
-  const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth;
-  void (*const one)(const smelt_window *, const float *, int64_t, const float *, int64_t, int64_t, int64_t, float *,
-                    int64_t) = smelt_by_taps(w, depth) ? smelt_convolve_taps : smelt_convolve_group;
+                                                   int64_t ld, const smelt_finish *finish) {
+  const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, cols = (c1 - c0 + 15) / 16 * 16;
+  const float *b = panels + c0 * K;
   if (w->planar && smelt_lines_fit(w)) {
-    smelt_convolve_planes(w, image, panels + c0 * K, first, count, (c1 - c0 + 15) / 16 * 16, block, ld);
+    smelt_convolve_planes(w, image, b, first, count, cols, block, ld, finish);
     return;
   }
-  if (w->groups == 1) {
-    one(w, image, depth, panels + c0 * K, first, count, (c1 - c0 + 15) / 16 * 16, block, ld);
+  if (w->groups == 1 && !smelt_by_taps(w, depth)) {
+    smelt_convolve_group(w, image, depth, b, first, count, cols, block, ld, finish);
     return;
   }
-  const int64_t group_floats = smelt_gemm_packed_floats(K, each);
-  for (int64_t c = c0; c < c1; c += each)
-    one(w, image + c / each * depth, depth, panels + c / each * group_floats, first, count, each, block + (c - c0), ld);
+  if (w->groups > 1) smelt_convolve_groups(w, image, panels, first, count, c0, c1, block, ld);
+  else smelt_convolve_taps(w, image, depth, b, first, count, cols, block, ld);
+  if (finish) smelt_finish_block(finish, block, ld, count);
 }
 
 #endif

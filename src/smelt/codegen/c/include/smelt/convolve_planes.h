@@ -8,9 +8,7 @@
 #ifndef SMELT_CONVOLVE_PLANES_H
 #define SMELT_CONVOLVE_PLANES_H
 
-#include <smelt/gemm.h>
-#include <smelt/vec.h>
-#include <smelt/window.h>
+#include <smelt/convolve_finish.h>
 
 enum { SMELT_PLANES_FLOATS = 8192 }; /* of copied lines */
 
@@ -19,7 +17,8 @@ enum { SMELT_PLANES_FLOATS = 8192 }; /* of copied lines */
 #define SMELT_LINES_MICRO(R, W)                                                                                        \
   static __attribute__((noinline)) void smelt_lines_##R##x##W(const float *a_, int64_t lda, int64_t segments,          \
                                                               int64_t segment, int64_t taps, const float *b_,          \
-                                                              int64_t panel_stride, float *c_, int64_t ldc) {          \
+                                                              int64_t panel_stride, float *c_, int64_t ldc,            \
+                                                              const smelt_finish *f) {                                 \
     SMELT_GEMM_STRIDES                                                                                                 \
     SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
     SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
@@ -33,8 +32,12 @@ enum { SMELT_PLANES_FLOATS = 8192 }; /* of copied lines */
         SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                \
       }                                                                                                                \
     }                                                                                                                  \
-    float *crow = c_;                                                                                                  \
-    SMELT_ROWS_##R(SMELT_ROW_PUT_##W, 0)                                                                               \
+    if (f) {                                                                                                           \
+      SMELT_FINISH_TILE(R, W)                                                                                          \
+    } else {                                                                                                           \
+      float *crow = c_;                                                                                                \
+      SMELT_ROWS_##R(SMELT_ROW_PUT_##W, 0)                                                                             \
+    }                                                                                                                  \
   }
 #define SMELT_LINES_STEP(R, W)                                                                                         \
   {                                                                                                                    \
@@ -44,7 +47,7 @@ enum { SMELT_PLANES_FLOATS = 8192 }; /* of copied lines */
   }
 
 typedef void (*smelt_lines_tile)(const float *a, int64_t lda, int64_t segments, int64_t segment, int64_t taps,
-                                 const float *b, int64_t panel_stride, float *c, int64_t ldc);
+                                 const float *b, int64_t panel_stride, float *c, int64_t ldc, const smelt_finish *f);
 
 /* Most windows at a time, some, and one; for main tiles and, on AVX-512, for an odd panel. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
@@ -81,18 +84,23 @@ typedef struct {
   int64_t panel_stride;
   float *c;
   int64_t ldc;
+  const smelt_finish *finish; /* of the run's windows; NULL: sums are stored */
 } smelt_lines_run;
 
 SMELT_GEMM_INLINE void smelt_lines_block(const smelt_lines_run *r, int kind, int64_t panels, int64_t window, int64_t col) {
   const float *a = r->lines + window * r->side, *b = r->b + col / SMELT_GEMM_PANEL * r->panel_stride;
   float *c = r->c + window * r->ldc + col;
 #if SMELT_VL == 64
+  const smelt_finish f = r->finish ? smelt_finish_at(r->finish, window, col) : (smelt_finish){0};
   (panels == 2 ? smelt_lines_main : smelt_lines_narrow)[kind](a, r->side, r->segments, r->segment, r->taps, b,
-                                                              r->panel_stride, c, r->ldc);
+                                                              r->panel_stride, c, r->ldc, r->finish ? &f : NULL);
 #else
   (void)panels;
-  for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES)
-    smelt_lines_main[kind](a, r->side, r->segments, r->segment, r->taps, b + j, r->panel_stride, c + j, r->ldc);
+  for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES) {
+    const smelt_finish f = r->finish ? smelt_finish_at(r->finish, window, col + j) : (smelt_finish){0};
+    smelt_lines_main[kind](a, r->side, r->segments, r->segment, r->taps, b + j, r->panel_stride, c + j, r->ldc,
+                           r->finish ? &f : NULL);
+  }
 #endif
 }
 
@@ -137,20 +145,24 @@ SMELT_GEMM_INLINE int64_t smelt_lines_fit(const smelt_window *w) {
   return each < w->kernel[2] || w->dilation[2] != 1 ? 0 : (each - w->kernel[2]) / w->stride[2] + 1;
 }
 
-/* `count` windows from `first` on, `cols` columns of the panels b on; smelt_lines_fit(w) is not 0. */
+/* `count` windows from `first` on, `cols` columns of the panels b on; smelt_lines_fit(w) is not 0. Tiles overlap, so what is added
+ * where it lies must not be: then, and where columns do not fill their panels, windows are finished in a pass of their own. */
 static __attribute__((unused)) void smelt_convolve_planes(const smelt_window *w, const float *image, const float *b,
                                                           int64_t first, int64_t count, int64_t cols, float *block,
-                                                          int64_t ld) {
+                                                          int64_t ld, const smelt_finish *finish) {
   float lines[SMELT_PLANES_FLOATS] __attribute__((aligned(64)));
+  const int direct = finish && !finish->added && finish->columns == cols;
   const int64_t segments = w->pixel * w->kernel[0] * w->kernel[1], most = smelt_lines_fit(w);
-  smelt_lines_run r = {lines, w->stride[2], segments, 0, w->kernel[2], b, segments * w->kernel[2] * SMELT_GEMM_PANEL, block, ld};
+  smelt_lines_run r = {lines, w->stride[2], segments, 0, w->kernel[2], b, segments * w->kernel[2] * SMELT_GEMM_PANEL, block, ld, NULL};
   for (int64_t i = 0, run; i < count; i += run, r.c += run * ld) {
     const smelt_place p = smelt_place_of(w, first + i);
+    const smelt_finish here = direct ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
     run = smelt_min(smelt_min(count - i, w->out[2] - p.at[2]), most);
-    r.segment = (run - 1) * w->stride[2] + w->kernel[2];
+    r.segment = (run - 1) * w->stride[2] + w->kernel[2], r.finish = direct ? &here : NULL;
     smelt_lines_fill(w, image, &p, r.segment, lines);
     smelt_lines_tiles(&r, run, cols);
   }
+  if (finish && !direct) smelt_finish_block(finish, block, ld, count);
 }
 
 #endif

@@ -113,23 +113,36 @@ SMELT_GEMM_INLINE int smelt_gemm_lines(int64_t tiles, int64_t panels, int64_t ro
 #endif
 }
 
-/* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Tiles ask for `next`
- * on the way. Rows are cut evenly: no tile is left with a row or two, where latency would show. */
-static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols,
-                                                    const float *next) {
+/* How the rows of a slab are cut into tiles: evenly, so that no tile is left with a row or two, where latency would show. */
+typedef struct {
+  int64_t count, rows, taller; /* tiles, rows of each, and how many of them have one more */
+  int lines, odd;              /* see smelt_gemm_next() */
+} smelt_gemm_tiles;
+
+SMELT_GEMM_INLINE smelt_gemm_tiles smelt_gemm_tiles_of(const smelt_gemm_slab *s, int64_t panels) {
   const int64_t most = panels < SMELT_GEMM_NP   ? SMELT_GEMM_NARROW_MR
                        : panels < SMELT_GEMM_WP ? SMELT_GEMM_MR
                                                 : SMELT_GEMM_WIDE_MR;
-  const int64_t tiles = smelt_gemm_ceil_div(s->m, most), base = s->m / tiles, extra = s->m % tiles;
+  const int64_t count = smelt_gemm_ceil_div(s->m, most);
+  const int lines = smelt_gemm_lines(count, panels, s->m / count);
+  smelt_gemm_tiles tiles = {count, s->m / count, s->m % count, lines, count * lines < 4 * panels && smelt_gemm_odd(s)};
+  return tiles;
+}
+
+/* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Tiles ask for `next`
+ * on the way. */
+static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols,
+                                                    const float *next) {
+  const smelt_gemm_tiles tiles = smelt_gemm_tiles_of(s, panels);
   const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
   float *c = s->c + col;
-  const int lines = smelt_gemm_lines(tiles, panels, base), odd = tiles * lines < 4 * panels && smelt_gemm_odd(s);
-  for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t rows = base + (t < extra);
+  for (int64_t t = 0; t < tiles.count; ++t) {
+    const int64_t rows = tiles.rows + (t < tiles.taller);
     if (cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, b, c, rows, cols);
     else
-      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add, smelt_gemm_next(s, next, panels, t, odd, lines), lines);
+      smelt_gemm_block(s, a, b, c, s->ldc, rows, panels, s->add,
+                       smelt_gemm_next(s, next, panels, t, tiles.odd, tiles.lines), tiles.lines);
     a += rows * s->lda;
     c += rows * s->ldc;
   }

@@ -127,43 +127,48 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 /* Defines smelt_gemm_micro_RxW. `rows` is R, `W` the vectors per row; a tile of W vectors covers W * lanes columns. */
 #define SMELT_GEMM_MICRO(R, W) SMELT_GEMM_MICRO_AS(micro, R, W, 1)
 
+/* The sums of a tile as c##row##_##vector. TO, rows `STEP` floats apart, is where they go; `LINES` lines of what comes next are
+ * asked for every four steps. */
+#define SMELT_GEMM_SUMS(R, W, LINES, TO, STEP)                                                                         \
+  SMELT_GEMM_STRIDES                                                                                                   \
+  SMELT_BASES_##R(SMELT_BASE_DECL)                                                                                     \
+  SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                   \
+  SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                                \
+  for (int i = 0; i < R; ++i) {                                                                                        \
+    __builtin_prefetch((TO) + i * (STEP), 1);                                                                          \
+    __builtin_prefetch((TO) + i * (STEP) + W * SMELT_GEMM_LANES - 1, 1);                                               \
+  }                                                                                                                    \
+  for (int64_t odd = kc & 3; odd; --odd) {                                                                             \
+    SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                   \
+    SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                    \
+    SMELT_STEP(R, W, 0)                                                                                                \
+    SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                                  \
+    SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                    \
+  }                                                                                                                    \
+  const char *next_end = (const char *)next + kc / 4 * 64 * LINES;                                                     \
+  for (int64_t left = -(kc / 4) * 8 * LINES; left; left += 8 * LINES) {                                                \
+    __asm__("" : "+r"(left), "+r"(next_end));                                                                          \
+    SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                   \
+    SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                    \
+    SMELT_STEP(R, W, 0)                                                                                                \
+    SMELT_STEP(R, W, 1)                                                                                                \
+    SMELT_STEP(R, W, 2)                                                                                                \
+    SMELT_STEP(R, W, 3)                                                                                                \
+    __asm__ volatile("" ::: "memory");                                                                                 \
+    if (R > SMELT_GEMM_LOW_ROWS)                                                                                       \
+      __builtin_prefetch(next_end + left * 8, 0, 2);                                                                   \
+    if (LINES > 1)                                                                                                     \
+      __builtin_prefetch(next_end + left * 8 + 64, 0, 2);                                                              \
+    SMELT_BASES_##R(SMELT_BASE_STEP4)                                                                                  \
+    SMELT_COLS_##W(SMELT_B_STEP, 4)                                                                                    \
+  }
+
 /* The same by another name. It asks for `LINES` lines of what comes next every four steps. */
 #define SMELT_GEMM_MICRO_AS(NAME, R, W, LINES)                                                                         \
   static __attribute__((noinline)) void smelt_gemm_##NAME##_##R##x##W(                                                 \
       const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
       int add, const float *next) {                                                                                    \
-    SMELT_GEMM_STRIDES                                                                                                 \
-    SMELT_BASES_##R(SMELT_BASE_DECL)                                                                                   \
-    SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
-    SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
-    for (int i = 0; i < R; ++i) {                                                                                      \
-      __builtin_prefetch(c_ + i * ldc, 1);                                                                             \
-      __builtin_prefetch(c_ + i * ldc + W * SMELT_GEMM_LANES - 1, 1);                                                  \
-    }                                                                                                                  \
-    for (int64_t odd = kc & 3; odd; --odd) {                                                                           \
-      SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
-      SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
-      SMELT_STEP(R, W, 0)                                                                                              \
-      SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                                \
-      SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                  \
-    }                                                                                                                  \
-    const char *next_end = (const char *)next + kc / 4 * 64 * LINES;                                                   \
-    for (int64_t left = -(kc / 4) * 8 * LINES; left; left += 8 * LINES) {                                              \
-      __asm__("" : "+r"(left), "+r"(next_end));                                                                        \
-      SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                 \
-      SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                  \
-      SMELT_STEP(R, W, 0)                                                                                              \
-      SMELT_STEP(R, W, 1)                                                                                              \
-      SMELT_STEP(R, W, 2)                                                                                              \
-      SMELT_STEP(R, W, 3)                                                                                              \
-      __asm__ volatile("" ::: "memory");                                                                               \
-      if (R > SMELT_GEMM_LOW_ROWS)                                                                                     \
-        __builtin_prefetch(next_end + left * 8, 0, 2);                                                                 \
-      if (LINES > 1)                                                                                                   \
-        __builtin_prefetch(next_end + left * 8 + 64, 0, 2);                                                            \
-      SMELT_BASES_##R(SMELT_BASE_STEP4)                                                                                \
-      SMELT_COLS_##W(SMELT_B_STEP, 4)                                                                                  \
-    }                                                                                                                  \
+    SMELT_GEMM_SUMS(R, W, LINES, c_, ldc)                                                                              \
     float *crow = c_;                                                                                                  \
     if (add) {                                                                                                         \
       SMELT_ROWS_##R(SMELT_ROW_ADD_##W, 0)                                                                             \

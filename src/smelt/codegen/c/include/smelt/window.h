@@ -22,6 +22,16 @@ typedef struct {
   int planar;      /* the image lies plane by plane: (N, channels, *sizes) */
 } smelt_window;
 
+/* What becomes of the sums of some windows and columns: min(max(sum + bias + added, least), most) goes to `to`. See finish.h. */
+typedef struct {
+  const float *bias, *added; /* of the first column; of the first window and column, or NULL */
+  float *to;
+  int64_t ld, columns; /* from one window to the next, of the result and of what is added; columns that exist */
+  float least, most;
+  const float *sums; /* in kernels: what the sum goes on from, or NULL */
+  int64_t sums_ld;
+} smelt_finish;
+
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
 #define SMELT_CHANNELWISE SMELT_NAME(smelt_channelwise)
 #define SMELT_POOL SMELT_NAME(smelt_pool)
@@ -29,12 +39,13 @@ typedef struct {
 
 enum { SMELT_POOL_MAX, SMELT_POOL_MEAN, SMELT_POOL_SUM };
 
+/* With `finish`, results go where it says, and the block is for what is not finished yet; NULL: sums are left in the block. */
 void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                    int64_t c0, int64_t c1, float *block, int64_t ld);
+                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
 void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int transformed, int64_t first,
                     int64_t count, int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace);
 void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                       int64_t c0, int64_t c1, float *block, int64_t ld);
+                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
                 float *block, int64_t ld);
 

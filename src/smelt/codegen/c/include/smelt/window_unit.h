@@ -11,8 +11,8 @@
 #include <smelt/winograd.h>
 
 void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                    int64_t c0, int64_t c1, float *block, int64_t ld) {
-  smelt_convolve(w, image, panels, first, count, c0, c1, block, ld);
+                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish) {
+  smelt_convolve(w, image, panels, first, count, c0, c1, block, ld, finish);
 }
 
 void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int transformed, int64_t first,
@@ -21,8 +21,8 @@ void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *pane
 }
 
 void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                       int64_t c0, int64_t c1, float *block, int64_t ld) {
-  smelt_channelwise(w, image, panels, first, count, c0, c1, block, ld);
+                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish) {
+  smelt_channelwise(w, image, panels, first, count, c0, c1, block, ld, finish);
 }
 
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,

@@ -220,13 +220,13 @@ static __attribute__((unused)) void smelt_winograd_plain(const smelt_window *w, 
                                                          int transformed, int64_t first, int64_t count, int64_t c0,
                                                          int64_t c1, float *block, int64_t ld, float *workspace) {
   if (!transformed) {
-    smelt_convolve(w, image, panels, first, count, c0, c1, block, ld);
+    smelt_convolve(w, image, panels, first, count, c0, c1, block, ld, NULL);
     return;
   }
   const int64_t n = w->pixel * 16, step = (w->columns + 15) / 16 * n;
   for (int64_t c = c0; c < c1; c += 16) {
     smelt_winograd_taps(panels + c * w->pixel, step, n, workspace);
-    smelt_convolve_group(w, image, w->pixel, workspace, first, count, smelt_min(16, c1 - c), block + (c - c0), ld);
+    smelt_convolve_group(w, image, w->pixel, workspace, first, count, smelt_min(16, c1 - c), block + (c - c0), ld, NULL);
   }
 }
 

@@ -1,0 +1,132 @@
+/* Products of a convolution that are finished in registers: micro-kernels whose sums get bias, addend and limits before they are
+ * stored where they belong.
+ *
+ * Input:     smelt_gemm_slab, whose block holds the sums of the blocks of k before the last one; smelt_finish.
+ * Output:    smelt_finish_rows(). Invariant: bits are those of smelt_gemm_rows() followed by smelt_finish_block().
+ */
+#ifndef SMELT_CONVOLVE_FINISH_H
+#define SMELT_CONVOLVE_FINISH_H
+
+#include <smelt/finish.h>
+#include <smelt/gemm.h>
+
+/* The usual sums have a bias alone; others may have sums before them and something that is added. */
+#define SMELT_FINISH_BIAS(I, J) const v_f32 bias##J = ld_f32(f->bias + SMELT_TILE_COL(J));
+#define SMELT_FINISH_1(I, J) st_f32(to + SMELT_TILE_COL(J), smelt_limited((v_f32)c##I##_##J + bias##J, least, most));
+#define SMELT_FINISH_MORE_1(I, J)                                                                                      \
+  {                                                                                                                    \
+    v_f32 x = (v_f32)c##I##_##J;                                                                                       \
+    if (sums) x = ld_f32(sums + SMELT_TILE_COL(J)) + x;                                                                \
+    x += bias##J;                                                                                                      \
+    if (added) x += ld_f32(added + SMELT_TILE_COL(J));                                                                 \
+    st_f32(to + SMELT_TILE_COL(J), smelt_limited(x, least, most));                                                     \
+  }
+#define SMELT_FINISH_NEXT to += f->ld;
+#define SMELT_FINISH_MORE_NEXT to += f->ld, sums += sums ? f->sums_ld : 0, added += added ? f->ld : 0;
+#define SMELT_ROW_FINISH_1(I, B, O, U) SMELT_COLS_1(SMELT_FINISH_1, I) SMELT_FINISH_NEXT
+#define SMELT_ROW_FINISH_2(I, B, O, U) SMELT_COLS_2(SMELT_FINISH_1, I) SMELT_FINISH_NEXT
+#define SMELT_ROW_FINISH_4(I, B, O, U) SMELT_COLS_4(SMELT_FINISH_1, I) SMELT_FINISH_NEXT
+#define SMELT_ROW_FINISH_MORE_1(I, B, O, U) SMELT_COLS_1(SMELT_FINISH_MORE_1, I) SMELT_FINISH_MORE_NEXT
+#define SMELT_ROW_FINISH_MORE_2(I, B, O, U) SMELT_COLS_2(SMELT_FINISH_MORE_1, I) SMELT_FINISH_MORE_NEXT
+#define SMELT_ROW_FINISH_MORE_4(I, B, O, U) SMELT_COLS_4(SMELT_FINISH_MORE_1, I) SMELT_FINISH_MORE_NEXT
+
+/* Stores a tile of sums. */
+#define SMELT_FINISH_TILE(R, W)                                                                                        \
+  const v_f32 least = bc_f32(f->least), most = bc_f32(f->most);                                                        \
+  const float *sums = f->sums, *added = f->added;                                                                      \
+  float *to = f->to;                                                                                                   \
+  SMELT_COLS_##W(SMELT_FINISH_BIAS, 0)                                                                                 \
+  if (sums || added) {                                                                                                 \
+    SMELT_ROWS_##R(SMELT_ROW_FINISH_MORE_##W, 0)                                                                       \
+  } else {                                                                                                             \
+    SMELT_ROWS_##R(SMELT_ROW_FINISH_##W, 0)                                                                            \
+  }
+
+#define SMELT_FINISH_MICRO_AS(NAME, R, W, LINES)                                                                       \
+  static __attribute__((noinline)) void smelt_##NAME##_##R##x##W(const float *a_, int64_t lda, const float *b_,        \
+                                                                 int64_t panel_stride, int64_t kc, const float *next,  \
+                                                                 const smelt_finish *f) {                              \
+    SMELT_GEMM_SUMS(R, W, LINES, f->to, f->ld)                                                                         \
+    SMELT_FINISH_TILE(R, W)                                                                                            \
+  }
+#define SMELT_FINISH_MICRO(R, W) SMELT_FINISH_MICRO_AS(finish, R, W, 1)
+#define SMELT_FINISH_MICRO_3(W) SMELT_FINISH_MICRO(1, W) SMELT_FINISH_MICRO(2, W) SMELT_FINISH_MICRO(3, W)
+#define SMELT_FINISH_MICRO_6(W) SMELT_FINISH_MICRO_3(W) SMELT_FINISH_MICRO(4, W) SMELT_FINISH_MICRO(5, W) SMELT_FINISH_MICRO(6, W)
+#define SMELT_FINISH_NAMES_3(W) 0, smelt_finish_1x##W, smelt_finish_2x##W, smelt_finish_3x##W
+#define SMELT_FINISH_NAMES_6(W) SMELT_FINISH_NAMES_3(W), smelt_finish_4x##W, smelt_finish_5x##W, smelt_finish_6x##W
+
+typedef void (*smelt_finish_tile)(const float *a, int64_t lda, const float *b, int64_t panel_stride, int64_t kc,
+                                  const float *next, const smelt_finish *f);
+
+#if SMELT_VL == 64 && defined(__AVX512F__)
+SMELT_FINISH_MICRO_6(1) SMELT_FINISH_MICRO(7, 1) SMELT_FINISH_MICRO(8, 1)
+SMELT_FINISH_MICRO_6(2) SMELT_FINISH_MICRO(7, 2) SMELT_FINISH_MICRO(8, 2) SMELT_FINISH_MICRO(9, 2) SMELT_FINISH_MICRO(10, 2)
+SMELT_FINISH_MICRO(11, 2) SMELT_FINISH_MICRO(12, 2) SMELT_FINISH_MICRO(13, 2) SMELT_FINISH_MICRO(14, 2)
+SMELT_FINISH_MICRO_6(4) SMELT_FINISH_MICRO_AS(finish_eager, 5, 4, 2) SMELT_FINISH_MICRO_AS(finish_eager, 6, 4, 2)
+static const smelt_finish_tile smelt_finish_narrow[] = {SMELT_FINISH_NAMES_6(1), smelt_finish_7x1, smelt_finish_8x1};
+static const smelt_finish_tile smelt_finish_main[] = {
+    SMELT_FINISH_NAMES_6(2), smelt_finish_7x2,  smelt_finish_8x2,  smelt_finish_9x2, smelt_finish_10x2,
+    smelt_finish_11x2,       smelt_finish_12x2, smelt_finish_13x2, smelt_finish_14x2};
+static const smelt_finish_tile smelt_finish_wide[] = {SMELT_FINISH_NAMES_6(4)};
+static const smelt_finish_tile smelt_finish_eager[] = {0, 0, 0, 0, 0, smelt_finish_eager_5x4, smelt_finish_eager_6x4};
+#elif SMELT_VL == 64
+SMELT_FINISH_MICRO_3(1) SMELT_FINISH_MICRO_3(2) SMELT_FINISH_MICRO(4, 2) SMELT_FINISH_MICRO(5, 2) SMELT_FINISH_MICRO(1, 4)
+SMELT_FINISH_MICRO(2, 4)
+static const smelt_finish_tile smelt_finish_narrow[] = {SMELT_FINISH_NAMES_3(1)};
+static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_3(2), smelt_finish_4x2, smelt_finish_5x2};
+static const smelt_finish_tile smelt_finish_wide[] = {0, smelt_finish_1x4, smelt_finish_2x4};
+#elif SMELT_VL == 32
+SMELT_FINISH_MICRO_6(2)
+static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_6(2)};
+#elif defined(__aarch64__)
+SMELT_FINISH_MICRO_6(4)
+static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_6(4)};
+#else
+SMELT_FINISH_MICRO_3(2) SMELT_FINISH_MICRO(4, 2)
+static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_3(2), smelt_finish_4x2};
+#endif
+
+/* One tile of `rows` x `panels` panels. */
+SMELT_GEMM_INLINE void smelt_finish_one(const smelt_gemm_slab *s, const float *a, const float *b, int64_t rows,
+                                        int64_t panels, const float *next, int lines, const smelt_finish *f) {
+#ifdef SMELT_GEMM_EAGER_ROWS
+  if (lines > 1) {
+    smelt_finish_eager[rows](a, s->lda, b, s->panel_stride, s->kc, next, f);
+    return;
+  }
+#endif
+  (void)lines;
+#if SMELT_VL == 64
+  const smelt_finish_tile *tiles = panels == 1 ? smelt_finish_narrow : panels == SMELT_GEMM_WP ? smelt_finish_wide : smelt_finish_main;
+  tiles[rows](a, s->lda, b, s->panel_stride, s->kc, next, f);
+#else
+  (void)panels;
+  for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES) {
+    const smelt_finish there = smelt_finish_at(f, 0, j);
+    smelt_finish_main[rows](a, s->lda, b + j, s->panel_stride, s->kc, next, &there);
+  }
+#endif
+}
+
+/* All rows of the slab times `panels` panels from column `col` on, as smelt_gemm_rows() cuts them. Where the last panel has
+ * columns that do not exist, its sums go by the block, which has room for them. */
+static __attribute__((unused)) void smelt_finish_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, const float *next,
+                                                      const smelt_finish *finish) {
+  smelt_finish f = smelt_finish_at(finish, 0, col);
+  if (f.columns < panels * SMELT_GEMM_PANEL) {
+    smelt_gemm_rows(s, col, panels, panels * SMELT_GEMM_PANEL, next);
+    smelt_finish_block(&f, s->c + col, s->ldc, s->m);
+    return;
+  }
+  f.sums = s->add ? s->c + col : NULL, f.sums_ld = s->ldc;
+  const smelt_gemm_tiles tiles = smelt_gemm_tiles_of(s, panels);
+  const float *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
+  for (int64_t t = 0, row = 0, rows; t < tiles.count; ++t, row += rows) {
+    rows = tiles.rows + (t < tiles.taller);
+    const smelt_finish there = smelt_finish_at(&f, row, 0);
+    smelt_finish_one(s, s->a + row * s->lda, b, rows, panels, smelt_gemm_next(s, next, panels, t, tiles.odd, tiles.lines),
+                     tiles.lines, &there);
+  }
+}
+
+#endif
