@@ -111,8 +111,8 @@ def mish(call: Call) -> Tensor:
 
 
 def gelu_of(x: Expr) -> Expr:
-    cdf = E.op("add", number(1, x), E.op("erf", scaled(x, SQRT_HALF)))
-    return E.op("mul", scaled(x, 0.5), cdf)
+    """x/2 * (1 + erf(x / sqrt 2))."""
+    return E.op("gelu", x)
 
 
 def tanh_gelu_of(x: Expr) -> Expr:

@@ -10,6 +10,10 @@ static double reference_sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x))
 static long double reference_sigmoidl(long double x) { return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x)); }
 static double reference_softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
 static long double reference_softplusl(long double x) { return x > 0 ? x + log1pl(expl(-x)) : log1pl(expl(x)); }
+static double reference_gelu(double x) { return 0.5 * x * erfc(-x * 0x1.6a09e667f3bcdp-1); }
+static long double reference_gelul(long double x) { return 0.5L * x * erfcl(-x * 0x1.6a09e667f3bcc908b2fcp-1L); }
+#define gelu reference_gelu
+#define gelul reference_gelul
 #define sigmoid reference_sigmoid
 #define sigmoidl reference_sigmoidl
 #define softplus reference_softplus
@@ -81,7 +85,7 @@ static void note(worst *most, long double ulp, long double at, long double got, 
 
 #ifndef SMELT_TEST_F32
 #define SMELT_TEST_F32(X)                                                                      \
-  X(exp) X(log) X(erf) X(tanh) X(sigmoid) X(softplus) X(sin) X(cos) X(tan) X(asin) X(acos)     \
+  X(exp) X(log) X(erf) X(gelu) X(tanh) X(sigmoid) X(softplus) X(sin) X(cos) X(tan) X(asin) X(acos) \
   X(atan) X(sinh) X(cosh) X(asinh) X(acosh) X(atanh) X(log1p) X(expm1) X(sqrt)
 #define SMELT_TEST_F64(X) SMELT_TEST_F32(X)
 #endif

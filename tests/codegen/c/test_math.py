@@ -4,6 +4,7 @@ The bounds are what the sweeps show plus a margin; the contract is 4 ULP everywh
 """
 
 from collections.abc import Callable
+from math import erfc, sqrt
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ SPECIALS: dict[str, list[tuple[float, float]]] = {
     "log": [(0, -INF), (-0.0, -INF), (-1, NAN), (INF, INF), (-INF, NAN), (NAN, NAN), (1, 0)],
     "log1p": [(-1, -INF), (-2, NAN), (INF, INF), (-INF, NAN), (NAN, NAN)],
     "erf": [(INF, 1), (-INF, -1), (NAN, NAN)],
+    "gelu": [(INF, INF), (-INF, NAN), (NAN, NAN), (0, 0), (-1000, 0), (1000, 1000), (-1e30, 0), (1e30, 1e30)],
     "tanh": [(INF, 1), (-INF, -1), (NAN, NAN)],
     "sigmoid": [(INF, 1), (-INF, 0), (NAN, NAN), (0, 0.5)],
     "softplus": [(INF, INF), (-INF, 0), (NAN, NAN)],
@@ -126,6 +128,29 @@ def test_sigmoid_tail_is_accurate(math: Any) -> None:
     got = apply(math, "array_sigmoid", x).astype(np.float64)
     want = np.exp(x.astype(np.float64))
     assert (np.abs(got - want) <= np.maximum(want * 2.0**-22, 2.0**-149)).all()
+
+
+GELU_ULP = {"f32": 2.0, "f64": 2.5}  # of the argument
+
+
+@pytest.mark.parametrize("short,form", [("f32", "array"), ("f64", "wide")])
+def test_gelu_error_in_ulp_of_its_argument(math: Any, short: str, form: str) -> None:
+    rng = np.random.default_rng(13)
+    points = [np.linspace(-20, 20, 40_000), rng.normal(0, 1, 40_000), np.exp(rng.uniform(-80, 60, 4000))]
+    x = np.concatenate([*points, -points[2]]).astype(FLOAT[short])
+    got = apply(math, f"{form}_gelu", x)
+    wide = x.astype(np.float64)
+    want = 0.5 * wide * np.array([erfc(-v * sqrt(0.5)) for v in wide])
+    worst_ulp = (np.abs(got - want) / np.spacing(np.abs(x)).astype(np.float64)).max()
+    assert worst_ulp <= GELU_ULP[short], worst_ulp
+    assert (got[x < 0] <= 0).all()
+
+
+def test_gelu_is_within_4_ulp_where_it_is_not_small(math: Any) -> None:
+    x = np.concatenate([np.linspace(-0.5, 8, 30_000), np.linspace(-1e-6, 1e-6, 999)]).astype(np.float32)
+    got = apply(math, "array_gelu", x)
+    want = np.array([0.5 * v * erfc(-v * sqrt(0.5)) for v in x.astype(np.float64)])
+    assert (np.abs(got - want) <= 4 * np.spacing(np.abs(want).astype(np.float32))).all()
 
 
 def power_operands(short: str, count: int) -> tuple[Array, Array]:

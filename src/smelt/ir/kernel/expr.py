@@ -29,7 +29,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isinf_pos"
 
 # Rough cost in simple instructions, for scheduling only.
 COST = {
-    "exp": 12, "log": 14, "erf": 18, "tanh": 18, "sigmoid": 16, "sin": 18, "cos": 18, "tan": 24, "pow": 40,
+    "exp": 12, "log": 14, "erf": 18, "gelu": 22, "tanh": 18, "sigmoid": 16, "sin": 18, "cos": 18, "tan": 24, "pow": 40,
     "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "asinh": 24, "acosh": 24, "atanh": 20,
     "log1p": 16, "expm1": 16, "softplus": 28, "div": 4, "sqrt": 4, "mod": 8, "fmod": 10,
 }  # fmt: skip

@@ -115,6 +115,13 @@ def _erf_array(x: Array) -> Array:
     return np.asarray(_erf(x)).astype(np.float64)
 
 
+_erfc: Callable[..., Array] = np.frompyfunc(math.erfc, 1, 1)
+
+
+def _gelu(x: Array) -> Array:
+    return 0.5 * x * np.asarray(_erfc(-x * math.sqrt(0.5))).astype(np.float64)
+
+
 def _sigmoid(x: Array) -> Array:
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
@@ -133,7 +140,8 @@ def _absolute(x: Array) -> Array:
 
 
 WIDE: dict[str, Callable[..., Array]] = {
-    "exp": np.exp, "log": np.log, "erf": _erf_array, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "exp": np.exp, "log": np.log, "erf": _erf_array, "gelu": _gelu, "tanh": np.tanh,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p, "expm1": np.expm1, "sigmoid": _sigmoid,
     "softplus": _softplus,

@@ -7,7 +7,8 @@
  *   log        1.5  1.5      sin         2.0  2.0      atan        2.0  2.5      atanh       1.0  3.0
  *   log1p      1.5  1.5      cos         2.0  2.0      sinh        1.0  3.0      pow         1.0  2.5
  *   erf        3.5  3.5      tan         4.0  4.0      cosh        1.0  2.5
- *   tanh       3.0  3.5      sqrt, recip, floor, ceil, round, trunc, fmod: exact or correctly rounded */
+ *   tanh       3.0  3.5      sqrt, recip, floor, ceil, round, trunc, fmod: exact or correctly rounded
+ * gelu is off by at most 2 ULP of its argument in f32, 2.5 in f64. */
 #ifndef SMELT_MATH_H
 #define SMELT_MATH_H
 

@@ -1,6 +1,6 @@
 /* Elementary functions of f64: exponentials and logarithms.
  *
- * Input: v_f64. Output: exp expm1 log log1p tanh erf sigmoid softplus sinh cosh asinh acosh atanh, as fn_f64(v), and
+ * Input: v_f64. Output: exp expm1 log log1p tanh erf gelu sigmoid softplus sinh cosh asinh acosh atanh, as fn_f64(v), and
  * half_fn on one register. Invariant: at most 4 ULP, with or without FMA; IEEE special values; branch-free. */
 #ifndef SMELT_MATH_F64_H
 #define SMELT_MATH_F64_H
@@ -109,6 +109,7 @@ SMELT_FN h_f64 half_erf(h_f64 x) {
   h_f64 q = half_choose((h_i64)(a < 1.5), near, far);
   return half_copysign(half_expm1_negative(half_neg(a * q)), x);
 }
+SMELT_FN h_f64 half_gelu(h_f64 x) { return x * 0.5 * (1.0 + half_erf(x * 0x1.6a09e667f3bcdp-1)); }
 
 /* x = 2^e (1 + f), 1 + f in [sqrt(1/2), sqrt(2)), for positive normal x. */
 SMELT_FN h_f64 half_split_exponent(h_f64 x, h_f64 *f) {
@@ -186,7 +187,8 @@ SMELT_FN h_f64 half_atanh(h_f64 x) {
   return half_choose((h_i64)(a < 0x1p-54), x, result);
 }
 
-SMELT_PAIR(exp) SMELT_PAIR(expm1) SMELT_PAIR(log) SMELT_PAIR(log1p) SMELT_PAIR(tanh) SMELT_PAIR(erf) SMELT_PAIR(sigmoid)
-SMELT_PAIR(softplus) SMELT_PAIR(sinh) SMELT_PAIR(cosh) SMELT_PAIR(asinh) SMELT_PAIR(acosh) SMELT_PAIR(atanh)
+SMELT_PAIR(exp) SMELT_PAIR(expm1) SMELT_PAIR(log) SMELT_PAIR(log1p) SMELT_PAIR(tanh) SMELT_PAIR(erf) SMELT_PAIR(gelu)
+SMELT_PAIR(sigmoid) SMELT_PAIR(softplus) SMELT_PAIR(sinh) SMELT_PAIR(cosh) SMELT_PAIR(asinh) SMELT_PAIR(acosh)
+SMELT_PAIR(atanh)
 
 #endif
