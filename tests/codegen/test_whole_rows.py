@@ -35,7 +35,10 @@ def model(depth: int, wide: int):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
 
 
-@pytest.mark.parametrize(("depth", "wide"), [(40, 72), (700, 130)], ids=["small panels", "large panels"])
+SIZES = {"small panels": (40, 72), "large panels": (700, 130), "large operands": (1900, 130)}
+
+
+@pytest.mark.parametrize(("depth", "wide"), SIZES.values(), ids=SIZES)
 def test_normalized_products_are_right_for_any_number_of_rows(depth: int, wide: int):
     with smelt.compile(model(depth, wide), force=True, verify=False, threads=2) as compiled:
         assert not compiled.result.plan.left and len(compiled.result.plan.regions) == 1

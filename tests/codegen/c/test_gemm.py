@@ -65,6 +65,7 @@ class Gemm:
         self.library = ctypes.CDLL(str(path))
         self.library.probe_workspace.restype = ctypes.c_int64
         self.library.probe_micro_rows.restype = ctypes.c_int64
+        self.library.probe_part.restype = ctypes.c_int64
 
     def call(self, name: str, *args: object) -> int:
         return getattr(self.library, name)(*(c_value(x) for x in args))
@@ -134,6 +135,16 @@ def test_larger_products_are_right(gemm: Gemm, m: int, n: int, depth: int) -> No
     a, b = matrices(m, n, depth)
     for workspace in (False, True):
         assert_close(gemm.product(a, b, workspace), a, b)
+
+
+@pytest.mark.parametrize(("m", "n", "depth"), [(150, 70, 1700), (1, 40, 3072), (7, 100, 600), (20, 33, 5)])
+def test_a_product_part_by_part_has_the_bits_of_the_whole(gemm: Gemm, m: int, n: int, depth: int) -> None:
+    a, b = matrices(m, n, depth)
+    c = np.full((m, n), SENTINEL, np.float32)
+    gemm.call("probe_parts", a, pack.pack(b), depth, c, m, n)
+    assert np.array_equal(c, gemm.product(a, b))
+    if depth > 1000:
+        assert 0 < gemm.call("probe_part", depth) < depth
 
 
 def test_bits_depend_neither_on_row_blocking_nor_on_panel_ranges_nor_on_the_workspace(gemm: Gemm) -> None:

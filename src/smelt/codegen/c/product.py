@@ -144,8 +144,9 @@ class ProductWriter(RowWriter):
         multiply = self._shared_products(total, to, columns, columns)
         return [TASK_OF_ROWS, *self._share_lines(total, columns), "(void)c1; (void)ld;", *multiply]
 
-    def _shared_products(self, rows: str, to: str, step: str, valid: str) -> list[str]:
-        """The task's rows times the operands that all rows share; further products go `size` floats behind."""
+    def _shared_products(self, rows: str, to: str, step: str, valid: str, by_parts: bool = False) -> list[str]:
+        """The task's rows times the operands that all rows share; further products go `size` floats behind. `by_parts`:
+        the terms that the launch names."""
         nest = self.nest
         if nest.matrices is not None:
             return self._lying_product(*nest.matrices, rows, to, step)
@@ -154,8 +155,9 @@ class ProductWriter(RowWriter):
         left = f"{self._buffer(nest.lhs.buffer)} + first * ({depth}), {depth}"
         behind = [f"{to} + {place} * size" if place else to for place in range(len(nest.products))]
         panels = [self._buffer(panels_of_product(made)) for made in nest.products]
+        name, terms = ("SMELT_PRODUCT_PART", f"{depth}, t->from, t->terms") if by_parts else ("SMELT_PRODUCT", depth)
         return [
-            f"SMELT_PRODUCT({left}, {packed}, {depth}, {at}, {step}, count, p0, p1, {valid});"
+            f"{name}({left}, {packed}, {terms}, {at}, {step}, count, p0, p1, {valid});"
             for at, packed in zip(behind, panels, strict=True)
         ]
 
@@ -192,7 +194,7 @@ class ProductWriter(RowWriter):
         inside = self._shared_products(total, "block", "ld", "p1 * 16")
         if not self.nest.inner:
             return [head, *self._block_lines(total, columns), *inside, *decode]
-        outside = self._shared_products(total, APART, "all", "p1 * 16")
+        outside = self._shared_products(total, APART, "all", "p1 * 16", by_parts=True)
         apart = ["if (t->apart == SMELT_PRODUCT_ONLY) {", *("  " + x for x in outside), "  return;", "}"]
         inline = ["if (!t->apart) {", *("  " + x for x in inside), "}"]
         return [head, *self._whole_row_lines(total, columns, apart), *inline, *decode]

@@ -191,20 +191,36 @@ static __attribute__((unused)) void smelt_gemm_blocks(const smelt_gemm_slab *s, 
   }
 }
 
+/* Depth of one part: as much of A as stays in L2, in whole blocks. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_reach(int64_t depth) { return SMELT_GEMM_REACH / depth * depth; }
+
 /* Up to SMELT_GEMM_MC rows. */
 static __attribute__((unused)) void smelt_gemm_pass(smelt_gemm_slab s, const float *A, int64_t row_stride,
                                                     int64_t col_stride, int64_t K, int64_t depth, float *workspace) {
-  const int64_t reach = SMELT_GEMM_REACH / depth * depth;
+  const int64_t reach = smelt_gemm_reach(depth);
   const float *b = s.b;
+  const int add = s.add;
   for (int64_t k = 0; k < K; k += reach) {
     const int64_t part = smelt_gemm_min(reach, K - k);
-    s.a = A + k * col_stride, s.lda = row_stride, s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
+    s.a = A + k * col_stride, s.lda = row_stride, s.b = b + k * SMELT_GEMM_PANEL, s.add = add || k > 0;
     if (col_stride != 1) {
       smelt_gemm_pack_a(s.a, row_stride, col_stride, s.m, part, workspace, SMELT_GEMM_LD);
       s.a = workspace, s.lda = SMELT_GEMM_LD;
     }
     for (int64_t col = 0, panels; col < s.cols; col += panels * SMELT_GEMM_PANEL)
       panels = smelt_gemm_panels(&s, col), smelt_gemm_blocks(&s, col, panels, part, depth);
+  }
+}
+
+/* All rows of the slab, over K of its depth. */
+static __attribute__((unused)) void smelt_gemm_chunks(smelt_gemm_slab s, const float *A, int64_t row_stride,
+                                                      int64_t col_stride, int64_t K, int64_t depth, float *workspace) {
+  const int64_t m = s.m, chunks = smelt_gemm_ceil_div(m, SMELT_GEMM_MC);
+  float *C = s.c;
+  for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
+    s.m = m / chunks + (t < m % chunks);
+    s.c = C + i * s.ldc;
+    smelt_gemm_pass(s, A + i * row_stride, row_stride, col_stride, K, depth, workspace);
   }
 }
 
@@ -223,17 +239,13 @@ static __attribute__((unused)) void smelt_gemm_f32_within(const float *A, int64_
       __builtin_memset(C + i * ldc, 0, (size_t)cols * sizeof(float));
     return;
   }
-  const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, SMELT_GEMM_MC);
+  const int64_t depth = smelt_gemm_depth(K);
   smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0};
   if (m <= SMELT_GEMM_THIN_ROWS && col_stride == 1) {
     smelt_gemm_thin_pass(s, K, depth);
     return;
   }
-  for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
-    s.m = m / chunks + (t < m % chunks);
-    s.c = C + i * ldc;
-    smelt_gemm_pass(s, A + i * row_stride, row_stride, col_stride, K, depth, workspace);
-  }
+  smelt_gemm_chunks(s, A, row_stride, col_stride, K, depth, workspace);
 }
 
 static __attribute__((unused)) void smelt_gemm_f32_strided(const float *A, int64_t row_stride, int64_t col_stride,
@@ -249,6 +261,26 @@ static __attribute__((unused)) void smelt_gemm_f32(const float *A, int64_t lda, 
                                                    int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
                                                    float *workspace) {
   smelt_gemm_f32_strided(A, lda, 1, Bp, K, C, ldc, m, p0, p1, n_valid, workspace);
+}
+
+/* Terms of a part of a product that is computed part by part. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_part(int64_t K) { return K > SMELT_GEMM_KC ? smelt_gemm_reach(smelt_gemm_depth(K)) : K; }
+
+/* `terms` terms from `from` on, K of them or a part; those of the first part are stored, others are added to what is there. All
+ * parts after each other give the bits of smelt_gemm_f32. */
+static __attribute__((unused)) void smelt_gemm_f32_part(const float *A, int64_t lda, const float *Bp, int64_t K, int64_t from,
+                                                        int64_t terms, float *C, int64_t ldc, int64_t m, int64_t p0,
+                                                        int64_t p1, int64_t n_valid) {
+  const int64_t cols = smelt_gemm_min(n_valid, p1 * SMELT_GEMM_PANEL) - p0 * SMELT_GEMM_PANEL;
+  if (terms >= K) {
+    smelt_gemm_f32(A, lda, Bp, K, C, ldc, m, p0, p1, n_valid, NULL);
+    return;
+  }
+  if (cols <= 0 || m <= 0)
+    return;
+  const float *b = Bp + (p0 * K + from) * SMELT_GEMM_PANEL;
+  const smelt_gemm_slab s = {A, lda, b, K * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, from > 0, 0};
+  smelt_gemm_chunks(s, A + from, lda, 1, smelt_gemm_min(terms, K - from), smelt_gemm_depth(K), NULL);
 }
 
 /* How to share a product among tasks: task t does rows (t % row_tasks) * rows.. and panels (t / row_tasks) * panels.. */

@@ -21,6 +21,15 @@ void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int6
   smelt_gemm_f32_within(a, lda, 1, panels, whole, depth, c, ldc, m, p0, p1, n_valid, NULL);
 }
 
+void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
+                        float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid) {
+  smelt_gemm_f32_part(a, lda, panels, depth, from, terms, c, ldc, m, p0, p1, n_valid);
+}
+
+int64_t SMELT_PART_OF(int64_t rows, int64_t depth) {
+  return (double)rows * (double)depth * sizeof(float) > SMELT_NEAR_ROWS ? smelt_gemm_part(depth) : depth;
+}
+
 void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
                          int64_t columns) {

@@ -55,6 +55,7 @@ typedef struct {
   int32_t winograd;    /* a convolution that is computed by SMELT_WINOGRAD */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
   float *whole;        /* that product */
+  int64_t from, terms; /* the part of its terms that is next: the first, and how many */
 } smelt_task;
 
 typedef struct {

@@ -12,6 +12,8 @@
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
 #define SMELT_PRODUCT_WITHIN SMELT_NAME(smelt_product_within)
+#define SMELT_PRODUCT_PART SMELT_NAME(smelt_product_part)
+#define SMELT_PART_OF SMELT_NAME(smelt_part_of)
 #define SMELT_PRODUCT_LYING SMELT_NAME(smelt_product_lying)
 #define SMELT_LYING_SPLIT SMELT_NAME(smelt_lying_split)
 #define SMELT_MODEST SMELT_NAME(smelt_modest)
@@ -30,6 +32,12 @@ void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t dep
 /* The same over `depth` rows of panels that are `whole` deep. */
 void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
                           int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
+/* `terms` terms of it from `from` on, a part or all, added to those of the parts before. */
+void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
+                        float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
+/* Terms that all columns get before any gets the next ones. A left operand that does not stay in L2 beside the panels would
+ * come from farther away for every group of them. */
+int64_t SMELT_PART_OF(int64_t rows, int64_t depth);
 /* The same with both operands where they lie, by the steps of their rows and columns; see gemm_lying.h. */
 void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
@@ -66,6 +74,8 @@ enum { SMELT_LYING = 4 };
 #ifndef SMELT_NEAR_PANELS
 #define SMELT_NEAR_PANELS 262144
 #endif
+/* Bytes of a left operand that stay in L2 while panels pass by. */
+#define SMELT_NEAR_ROWS 1048576
 /* Rows from which on blocks of rows are tall enough, and many enough for any number of threads. */
 enum { SMELT_TALL = 2048 };
 
@@ -135,7 +145,11 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
   task->whole = work->whole;
   task->apart = SMELT_PRODUCT_ONLY;
   task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
-  if (smelt_run_now(task, body, split.row_tasks * split.panel_tasks)) return env->code;
+  task->from = 0, task->terms = lying ? depth : SMELT_PART_OF(rows, depth);
+  do {
+    if (smelt_run_now(task, body, split.row_tasks * split.panel_tasks)) return env->code;
+    task->from += task->terms;
+  } while (task->from < depth);
   task->apart = SMELT_EPILOGUE_ONLY;
   task->step = smelt_max((rows + 15) / 16, (4096 + columns - 1) / columns);
   task->units = (rows + task->step - 1) / task->step;
