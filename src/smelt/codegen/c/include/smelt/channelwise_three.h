@@ -10,7 +10,8 @@
 #include <smelt/channelwise_taps.h>
 #include <smelt/finish.h>
 
-enum { SMELT_THREE_MOST = 7 };
+/* Most windows of a tile, and vectors of a tile of whole ones. */
+enum { SMELT_THREE_MOST = 7, SMELT_THREE_VECTORS = SMELT_L == 16 ? 2 : 1 };
 
 /* Some windows of one line. Steps are in floats. */
 typedef struct {
@@ -47,38 +48,50 @@ SMELT_INLINE void smelt_three_finish(const smelt_finish *f, v_f32 *acc, const in
   }
 }
 
-/* One vector of channels of R windows, `stride` pixels apart. `live` is the number of lanes of a partial vector, 0 for whole
- * ones. */
+/* V vectors of channels of R windows, `stride` pixels apart: two of them where there are registers, since the sums of one wait
+ * for each other. `live` is the number of lanes of a partial vector, 0 for whole ones. */
 SMELT_INLINE void smelt_three_tile(const smelt_three *t, const float *x, const float *row, int64_t col, int64_t live, float *to,
-                                   int64_t ld, const int R, const int stride) {
-  const int64_t pixel = t->pixel, line = t->line, end = (int64_t)((R - 1) * stride + 2) * pixel;
+                                   int64_t ld, const int V, const int R, const int stride) {
+  const int64_t pixel = t->pixel, line = t->line, panel = t->panel, end = (int64_t)((R - 1) * stride + 2) * pixel;
   const int left = t->left, right = t->right;
-  v_f32 acc[SMELT_THREE_MOST];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; r++) acc[r] = bc_f32(0);
+  v_f32 acc[SMELT_THREE_VECTORS][SMELT_THREE_MOST], w0[SMELT_THREE_VECTORS], w1[SMELT_THREE_VECTORS], w2[SMELT_THREE_VECTORS];
+#pragma GCC unroll 16
+  for (int i = 0; i < V * R; i++) acc[i / R][i % R] = bc_f32(0);
   for (int64_t j = t->down; j > 0; j--, x += line, row += 48) {
-    const v_f32 w0 = ld_f32(row), w1 = ld_f32(row + 16), w2 = ld_f32(row + 32);
-    if (!left) acc[0] += (live ? ld_f32_n(x, live) : ld_f32(x)) * w0;
+#pragma GCC unroll 2
+    for (int v = 0; v < V; v++) {
+      const float *f = row + v * panel;
+      w0[v] = ld_f32(f), w1[v] = ld_f32(f + 16), w2[v] = ld_f32(f + 32);
+      if (!left) acc[v][0] += (live ? ld_f32_n(x, live) : ld_f32(x + v * SMELT_L)) * w0[v];
+    }
     const float *at = x;
 #pragma GCC unroll 16
     for (int k = 1; k < (R - 1) * stride + 2; k++) {
       at += pixel;
-      v_f32 seen = live ? ld_f32_n(at, live) : ld_f32(at);
-      SMELT_HELD(seen);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; v++) {
+        v_f32 seen = live ? ld_f32_n(at, live) : ld_f32(at + v * SMELT_L);
+        SMELT_HELD(seen);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; r++) {
-        if (k == r * stride) acc[r] += seen * w0;
-        if (k == r * stride + 1) acc[r] += seen * w1;
-        if (k == r * stride + 2) acc[r] += seen * w2;
+        for (int r = 0; r < R; r++) {
+          if (k == r * stride) acc[v][r] += seen * w0[v];
+          if (k == r * stride + 1) acc[v][r] += seen * w1[v];
+          if (k == r * stride + 2) acc[v][r] += seen * w2[v];
+        }
       }
     }
-    if (!right) acc[R - 1] += (live ? ld_f32_n(x + end, live) : ld_f32(x + end)) * w2;
+#pragma GCC unroll 2
+    for (int v = 0; v < V; v++)
+      if (!right) acc[v][R - 1] += (live ? ld_f32_n(x + end, live) : ld_f32(x + end + v * SMELT_L)) * w2[v];
   }
-  if (t->finish) smelt_three_finish(t->finish, acc, R, col, live, to, ld);
+#pragma GCC unroll 2
+  for (int v = 0; v < V; v++, to += SMELT_L) {
+    if (t->finish) smelt_three_finish(t->finish, acc[v], R, col + v * SMELT_L, live, to, ld);
 #pragma GCC unroll 8
-  for (int r = 0; r < R; r++, to += ld) {
-    if (live) st_f32_n(to, acc[r], live);
-    else st_f32(to, acc[r]);
+    for (int r = 0; r < R; r++) {
+      if (live) st_f32_n(to + r * ld, acc[v][r], live);
+      else st_f32(to + r * ld, acc[v][r]);
+    }
   }
 }
 
@@ -89,11 +102,14 @@ typedef void (*smelt_three_tiles)(const smelt_three *t, int64_t c0, int64_t c1, 
                                                                            float *to, int64_t ld) {                    \
     const float *x = t->at + c0, *f = t->row + (c0 >> 4) * t->panel;                                                   \
     int64_t col = 0, lane = 0;                                                                                         \
+    if (SMELT_THREE_VECTORS > 1)                                                                                       \
+      for (; col + 2 * SMELT_L <= c1 - c0; col += 2 * SMELT_L, f += 2 * t->panel)                                      \
+        smelt_three_tile(t, x + col, f, col, 0, to + col, ld, SMELT_THREE_VECTORS, R, STRIDE);                         \
     for (; col + SMELT_L <= c1 - c0; col += SMELT_L) {                                                                 \
-      smelt_three_tile(t, x + col, f + lane, col, 0, to + col, ld, R, STRIDE);                                         \
+      smelt_three_tile(t, x + col, f + lane, col, 0, to + col, ld, 1, R, STRIDE);                                      \
       if ((lane += SMELT_L) == 16) lane = 0, f += t->panel;                                                            \
     }                                                                                                                  \
-    if (col < c1 - c0) smelt_three_tile(t, x + col, f + lane, col, c1 - c0 - col, to + col, ld, R, STRIDE);            \
+    if (col < c1 - c0) smelt_three_tile(t, x + col, f + lane, col, c1 - c0 - col, to + col, ld, 1, R, STRIDE);         \
   }
 #define SMELT_THREE_SIZES(STRIDE)                                                                                      \
   SMELT_THREE_WINDOWS(1, STRIDE) SMELT_THREE_WINDOWS(2, STRIDE) SMELT_THREE_WINDOWS(4, STRIDE) SMELT_THREE_WINDOWS(7, STRIDE)

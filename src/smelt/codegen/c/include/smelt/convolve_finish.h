@@ -52,21 +52,23 @@
 #define SMELT_FINISH_MICRO(R, W) SMELT_FINISH_MICRO_AS(finish, R, W, 1)
 #define SMELT_FINISH_MICRO_3(W) SMELT_FINISH_MICRO(1, W) SMELT_FINISH_MICRO(2, W) SMELT_FINISH_MICRO(3, W)
 #define SMELT_FINISH_MICRO_6(W) SMELT_FINISH_MICRO_3(W) SMELT_FINISH_MICRO(4, W) SMELT_FINISH_MICRO(5, W) SMELT_FINISH_MICRO(6, W)
+#define SMELT_FINISH_MICRO_14(W)                                                                                       \
+  SMELT_FINISH_MICRO_6(W) SMELT_FINISH_MICRO(7, W) SMELT_FINISH_MICRO(8, W) SMELT_FINISH_MICRO(9, W)                   \
+  SMELT_FINISH_MICRO(10, W) SMELT_FINISH_MICRO(11, W) SMELT_FINISH_MICRO(12, W) SMELT_FINISH_MICRO(13, W)              \
+  SMELT_FINISH_MICRO(14, W)
 #define SMELT_FINISH_NAMES_3(W) 0, smelt_finish_1x##W, smelt_finish_2x##W, smelt_finish_3x##W
 #define SMELT_FINISH_NAMES_6(W) SMELT_FINISH_NAMES_3(W), smelt_finish_4x##W, smelt_finish_5x##W, smelt_finish_6x##W
+#define SMELT_FINISH_NAMES_14(W)                                                                                       \
+  SMELT_FINISH_NAMES_6(W), smelt_finish_7x##W, smelt_finish_8x##W, smelt_finish_9x##W, smelt_finish_10x##W,            \
+      smelt_finish_11x##W, smelt_finish_12x##W, smelt_finish_13x##W, smelt_finish_14x##W
 
 typedef void (*smelt_finish_tile)(const float *a, int64_t lda, const float *b, int64_t panel_stride, int64_t kc,
                                   const float *next, const smelt_finish *f);
 
 #if SMELT_VL == 64 && defined(__AVX512F__)
-SMELT_FINISH_MICRO_6(1) SMELT_FINISH_MICRO(7, 1) SMELT_FINISH_MICRO(8, 1)
-SMELT_FINISH_MICRO_6(2) SMELT_FINISH_MICRO(7, 2) SMELT_FINISH_MICRO(8, 2) SMELT_FINISH_MICRO(9, 2) SMELT_FINISH_MICRO(10, 2)
-SMELT_FINISH_MICRO(11, 2) SMELT_FINISH_MICRO(12, 2) SMELT_FINISH_MICRO(13, 2) SMELT_FINISH_MICRO(14, 2)
-SMELT_FINISH_MICRO_6(4) SMELT_FINISH_MICRO_AS(finish_eager, 5, 4, 2) SMELT_FINISH_MICRO_AS(finish_eager, 6, 4, 2)
-static const smelt_finish_tile smelt_finish_narrow[] = {SMELT_FINISH_NAMES_6(1), smelt_finish_7x1, smelt_finish_8x1};
-static const smelt_finish_tile smelt_finish_main[] = {
-    SMELT_FINISH_NAMES_6(2), smelt_finish_7x2,  smelt_finish_8x2,  smelt_finish_9x2, smelt_finish_10x2,
-    smelt_finish_11x2,       smelt_finish_12x2, smelt_finish_13x2, smelt_finish_14x2};
+SMELT_FINISH_MICRO_14(1) SMELT_FINISH_MICRO_14(2) SMELT_FINISH_MICRO_6(4) SMELT_FINISH_MICRO_AS(finish_eager, 5, 4, 2) SMELT_FINISH_MICRO_AS(finish_eager, 6, 4, 2)
+static const smelt_finish_tile smelt_finish_narrow[] = {SMELT_FINISH_NAMES_14(1)};
+static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_14(2)};
 static const smelt_finish_tile smelt_finish_wide[] = {SMELT_FINISH_NAMES_6(4)};
 static const smelt_finish_tile smelt_finish_eager[] = {0, 0, 0, 0, 0, smelt_finish_eager_5x4, smelt_finish_eager_6x4};
 #elif SMELT_VL == 64

@@ -229,14 +229,14 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 
 /* Per level: a main tile has up to SMELT_GEMM_MR rows and covers SMELT_GEMM_NV vectors; tiles for a few rows are wider
  * (smelt_gemm_thin), so that enough independent chains hide the latency of a multiply-add. Only AVX-512 has main tiles of two
- * panels; there an odd last panel goes to the narrow tiles of up to SMELT_GEMM_NARROW_MR rows.
+ * panels; there an odd last panel goes to the narrow tiles of up to SMELT_GEMM_NARROW_MR rows, enough chains to hide latency.
  *
  * A tile of R rows and W vectors takes R + W loads and R * W multiply-adds a step. Two loads of 64 bytes a cycle are more than
  * an AVX-512 core sustains, and a core that another thread shares issues three instructions a cycle or fewer: there the most
  * square tile is best, SMELT_GEMM_WIDE_MR rows of SMELT_GEMM_WP panels, and the tall one serves columns that are left. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
 #define SMELT_GEMM_MR 14
-#define SMELT_GEMM_NARROW_MR 8
+#define SMELT_GEMM_NARROW_MR 14
 #define SMELT_GEMM_WIDE_MR 6
 #define SMELT_GEMM_NV 2
 #elif SMELT_VL == 64
@@ -273,19 +273,21 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 
 #define SMELT_GEMM_MICRO_5(W)                                                                                          \
   SMELT_GEMM_MICRO(1, W) SMELT_GEMM_MICRO(2, W) SMELT_GEMM_MICRO(3, W) SMELT_GEMM_MICRO(4, W) SMELT_GEMM_MICRO(5, W)
+#define SMELT_GEMM_MICRO_14(W)                                                                                         \
+  SMELT_GEMM_MICRO_5(W) SMELT_GEMM_MICRO(6, W) SMELT_GEMM_MICRO(7, W) SMELT_GEMM_MICRO(8, W) SMELT_GEMM_MICRO(9, W)    \
+  SMELT_GEMM_MICRO(10, W) SMELT_GEMM_MICRO(11, W) SMELT_GEMM_MICRO(12, W) SMELT_GEMM_MICRO(13, W) SMELT_GEMM_MICRO(14, W)
 #define SMELT_GEMM_NAMES_3(W) 0, smelt_gemm_micro_1x##W, smelt_gemm_micro_2x##W, smelt_gemm_micro_3x##W
 #define SMELT_GEMM_NAMES_5(W) SMELT_GEMM_NAMES_3(W), smelt_gemm_micro_4x##W, smelt_gemm_micro_5x##W
+#define SMELT_GEMM_NAMES_14(W)                                                                                         \
+  SMELT_GEMM_NAMES_5(W), smelt_gemm_micro_6x##W, smelt_gemm_micro_7x##W, smelt_gemm_micro_8x##W,                       \
+      smelt_gemm_micro_9x##W, smelt_gemm_micro_10x##W, smelt_gemm_micro_11x##W, smelt_gemm_micro_12x##W,               \
+      smelt_gemm_micro_13x##W, smelt_gemm_micro_14x##W
 
 #if SMELT_VL == 64 && defined(__AVX512F__)
-SMELT_GEMM_MICRO_5(1) SMELT_GEMM_MICRO(6, 1) SMELT_GEMM_MICRO(7, 1) SMELT_GEMM_MICRO(8, 1)
-SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(7, 2) SMELT_GEMM_MICRO(8, 2) SMELT_GEMM_MICRO(9, 2)
-SMELT_GEMM_MICRO(10, 2) SMELT_GEMM_MICRO(11, 2) SMELT_GEMM_MICRO(12, 2) SMELT_GEMM_MICRO(13, 2) SMELT_GEMM_MICRO(14, 2)
+SMELT_GEMM_MICRO_14(1) SMELT_GEMM_MICRO_14(2)
 SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
-static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_5(1), smelt_gemm_micro_6x1, smelt_gemm_micro_7x1,
-                                                    smelt_gemm_micro_8x1};
-static const smelt_gemm_tile smelt_gemm_main[] = {
-    SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2,  smelt_gemm_micro_7x2,  smelt_gemm_micro_8x2,  smelt_gemm_micro_9x2,
-    smelt_gemm_micro_10x2, smelt_gemm_micro_11x2, smelt_gemm_micro_12x2, smelt_gemm_micro_13x2, smelt_gemm_micro_14x2};
+static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_14(1)};
+static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_14(2)};
 SMELT_GEMM_MICRO_AS(eager, 5, 4, 2) SMELT_GEMM_MICRO_AS(eager, 6, 4, 2)
 static const smelt_gemm_tile smelt_gemm_wide[] = {SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4};
 /* For blocks of so few rows that the tiles of one line would not bring all of the coming panels. */
