@@ -17,7 +17,7 @@ from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spre
 Index = tuple[Ix, ...]
 MOST_PLANES = 4
 LEAST_CHANNELS = 32  # from which on Winograd's form wins
-MOST_WEIGHTS = 1 << 20  # that are transformed ahead of time: 16 / 9 as large, more cost memory and are no faster
+MOST_WEIGHTS = 1 << 18  # that are transformed ahead of time: 24 / 9 as large, more cost memory and are no faster
 MOST_PLANAR = 384  # elements of a window, which are gathered at once
 
 

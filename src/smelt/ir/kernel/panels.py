@@ -11,7 +11,7 @@ except in Winograd's form, which is computed in float64 and rounded once.
 | window:G | (G * M, C, *taps) | (G, taps * C, M): a convolution in G groups |
 | channelwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
 | planes | (M, C, *taps) | (C * taps, M): a convolution of an image that lies plane by plane |
-| winograd | (M, C, 3, 3) | (16, C, M): the taps of every filter, transformed |
+| winograd | (M, C, 3, 3) | (24, C, M): the taps of every filter, transformed |
 | spread:G | (G * C, M, *taps) | (G, taps * C, M): a transposed convolution in G groups |
 | stamp | (C, M, *taps) | (C, taps * M): a transposed convolution whose windows do not overlap |
 """
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from . import winograd
 from .index import Ix, ix
 
 PANEL = 16
@@ -50,7 +51,7 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
         case "channelwise" if known[1] == 1:
             out = (taps, known[0])
         case "winograd" if known[2:] == [3, 3]:
-            out = (16, known[1], known[0])
+            out = (winograd.TERMS, known[1], known[0])
         case "planes":
             out = (known[1] * taps, known[0])
         case "stamp":
@@ -73,7 +74,7 @@ def arranged(weights: Array, layout: str) -> Array:
     if kind == "planes":
         return weights.reshape(rows, columns * taps).T
     if kind == "winograd":
-        return _transformed(weights)
+        return winograd.factors(weights).transpose(2, 1, 0).astype(weights.dtype)
     if kind == "stamp":
         return weights.reshape(rows, columns, taps).transpose(0, 2, 1).reshape(rows, taps * columns)
     stack = weights.reshape(groups, rows // groups, columns, taps)
@@ -82,16 +83,6 @@ def arranged(weights: Array, layout: str) -> Array:
     else:
         out = stack.transpose(0, 3, 1, 2).reshape(groups, taps * (rows // groups), columns)
     return out[0] if groups == 1 else out
-
-
-# F(2 x 2, 3 x 3): a filter g becomes G g G^T.
-_FILTER = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
-
-
-def _transformed(weights: Array) -> Array:
-    rows, columns = weights.shape[:2]
-    wide = _FILTER @ weights.astype(np.float64) @ _FILTER.T
-    return wide.reshape(rows, columns, 16).transpose(2, 1, 0).astype(weights.dtype)
 
 
 def panel_shape(matrices: Sequence[Ix]) -> tuple[Ix, ...]:

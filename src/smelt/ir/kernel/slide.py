@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from . import winograd
 from .tensor import Window
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +66,7 @@ def _at_tap(
 def _weighed(window: Window, found: Array, panels: Array, tap: int, taps: int, columns: int) -> Array:
     matrices = np.moveaxis(panels, -3, -2).reshape(*panels.shape[:-3], panels.shape[-2], -1)
     if window.kind == "winograd":
-        return found @ _plain_taps(matrices)[tap][:, :columns]
+        return found @ winograd.taps(matrices)[tap][:, :columns]
     if window.kind == "channelwise":
         return found * matrices[tap, :columns]
     each = columns // window.groups
@@ -74,10 +75,3 @@ def _weighed(window: Window, found: Array, panels: Array, tap: int, taps: int, c
     stack = (stack[:, :, tap] if window.planar else stack[:, tap])[..., :each]
     grouped = found.reshape(*found.shape[:-1], window.groups, -1)
     return np.einsum("...gc,gcm->...gm", grouped, stack).reshape(*found.shape[:-1], columns)
-
-
-def _plain_taps(matrices: Array) -> Array:
-    """(9, C, M) from (16, C, M) of Winograd's form: the middle of three is the difference of the middle two."""
-    u = matrices.reshape(4, 4, *matrices.shape[1:])
-    rows = np.stack([u[0], u[1] - u[2], u[3]])
-    return np.stack([rows[:, 0], rows[:, 1] - rows[:, 2], rows[:, 3]], 1).reshape(9, *matrices.shape[1:])

@@ -154,9 +154,23 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
 }
 
 /* Plain weights are transformed in blocks of so many channels and panels: a block, its rows and its sums stay in L2. */
-enum { SMELT_WINOGRAD_DEPTH = SMELT_VL == 64 ? 128 : 64, SMELT_WINOGRAD_PANELS = 4 };
+enum {
+  SMELT_WINOGRAD_DEPTH = 64,
+  SMELT_WINOGRAD_PANELS = 4,
+  SMELT_WINOGRAD_NEAR = 450000, /* floats of transformed weights that stay in L2 between tasks */
+  SMELT_WINOGRAD_FEW = 28,      /* tiles of a task where they do */
+  SMELT_WINOGRAD_MANY = 64,     /* and where they do not */
+  SMELT_WINOGRAD_TASKS = 8,     /* that a launch aims at */
+  SMELT_WINOGRAD_LEAST = 8      /* panels of a task that has not all */
+};
 
-/* Floats from one of sixteen matrices to the next: off a power of two, so that they do not share cache sets. */
+/* A tile of 2 x 4 results takes so many products. */
+enum { SMELT_WINOGRAD_TERMS = 24 };
+
+/* Tiles side by side of a line. */
+#define SMELT_WINOGRAD_ACROSS(line) (((line) + 3) / 4)
+
+/* Floats from the matrix of one term to the next: off a power of two, so that they do not share cache sets. */
 #define SMELT_WINOGRAD_STEP(floats) (((floats) + 15 & ~(int64_t)15) + 16)
 
 /* Channels of a block: cut evenly, whole vectors of any level. */
@@ -168,18 +182,28 @@ SMELT_INLINE int64_t smelt_winograd_depth(int64_t channels) {
 /* Floats of workspace that SMELT_WINOGRAD takes for `tiles` tiles of `channels` and `columns` (whole panels): transformed
  * inputs and their products, and a block of transformed weights or a panel of plain ones. */
 SMELT_INLINE int64_t smelt_winograd_floats(int64_t tiles, int64_t channels, int64_t columns, int transformed) {
-  const int64_t sums = SMELT_WINOGRAD_STEP(tiles * columns);
-  if (transformed) return smelt_max(16 * (SMELT_WINOGRAD_STEP(tiles * channels) + sums), 144 * channels) + 32;
-  const int64_t deep = smelt_winograd_depth(channels), blocks = (channels + deep - 1) / deep;
+  const int64_t sums = SMELT_WINOGRAD_STEP(tiles * columns), deep = transformed ? channels : smelt_winograd_depth(channels);
+  const int64_t rows = SMELT_WINOGRAD_STEP(tiles * deep);
+  if (transformed) return smelt_max(SMELT_WINOGRAD_TERMS * (rows + sums), 144 * channels) + 32;
   const int64_t filters = SMELT_WINOGRAD_STEP(deep * smelt_min(columns, 16 * SMELT_WINOGRAD_PANELS));
-  return 16 * (SMELT_WINOGRAD_STEP(tiles * deep) * blocks + sums + filters) + 32;
+  return SMELT_WINOGRAD_TERMS * (rows + sums + filters) + 32;
 }
 
 /* Lines of results that a task of SMELT_WINOGRAD takes, an even number: few where the weights stay in L2, else so many that
- * they are not read too often. */
-SMELT_INLINE int64_t smelt_winograd_lines_of(int64_t across, int64_t weights) {
-  const int64_t wanted = weights <= 300000 ? 14 : 64;
-  return (wanted + across - 1) / across * 2;
+ * they are not read too often; about the same number in every task. */
+SMELT_INLINE int64_t smelt_winograd_lines_of(int64_t lines, int64_t across, int64_t weights) {
+  const int64_t wanted = weights <= SMELT_WINOGRAD_NEAR ? SMELT_WINOGRAD_FEW : SMELT_WINOGRAD_MANY;
+  const int64_t pairs = (lines + 1) / 2, high = smelt_min((wanted + across - 1) / across, pairs);
+  const int64_t tasks = (pairs + high - 1) / high;
+  return (pairs + tasks - 1) / tasks * 2;
+}
+
+/* Parts that the panels are shared in: each costs the patches again, so they are wide, but all tasks together are to be enough
+ * for some threads, and an even number. */
+SMELT_INLINE int64_t smelt_winograd_parts(int64_t panels, int64_t units) {
+  const int64_t enough = smelt_min((SMELT_WINOGRAD_TASKS + units - 1) / units, smelt_max(panels / SMELT_WINOGRAD_LEAST, 1));
+  const int64_t parts = smelt_max((panels + 2 * SMELT_WINOGRAD_LEAST - 1) / (2 * SMELT_WINOGRAD_LEAST), enough);
+  return parts > 1 && parts * units % 2 ? parts - 1 : parts;
 }
 
 /* Convolutions by SMELT_WINOGRAD: `lines` lines of `line` windows, `columns` results of `channels` each, with weights that
@@ -189,10 +213,11 @@ static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *
                                                                    int64_t extra, int transformed, int whole_rows) {
   if (lines <= 0 || line <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  const int64_t panels = (columns + 15) / 16, weights = 16 * channels * columns, across = (line + 1) / 2;
-  const int64_t high = smelt_min(smelt_winograd_lines_of(across, weights), (lines + 1) / 2 * 2);
+  const int64_t panels = (columns + 15) / 16, weights = SMELT_WINOGRAD_TERMS * channels * columns;
+  const int64_t across = SMELT_WINOGRAD_ACROSS(line), high = smelt_winograd_lines_of(lines, across, weights);
   task->units = (lines + high - 1) / high;
-  task->row_bytes = whole_rows || weights <= 300000 ? panels : smelt_min(panels, task->units >= 4 ? 16 : 8);
+  const int64_t parts = whole_rows || weights <= SMELT_WINOGRAD_NEAR ? 1 : smelt_winograd_parts(panels, task->units);
+  task->row_bytes = (panels + parts - 1) / parts;
   task->step = high * line;
   task->part = task->step, task->wide = task->row_bytes;
   const int64_t tasks = task->units * ((panels + task->row_bytes - 1) / task->row_bytes);

@@ -1,59 +1,75 @@
-/* Convolution of 3 x 3 taps by Winograd's F(2 x 2, 3 x 3): 16 products where the plain form takes 36.
+/* Convolution of 3 x 3 taps by Winograd's F(2 x 4, 3 x 3): 24 products where the plain form takes 72.
  *
  * Input:     smelt_window with stride and dilation 1, an image with channels last, transformed weights in panels
- *            (16, panel, channel, 16), or plain ones (panel, tap, channel, 16) that are transformed here, a block that stays
+ *            (24, panel, channel, 16), or plain ones (panel, tap, channel, 16) that are transformed here, a block that stays
  *            in L2 at a time. Output: a block of windows that are whole lines, times a range of columns.
- * Invariant: results come in tiles of 2 x 2 that start at even lines and columns of their image, so an element's bits do not
- *            depend on how lines and columns are shared among tasks. What lies outside of the image is zero. Where the image
- *            is not finite, the plain form is computed: differences of infinities would reach too far.
+ * Invariant: results come in tiles of two lines and four columns that start at even lines and at every fourth column of
+ *            their image, so an element's bits do not depend on how lines and columns are shared among tasks. What lies
+ *            outside of the image is zero. Where the image is not finite, the plain form is computed: differences of
+ *            infinities would reach too far.
+ *
+ * Down a column the points are 0, 1, -1 and infinity. Along a line they are 0, a, -a, b, -b and infinity with a = 5/8 and
+ * b = 11/8: of the pairs of small fractions these gave the smallest errors, half of those of 1 and 2. All factors of images
+ * and of sums are exact in float32. ir/kernel/winograd.py has the same numbers.
  */
 #ifndef SMELT_WINOGRAD_H
 #define SMELT_WINOGRAD_H
 
 #include <smelt/convolve.h>
 
-/* A row of four becomes a row of four: the transform of inputs, once along each axis. */
-#define SMELT_WINOGRAD_IN(X0, X1, X2, X3, Y0, Y1, Y2, Y3)                                                              \
-  const v_f32 Y0 = X0 - X2, Y1 = X1 + X2, Y2 = X2 - X1, Y3 = X1 - X3;
+#define SMELT_POINT_A 0.625f
+#define SMELT_POINT_B 1.375f
+#define SMELT_POINT_AA (SMELT_POINT_A * SMELT_POINT_A)
+#define SMELT_POINT_BB (SMELT_POINT_B * SMELT_POINT_B)
+#define SMELT_POINT_SUM (SMELT_POINT_AA + SMELT_POINT_BB)
+#define SMELT_POINT_PRODUCT (SMELT_POINT_AA * SMELT_POINT_BB)
+/* What the filter's rows of a and of b are divided by. */
+#define SMELT_SCALE_A (2.0f * SMELT_POINT_AA * (SMELT_POINT_AA - SMELT_POINT_BB))
+#define SMELT_SCALE_B (2.0f * SMELT_POINT_BB * (SMELT_POINT_BB - SMELT_POINT_AA))
 
-/* SMELT_L channels of a 4 x 4 patch whose first pixel is `at`; rows and columns lo..hi-1 of it lie in the image. Element
- * (i, j) goes to to[(4 i + j) * step]. `live` is the number of lanes of a partial vector, 0 for whole ones. */
-SMELT_INLINE void smelt_winograd_patch(const float *at, int64_t line, int64_t pixel, smelt_span y, smelt_span x,
-                                       int64_t live, float *to, int64_t step) {
-  v_f32 d[4][4];
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < 4; j++) {
-      const int inside = i >= y.lo && i < y.hi && j >= x.lo && j < x.hi;
-      const float *from = at + i * line + j * pixel;
-      d[i][j] = !inside ? bc_f32(0) : live ? ld_f32_n(from, live) : ld_f32(from);
-    }
-#define SMELT_WINOGRAD_ROW(I) SMELT_WINOGRAD_IN(d[I][0], d[I][1], d[I][2], d[I][3], r##I##0, r##I##1, r##I##2, r##I##3)
-  SMELT_WINOGRAD_ROW(0)
-  SMELT_WINOGRAD_ROW(1)
-  SMELT_WINOGRAD_ROW(2)
-  SMELT_WINOGRAD_ROW(3)
-#undef SMELT_WINOGRAD_ROW
-#define SMELT_WINOGRAD_COLUMN(J)                                                                                       \
-  {                                                                                                                    \
-    SMELT_WINOGRAD_IN(r0##J, r1##J, r2##J, r3##J, c0, c1, c2, c3)                                                      \
-    if (live) {                                                                                                        \
-      st_f32_n(to + (J)*step, c0, live), st_f32_n(to + (4 + J) * step, c1, live);                                      \
-      st_f32_n(to + (8 + J) * step, c2, live), st_f32_n(to + (12 + J) * step, c3, live);                               \
-    } else {                                                                                                           \
-      st_f32(to + (J)*step, c0), st_f32(to + (4 + J) * step, c1);                                                      \
-      st_f32(to + (8 + J) * step, c2), st_f32(to + (12 + J) * step, c3);                                               \
-    }                                                                                                                  \
-  }
-  SMELT_WINOGRAD_COLUMN(0)
-  SMELT_WINOGRAD_COLUMN(1)
-  SMELT_WINOGRAD_COLUMN(2)
-  SMELT_WINOGRAD_COLUMN(3)
-#undef SMELT_WINOGRAD_COLUMN
+/* Six pixels of a line become six terms, `step` apart. */
+SMELT_INLINE void smelt_winograd_line(const v_f32 *d, int64_t live, float *to, int64_t step) {
+  const v_f32 aa = bc_f32(SMELT_POINT_AA), bb = bc_f32(SMELT_POINT_BB), sum = bc_f32(SMELT_POINT_SUM);
+  const v_f32 a = bc_f32(SMELT_POINT_A), b = bc_f32(SMELT_POINT_B), both = bc_f32(SMELT_POINT_PRODUCT);
+  const v_f32 even_a = d[4] - bb * d[2], odd_a = a * (d[3] - bb * d[1]);
+  const v_f32 even_b = d[4] - aa * d[2], odd_b = b * (d[3] - aa * d[1]);
+  const v_f32 y[6] = {d[4] - sum * d[2] + both * d[0], even_a + odd_a, even_a - odd_a,
+                      even_b + odd_b,                  even_b - odd_b, d[5] - sum * d[3] + both * d[1]};
+  for (int j = 0; j < 6; j++)
+    if (live) st_f32_n(to + j * step, y[j], live);
+    else st_f32(to + j * step, y[j]);
 }
 
-/* Which rows of a patch that starts at `start` lie in an axis of `size` pixels. */
-SMELT_INLINE smelt_span smelt_patch_span(int64_t start, int64_t size) {
-  smelt_span s = {start, start < 0 ? smelt_min(-start, 4) : 0, smelt_min(4, smelt_max(size - start, 0))};
+/* A pixel of a patch, or what lies outside of the image. */
+SMELT_INLINE v_f32 smelt_winograd_pixel(const float *at, int64_t line, int64_t pixel, smelt_span y, smelt_span x,
+                                        int64_t live, int i, int j) {
+  const float *from = at + i * line + j * pixel;
+  if (i < y.lo || i >= y.hi || j < x.lo || j >= x.hi) return bc_f32(0);
+  return live ? ld_f32_n(from, live) : ld_f32(from);
+}
+
+/* SMELT_L channels of a patch of 4 x 6 pixels whose first one is `at`; rows and columns lo..hi-1 of it lie in the image. Term
+ * (i, j) goes to to[(6 i + j) * step]. `live` is the number of lanes of a partial vector, 0 for whole ones. */
+SMELT_INLINE void smelt_winograd_patch(const float *at, int64_t line, int64_t pixel, smelt_span y, smelt_span x,
+                                       int64_t live, float *to, int64_t step) {
+#define SMELT_PIXEL(I, J) smelt_winograd_pixel(at, line, pixel, y, x, live, I, J)
+  v_f32 one[6], other[6];
+  for (int j = 0; j < 6; j++) one[j] = SMELT_PIXEL(0, j) - SMELT_PIXEL(2, j);
+  smelt_winograd_line(one, live, to, step);
+  for (int j = 0; j < 6; j++) {
+    const v_f32 upper = SMELT_PIXEL(1, j), lower = SMELT_PIXEL(2, j);
+    one[j] = upper + lower, other[j] = lower - upper;
+  }
+  smelt_winograd_line(one, live, to + 6 * step, step);
+  smelt_winograd_line(other, live, to + 12 * step, step);
+  for (int j = 0; j < 6; j++) one[j] = SMELT_PIXEL(1, j) - SMELT_PIXEL(3, j);
+  smelt_winograd_line(one, live, to + 18 * step, step);
+#undef SMELT_PIXEL
+}
+
+/* Which of the `wide` pixels of a patch that starts at `start` lie in an axis of `size` pixels. */
+SMELT_INLINE smelt_span smelt_patch_span(int64_t start, int64_t wide, int64_t size) {
+  smelt_span s = {start, start < 0 ? smelt_min(-start, wide) : 0, smelt_min(wide, smelt_max(size - start, 0))};
   if (s.hi < s.lo) s.hi = s.lo;
   return s;
 }
@@ -61,18 +77,28 @@ SMELT_INLINE smelt_span smelt_patch_span(int64_t start, int64_t size) {
 /* Channels k..k+depth-1 of one tile's patch: output line oy, column ox of one image. */
 static __attribute__((unused)) void smelt_winograd_tile(const smelt_window *w, const float *image, int64_t oy, int64_t ox,
                                                         int64_t k, int64_t depth, float *to, int64_t step) {
-  const smelt_span y = smelt_patch_span(oy - w->before[1], w->in[1]), x = smelt_patch_span(ox - w->before[2], w->in[2]);
+  const smelt_span y = smelt_patch_span(oy - w->before[1], 4, w->in[1]), x = smelt_patch_span(ox - w->before[2], 6, w->in[2]);
   const int64_t line = w->in[2] * w->pixel;
   const float *at = image + y.start * line + x.start * w->pixel + k;
   int64_t c = 0;
-  if (y.hi - y.lo == 4 && x.hi - x.lo == 4)
+  if (y.hi - y.lo == 4 && x.hi - x.lo == 6)
     for (; c + SMELT_L <= depth; c += SMELT_L)
-      smelt_winograd_patch(at + c, line, w->pixel, (smelt_span){0, 0, 4}, (smelt_span){0, 0, 4}, 0, to + c, step);
+      smelt_winograd_patch(at + c, line, w->pixel, (smelt_span){0, 0, 4}, (smelt_span){0, 0, 6}, 0, to + c, step);
   for (; c + SMELT_L <= depth; c += SMELT_L) smelt_winograd_patch(at + c, line, w->pixel, y, x, 0, to + c, step);
   if (c < depth) smelt_winograd_patch(at + c, line, w->pixel, y, x, depth - c, to + c, step);
 }
 
-/* SMELT_L columns of one channel's filter: nine taps, `step` apart, become sixteen, `out` apart. */
+/* Three taps of a line, SMELT_L columns of each, become six terms, `out` apart. */
+SMELT_INLINE void smelt_winograd_filter_line(v_f32 first, v_f32 middle, v_f32 last, float *to, int64_t out) {
+  const v_f32 even_a = (first + bc_f32(SMELT_POINT_AA) * last) * bc_f32(1.0f / SMELT_SCALE_A);
+  const v_f32 even_b = (first + bc_f32(SMELT_POINT_BB) * last) * bc_f32(1.0f / SMELT_SCALE_B);
+  const v_f32 odd_a = middle * bc_f32(SMELT_POINT_A / SMELT_SCALE_A), odd_b = middle * bc_f32(SMELT_POINT_B / SMELT_SCALE_B);
+  st_f32(to, first * bc_f32(1.0f / SMELT_POINT_PRODUCT)), st_f32(to + 5 * out, last);
+  st_f32(to + out, even_a + odd_a), st_f32(to + 2 * out, even_a - odd_a);
+  st_f32(to + 3 * out, even_b + odd_b), st_f32(to + 4 * out, even_b - odd_b);
+}
+
+/* SMELT_L columns of one channel's filter: nine taps, `step` apart, become the terms, `out` apart. */
 SMELT_INLINE void smelt_winograd_filter(const float *from, int64_t step, float *to, int64_t out) {
   const v_f32 half = bc_f32(0.5f);
   v_f32 r[4][3];
@@ -81,14 +107,10 @@ SMELT_INLINE void smelt_winograd_filter(const float *from, int64_t step, float *
     const v_f32 outer = (a + c) * half, inner = b * half;
     r[0][j] = a, r[1][j] = outer + inner, r[2][j] = outer - inner, r[3][j] = c;
   }
-  for (int i = 0; i < 4; i++) {
-    const v_f32 outer = (r[i][0] + r[i][2]) * half, inner = r[i][1] * half;
-    st_f32(to + (4 * i) * out, r[i][0]), st_f32(to + (4 * i + 1) * out, outer + inner);
-    st_f32(to + (4 * i + 2) * out, outer - inner), st_f32(to + (4 * i + 3) * out, r[i][2]);
-  }
+  for (int i = 0; i < 4; i++) smelt_winograd_filter_line(r[i][0], r[i][1], r[i][2], to + 6 * i * out, out);
 }
 
-/* Some channels of `count` panels of plain weights: `from` of (panel, tap, channels, 16) becomes (16, panel, depth, 16). */
+/* Some channels of `count` panels of plain weights: `from` of (panel, tap, channels, 16) becomes (24, panel, depth, 16). */
 static __attribute__((unused)) void smelt_winograd_filters(const float *from, int64_t channels, int64_t depth,
                                                            int64_t count, float *to) {
   for (int64_t p = 0; p < count; p++)
@@ -97,11 +119,11 @@ static __attribute__((unused)) void smelt_winograd_filters(const float *from, in
                             SMELT_WINOGRAD_STEP(count * depth * 16));
 }
 
-/* Sixteen products, the slab being the first: rows (16, tiles, lda), sums (16, tiles, ldc), panels `step` apart. */
+/* The products of all terms, the slab being the first: rows (24, tiles, lda), sums (24, tiles, ldc), panels `step` apart. */
 static __attribute__((unused)) void smelt_winograd_products(const smelt_gemm_slab *first, int64_t step) {
   const int64_t tiles = first->m, rows = SMELT_WINOGRAD_STEP(tiles * first->lda), sums = SMELT_WINOGRAD_STEP(tiles * first->ldc);
   smelt_gemm_slab s = *first;
-  for (int64_t k = 0; k < 16; k++)
+  for (int64_t k = 0; k < SMELT_WINOGRAD_TERMS; k++)
     for (int64_t row = 0; row < tiles; row += s.m) {
       s.m = smelt_min(SMELT_GEMM_MC, tiles - row);
       s.a = first->a + k * rows + row * s.lda, s.b = first->b + k * step, s.c = first->c + k * sums + row * s.ldc;
@@ -109,40 +131,56 @@ static __attribute__((unused)) void smelt_winograd_products(const smelt_gemm_sla
     }
 }
 
-/* All sums of `tiles` tiles and `wide` columns: rows `in` of (block of channels, 16, tiles, deep). */
-static __attribute__((unused)) void smelt_winograd_sums(const smelt_window *w, const float *panels, int64_t tiles,
-                                                        int64_t deep, const float *in, float *sums, int64_t wide,
-                                                        float *filters) {
-  const int64_t C = w->pixel, most = SMELT_WINOGRAD_PANELS * 16;
-  for (int64_t col = 0; col < wide; col += most)
-    for (int64_t c = 0; c < C; c += deep) {
-      const int64_t depth = smelt_min(deep, C - c), cols = smelt_min(most, wide - col);
+/* The patches of `tiles` tiles from line oy on, some channels of each: rows (24, tiles, ld). */
+static __attribute__((unused)) void smelt_winograd_rows(const smelt_window *w, const float *image, int64_t oy, int64_t tiles,
+                                                        int64_t channel, int64_t depth, float *rows, int64_t ld) {
+  const int64_t across = SMELT_WINOGRAD_ACROSS(w->out[2]), step = SMELT_WINOGRAD_STEP(tiles * ld);
+  for (int64_t t = 0; t < tiles; t++)
+    smelt_winograd_tile(w, image, oy + t / across * 2, t % across * 4, channel, depth, rows + t * ld, step);
+}
+
+/* All sums of `tiles` tiles and `wide` columns with plain weights: a block of channels at a time, whose patches stay in L2 for
+ * all columns. `workspace` holds the patches of a block and then its filters. */
+static __attribute__((unused)) void smelt_winograd_sums(const smelt_window *w, const float *image, const float *panels,
+                                                        int64_t oy, int64_t tiles, float *sums, int64_t wide,
+                                                        float *workspace) {
+  const int64_t C = w->pixel, most = SMELT_WINOGRAD_PANELS * 16, deep = smelt_winograd_depth(C);
+  float *rows = workspace, *filters = rows + SMELT_WINOGRAD_TERMS * SMELT_WINOGRAD_STEP(tiles * deep);
+  for (int64_t c = 0; c < C; c += deep) {
+    const int64_t depth = smelt_min(deep, C - c);
+    smelt_winograd_rows(w, image, oy, tiles, c, depth, rows, deep);
+    for (int64_t col = 0; col < wide; col += most) {
+      const int64_t cols = smelt_min(most, wide - col);
       smelt_winograd_filters(panels + col * 9 * C + c * 16, C, depth, cols / 16, filters);
-      const float *rows = in + 16 * SMELT_WINOGRAD_STEP(tiles * deep) * (c / deep);
       const smelt_gemm_slab s = {rows, deep, filters, depth * 16, depth, sums + col, wide, tiles, cols, c > 0, 0};
       smelt_winograd_products(&s, SMELT_WINOGRAD_STEP(depth * cols));
     }
+  }
 }
 
-/* Sums of products back to a tile of 2 x 2 results, SMELT_L columns of it; rows x cols of them exist. */
+/* Six sums of a line back to four results. */
+SMELT_INLINE void smelt_winograd_out_line(const v_f32 *m, v_f32 *y) {
+  const v_f32 a = bc_f32(SMELT_POINT_A), b = bc_f32(SMELT_POINT_B), aa = bc_f32(SMELT_POINT_AA), bb = bc_f32(SMELT_POINT_BB);
+  const v_f32 even_a = m[1] + m[2], odd_a = (m[1] - m[2]) * a, even_b = m[3] + m[4], odd_b = (m[3] - m[4]) * b;
+  y[0] = m[0] + even_a + even_b, y[1] = odd_a + odd_b;
+  y[2] = even_a * aa + even_b * bb, y[3] = odd_a * aa + odd_b * bb + m[5];
+}
+
+/* Sums of products back to a tile of 2 x 4 results, SMELT_L columns of it; rows x cols of them exist. */
 SMELT_INLINE void smelt_winograd_out(const float *from, int64_t step, int64_t live, float *to, int64_t line, int64_t ld,
                                      int rows, int cols) {
-  v_f32 m[4][4];
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < 4; j++) {
-      const float *one = from + (4 * i + j) * step;
-      m[i][j] = live ? ld_f32_n(one, live) : ld_f32(one);
+  v_f32 upper[6], lower[6], y[2][4];
+  for (int j = 0; j < 6; j++) {
+    v_f32 m[4];
+    for (int i = 0; i < 4; i++) {
+      const float *one = from + (6 * i + j) * step;
+      m[i] = live ? ld_f32_n(one, live) : ld_f32(one);
     }
-#define SMELT_WINOGRAD_SUM(J)                                                                                          \
-  const v_f32 a##J = m[0][J] + m[1][J] + m[2][J], b##J = m[1][J] - m[2][J] - m[3][J];
-  SMELT_WINOGRAD_SUM(0)
-  SMELT_WINOGRAD_SUM(1)
-  SMELT_WINOGRAD_SUM(2)
-  SMELT_WINOGRAD_SUM(3)
-#undef SMELT_WINOGRAD_SUM
-  const v_f32 y[2][2] = {{a0 + a1 + a2, a1 - a2 - a3}, {b0 + b1 + b2, b1 - b2 - b3}};
+    upper[j] = m[0] + m[1] + m[2], lower[j] = m[1] - m[2] - m[3];
+  }
+  smelt_winograd_out_line(upper, y[0]), smelt_winograd_out_line(lower, y[1]);
   for (int i = 0; i < 2; i++)
-    for (int j = 0; j < 2; j++)
+    for (int j = 0; j < 4; j++)
       if (i < rows && j < cols) {
         float *one = to + i * line + j * ld;
         if (live) st_f32_n(one, y[i][j], live);
@@ -150,34 +188,37 @@ SMELT_INLINE void smelt_winograd_out(const float *from, int64_t step, int64_t li
       }
 }
 
+/* The results of all tiles of some lines, from their sums (24, tiles, wide) into `block`. */
+static __attribute__((unused)) void smelt_winograd_results(const smelt_window *w, const float *sums, int64_t lines,
+                                                           int64_t tiles, int64_t cols, int64_t wide, float *block, int64_t ld) {
+  const int64_t across = SMELT_WINOGRAD_ACROSS(w->out[2]), step = SMELT_WINOGRAD_STEP(tiles * wide), line = w->out[2] * ld;
+  for (int64_t t = 0; t < tiles; t++) {
+    const int64_t y = t / across * 2, x = t % across * 4;
+    float *to = block + y * line + x * ld;
+    const int rows = (int)smelt_min(lines - y, 2), columns = (int)smelt_min(w->out[2] - x, 4);
+    int64_t c = 0;
+    if (rows == 2 && columns == 4)
+      for (; c + SMELT_L <= cols; c += SMELT_L) smelt_winograd_out(sums + t * wide + c, step, 0, to + c, line, ld, 2, 4);
+    for (; c + SMELT_L <= cols; c += SMELT_L) smelt_winograd_out(sums + t * wide + c, step, 0, to + c, line, ld, rows, columns);
+    if (c < cols) smelt_winograd_out(sums + t * wide + c, step, cols - c, to + c, line, ld, rows, columns);
+  }
+}
+
 /* Lines of results oy..oy+lines-1 (oy even) of one image, columns c0..c1-1 (between panels), into `block`. */
 static __attribute__((unused)) void smelt_winograd_lines(const smelt_window *w, const float *image, const float *panels,
                                                          int transformed, int64_t oy, int64_t lines, int64_t c0, int64_t c1,
                                                          float *block, int64_t ld, float *workspace) {
-  const int64_t across = (w->out[2] + 1) / 2, tiles = (lines + 1) / 2 * across, C = w->pixel;
+  const int64_t tiles = (lines + 1) / 2 * SMELT_WINOGRAD_ACROSS(w->out[2]), C = w->pixel;
   const int64_t all = (w->columns + 15) / 16 * 16, cols = c1 - c0, wide = (cols + 15) / 16 * 16;
-  const int64_t deep = transformed ? C : smelt_winograd_depth(C);
-  const int64_t row_step = SMELT_WINOGRAD_STEP(tiles * deep), sum_step = SMELT_WINOGRAD_STEP(tiles * wide);
-  float *sums = workspace, *in = sums + 16 * sum_step;
-  for (int64_t c = 0; c < C; c += deep)
-    for (int64_t t = 0; t < tiles; t++)
-      smelt_winograd_tile(w, image, oy + t / across * 2, t % across * 2, c, smelt_min(deep, C - c),
-                          in + 16 * row_step * (c / deep) + t * deep, row_step);
-  if (transformed)
-    for (int64_t k = 0; k < 16; k++)
-      smelt_gemm_f32(in + k * row_step, C, panels + (k * all + c0) * C, C, sums + k * sum_step, wide, tiles, 0, wide / 16, wide,
-                     NULL);
-  else smelt_winograd_sums(w, panels + c0 * 9 * C, tiles, deep, in, sums, wide, in + 16 * row_step * ((C + deep - 1) / deep));
-  for (int64_t t = 0; t < tiles; t++) {
-    const int64_t y = t / across * 2, x = t % across * 2;
-    float *to = block + (y * w->out[2] + x) * ld;
-    const int rows = lines - y < 2 ? 1 : 2, columns = w->out[2] - x < 2 ? 1 : 2;
-    int64_t c = 0;
-    for (; c + SMELT_L <= cols; c += SMELT_L)
-      smelt_winograd_out(sums + t * wide + c, sum_step, 0, to + c, w->out[2] * ld, ld, rows, columns);
-    if (c < cols)
-      smelt_winograd_out(sums + t * wide + c, sum_step, cols - c, to + c, w->out[2] * ld, ld, rows, columns);
-  }
+  const int64_t row_step = SMELT_WINOGRAD_STEP(tiles * C), sum_step = SMELT_WINOGRAD_STEP(tiles * wide);
+  float *sums = workspace, *rest = sums + SMELT_WINOGRAD_TERMS * sum_step;
+  if (transformed) {
+    smelt_winograd_rows(w, image, oy, tiles, 0, C, rest, C);
+    for (int64_t k = 0; k < SMELT_WINOGRAD_TERMS; k++)
+      smelt_gemm_f32(rest + k * row_step, C, panels + (k * all + c0) * C, C, sums + k * sum_step, wide, tiles, 0, wide / 16,
+                     wide, NULL);
+  } else smelt_winograd_sums(w, image, panels + c0 * 9 * C, oy, tiles, sums, wide, rest);
+  smelt_winograd_results(w, sums, lines, tiles, cols, wide, block, ld);
 }
 
 /* Whether n floats are all finite. */
@@ -202,17 +243,19 @@ static __attribute__((unused)) int smelt_winograd_finite(const smelt_window *w, 
   return 1;
 }
 
-/* The weights of one panel as they were: tap (i, j) is a sum of transformed ones. */
+/* The weights of one panel as they were: tap (i, j) from its transformed ones, first down the columns, then along a line. */
 static __attribute__((unused)) void smelt_winograd_taps(const float *panel, int64_t step, int64_t n, float *to) {
-  static const int8_t first[3] = {0, 1, 3};
-  for (int i = 0; i < 3; i++)
-    for (int j = 0; j < 3; j++)
-      for (int64_t k = 0; k < n; k++) {
-        const float *u = panel + k;
-        const float a = u[(4 * first[i] + first[j]) * step] - (j == 1 ? u[(4 * first[i] + 2) * step] : 0);
-        const float b = i != 1 ? 0 : u[(8 + first[j]) * step] - (j == 1 ? u[10 * step] : 0);
-        to[(3 * i + j) * n + k] = a - b;
+  for (int64_t k = 0; k < n; k++)
+    for (int i = 0; i < 3; i++) {
+      float line[6];
+      for (int j = 0; j < 6; j++) {
+        const float *u = panel + j * step + k;
+        line[j] = i == 0 ? u[0] : i == 1 ? u[6 * step] - u[12 * step] : u[18 * step];
       }
+      to[(3 * i) * n + k] = line[0] * SMELT_POINT_PRODUCT;
+      to[(3 * i + 1) * n + k] = (line[1] - line[2]) * (SMELT_SCALE_A / (2.0f * SMELT_POINT_A));
+      to[(3 * i + 2) * n + k] = line[5];
+    }
 }
 
 /* The plain form, panel by panel: an infinity must not reach windows that do not see it. */
