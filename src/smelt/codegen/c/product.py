@@ -15,7 +15,8 @@ from smelt.ir.kernel import Buffer, Ix, MatMul, Product, Stored, Tensor, Var, Wi
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 
-from .names import C_TYPE, accumulator_name
+from .finish import Finish, finish_of
+from .names import C_TYPE, accumulator_name, constant
 from .rows import RowWriter
 
 TASK_OF_ROWS = (
@@ -116,6 +117,9 @@ class ProductWriter(RowWriter):
         store = self._plain_store()
         if store is not None:
             return self._direct_body(store, extents, columns)
+        finish = self._finished_product()
+        if finish is not None:
+            return self._finished_body(finish, extents, columns)
         self._open()
         self.scopes[-1].lines += [
             f"const float *{accumulator_name(place)} = block + {f'{place} * size + ' if place else ''}(u - first) * ld;"
@@ -143,6 +147,44 @@ class ProductWriter(RowWriter):
         to = f"{self._buffer(store.buffer)} + first * ({columns}) + c0"
         multiply = self._shared_products(total, to, columns, columns)
         return [TASK_OF_ROWS, *self._share_lines(total, columns), "(void)c1; (void)ld;", *multiply]
+
+    def _finished_product(self) -> Finish | None:
+        """The epilogue as something that a product of shared panels does to its sums before it stores them. What is
+        added comes from far away, and tiles would wait for it: a loop over the block asks for more of it at once."""
+        nest = self.nest
+        if nest.rhs is not None or nest.matrices is not None or len(nest.products) != 1 or len(nest.stores) != 1:
+            return None
+        if nest.inner or nest.reductions or nest.stores[0].buffer.dtype != "f32" or nest.matmul is None:
+            return None
+        whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
+        if nest.stores[0].offset != whole or not isinstance(nest.matmul.definition, (MatMul, Product)):
+            return None
+        found = finish_of(nest.stores[0], nest.matmul.shape[-1], nest.outer[-1])
+        return found if found is not None and found.added is None else None
+
+    def _finished_body(self, finish: Finish, extents: list[str], columns: str) -> list[str]:
+        nest = self.nest
+        assert nest.lhs is not None
+        total, depth = " * ".join(f"({e})" for e in extents) or "1", self._integer(self._depth_size())
+        left = f"{self._buffer(nest.lhs.buffer)} + first * ({depth}), {depth}"
+        panels = self._buffer(panels_of_product(nest.products[0]))
+        return [
+            TASK_OF_ROWS,
+            *self._share_lines(total, columns),
+            *self._place_lines(),
+            self._finish_text(finish, columns),
+            f"SMELT_PRODUCT_FINISHED({left}, {panels}, {depth}, block, ld, count, p0, p1, &finish);",
+            "if (t->rows) smelt_release(t, local);",
+        ]
+
+    def _finish_text(self, finish: Finish, columns: str) -> str:
+        there = f"first * ({columns}) + c0"
+        added = "NULL" if finish.added is None else f"{self._buffer(finish.added)} + {there}"
+        return (
+            f"const smelt_finish finish = {{.bias = {self._buffer(finish.bias)} + c0, .added = {added}, "
+            f".to = {self._buffer(finish.to)} + {there}, .ld = {columns}, .columns = c1 - c0, "
+            f".least = {constant(finish.least, 'f32')}, .most = {constant(finish.most, 'f32')}}};"
+        )
 
     def _shared_products(self, rows: str, to: str, step: str, valid: str, by_parts: bool = False) -> list[str]:
         """The task's rows times the operands that all rows share; further products go `size` floats behind. `by_parts`:
@@ -286,14 +328,17 @@ class ProductWriter(RowWriter):
 
     def _block_lines(self, rows: str, columns: str) -> list[str]:
         """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole panels."""
-        copies = len(self.nest.products)
+        held = f"{len(self.nest.products)} * size * 4"
+        size = "const int64_t size = t->step * width * 16;"
+        return [*self._share_lines(rows, columns), *self._place_lines(), size, *self._row_lines(held)]
+
+    def _place_lines(self) -> list[str]:
+        """The block, and the row buffers behind it."""
+        copies, extra = len(self.nest.products), self._integer(self.extra_bytes())
         return [
-            *self._share_lines(rows, columns),
-            f"const int64_t slot = SMELT_SLOT(t->step, width * {copies}, {self._integer(self.extra_bytes())});",
-            "const int64_t size = t->step * width * 16;",
+            f"const int64_t slot = SMELT_SLOT(t->step, width * {copies}, {extra});",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
-            *self._row_lines(f"{copies} * size * 4"),
         ]
 
     def _share_lines(self, rows: str, columns: str) -> list[str]:

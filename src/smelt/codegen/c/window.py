@@ -15,7 +15,6 @@ from smelt.ir.kernel.panels import PANEL
 from smelt.ir.kernel.window import LEAST_PIXELS, numbers
 
 from .finish import Finish, finish_of
-from .names import constant
 from .product import ProductWriter
 
 Form = Literal["pointwise", "channelwise", "gathered", "planar", "square", "winograd"]
@@ -164,7 +163,7 @@ class WindowWriter(ProductWriter):
         if window is None or finish is None:
             return super()._product_body()
         extents = [self._integer(v.extent) for v in self._rows()]
-        part = [self._finish_text(finish), self._fill(window, finished=True)]
+        part = [self._finish_text(finish, self._integer(self._columns_of())), self._fill(window, finished=True)]
         lines = self._window_lines(window, extents, self._integer(self._columns_of()), part)
         return [*lines, "if (t->rows) smelt_release(t, local);"]
 
@@ -221,16 +220,6 @@ class WindowWriter(ProductWriter):
             return None
         return finish_of(nest.stores[0], self._columns_of(), nest.outer[-1])
 
-    def _finish_text(self, finish: Finish) -> str:
-        columns = self._integer(self._columns_of())
-        there = f"first * {columns} + c0"
-        added = "NULL" if finish.added is None else f"{self._buffer(finish.added)} + {there}"
-        return (
-            f"const smelt_finish finish = {{.bias = {self._buffer(finish.bias)} + c0, .added = {added}, "
-            f".to = {self._buffer(finish.to)} + {there}, .ld = {columns}, .columns = c1 - c0, "
-            f".least = {_limit(finish.least)}, .most = {_limit(finish.most)}}};"
-        )
-
     def _geometry(self, window: Window) -> str:
         axes = [", ".join(self._integer(i) for i in values) for values in window.geometry.filled()]
         tail = (
@@ -262,10 +251,6 @@ class WindowWriter(ProductWriter):
         transformed = int(form == "winograd")
         fast = f"SMELT_WINOGRAD(&w, {image}, {panels}, {transformed}, {task}, (float *)(local + {used}));"
         return fast if transformed else f"if (t->winograd) {fast}\nelse {plain}"
-
-
-def _limit(value: float) -> str:
-    return constant(value, "f32")
 
 
 def _form(window: Window) -> Form:

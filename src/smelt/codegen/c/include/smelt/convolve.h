@@ -152,21 +152,6 @@ SMELT_GEMM_INLINE void smelt_gather(const smelt_window *w, const float *image, i
   }
 }
 
-/* As smelt_gemm_blocks() over all of the slab's depth. `following` comes after the last block, and with `finish` sums are
- * finished then. */
-static __attribute__((unused)) void smelt_convolve_blocks(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t depth,
-                                                          const float *following, const smelt_finish *finish) {
-  const int64_t cols = panels * SMELT_GEMM_PANEL, first = col / SMELT_GEMM_PANEL;
-  smelt_gemm_slab part = *s;
-  for (int64_t k = 0; k < s->kc; k += depth, part.add = 1) {
-    part.a = s->a + k, part.b = s->b + k * SMELT_GEMM_PANEL, part.kc = smelt_gemm_min(depth, s->kc - k);
-    const int last = k + depth >= s->kc;
-    const float *next = last ? following : part.b + first * s->panel_stride + depth * SMELT_GEMM_PANEL;
-    if (last && finish) smelt_finish_rows(&part, col, panels, next, finish);
-    else smelt_gemm_rows(&part, col, panels, smelt_gemm_min(cols, s->cols - col), next);
-  }
-}
-
 /* All columns of some rows, a few panels at a time and block by block over k: a block of panels stays in L1 while the rows pass
  * by. After the last columns comes the next block of k where there is `more`, or else what follows them. */
 static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s, int more, const smelt_finish *finish) {
@@ -176,7 +161,7 @@ static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s
     const int64_t next = col / SMELT_GEMM_PANEL + panels;
     const float *following = more && next * SMELT_GEMM_PANEL >= s->cols ? s->b + s->kc * SMELT_GEMM_PANEL
                                                                         : s->b + next * s->panel_stride;
-    smelt_convolve_blocks(s, col, panels, depth, following, finish);
+    smelt_finish_blocks(s, col, panels, depth, following, finish);
   }
 }
 

@@ -95,12 +95,15 @@ SMELT_GEMM_INLINE int smelt_gemm_odd(const smelt_gemm_slab *s) {
 }
 
 /* Where tile t prefetches: a tile touches kc / 4 lines, or twice as many, so four or two tiles bring one panel of what comes
- * next. Tasks of few rows do not get to all panels: odd ones begin with the last. */
+ * next. Tasks of few rows do not get to all panels: odd ones begin with the last. Panels come in powers of two: each tile does
+ * this, and would wait for divisions. */
 SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const float *next, int64_t panels, int64_t t,
                                                int odd, int lines) {
-  const int64_t each = lines > 1 ? 2 : 4;
-  t = odd ? each * panels - 1 - t % (each * panels) : t;
-  return next + t / each % panels * s->panel_stride + t % each * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
+  const int shift = lines > 1 ? 1 : 2;
+  const int64_t each = (int64_t)1 << shift;
+  t &= each * panels - 1;
+  t = odd ? each * panels - 1 - t : t;
+  return next + (t >> shift) * s->panel_stride + (t & (each - 1)) * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
 }
 
 /* Lines that tiles of at least `rows` rows ask for at a time. */

@@ -7,6 +7,7 @@
 #define SMELT_GEMM_UNIT_H
 
 #include <smelt/few_rows.h>
+#include <smelt/gemm_finish.h>
 #include <smelt/gemm_lying.h>
 #include <smelt/loop_gemm.h>
 #include <smelt/stream.h>
@@ -28,6 +29,11 @@ void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_
 
 int64_t SMELT_PART_OF(int64_t rows, int64_t depth) {
   return (double)rows * (double)depth * sizeof(float) > SMELT_NEAR_ROWS ? smelt_gemm_part(depth) : depth;
+}
+
+void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
+                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish) {
+  smelt_gemm_f32_finished(a, lda, panels, depth, block, ld, m, p0, p1, finish);
 }
 
 void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,

@@ -14,6 +14,7 @@
 #define SMELT_PRODUCT_WITHIN SMELT_NAME(smelt_product_within)
 #define SMELT_PRODUCT_PART SMELT_NAME(smelt_product_part)
 #define SMELT_PART_OF SMELT_NAME(smelt_part_of)
+#define SMELT_PRODUCT_FINISHED SMELT_NAME(smelt_product_finished)
 #define SMELT_PRODUCT_LYING SMELT_NAME(smelt_product_lying)
 #define SMELT_LYING_SPLIT SMELT_NAME(smelt_lying_split)
 #define SMELT_MODEST SMELT_NAME(smelt_modest)
@@ -25,6 +26,16 @@
 typedef struct {
   int64_t rows, panels, row_tasks, panel_tasks;
 } smelt_split;
+
+/* What becomes of the sums of some rows (windows) and columns: min(max(sum + bias + added, least), most) goes to `to`. See finish.h. */
+typedef struct {
+  const float *bias, *added; /* of the first column; of the first row and column, or NULL */
+  float *to;
+  int64_t ld, columns; /* from one row to the next, of the result and of what is added; columns that exist */
+  float least, most;
+  const float *sums; /* in kernels: what the sum goes on from, or NULL */
+  int64_t sums_ld;
+} smelt_finish;
 
 /* Rows 0..m-1 of the columns of panels p0..p1-1; see smelt_gemm_f32 in gemm.h. */
 void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
@@ -38,6 +49,9 @@ void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_
 /* Terms that all columns get before any gets the next ones. A left operand that does not stay in L2 beside the panels would
  * come from farther away for every group of them. */
 int64_t SMELT_PART_OF(int64_t rows, int64_t depth);
+/* The whole product goes where `finish` says; the block is for sums that are not complete yet. */
+void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
+                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish);
 /* The same with both operands where they lie, by the steps of their rows and columns; see gemm_lying.h. */
 void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,

@@ -22,16 +22,6 @@ typedef struct {
   int planar;      /* the image lies plane by plane: (N, channels, *sizes) */
 } smelt_window;
 
-/* What becomes of the sums of some windows and columns: min(max(sum + bias + added, least), most) goes to `to`. See finish.h. */
-typedef struct {
-  const float *bias, *added; /* of the first column; of the first window and column, or NULL */
-  float *to;
-  int64_t ld, columns; /* from one window to the next, of the result and of what is added; columns that exist */
-  float least, most;
-  const float *sums; /* in kernels: what the sum goes on from, or NULL */
-  int64_t sums_ld;
-} smelt_finish;
-
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
 #define SMELT_CHANNELWISE SMELT_NAME(smelt_channelwise)
 #define SMELT_POOL SMELT_NAME(smelt_pool)
