@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from . import expr as E
-from .channels_last import image_below, images_below, to_first, to_last
+from .channels_last import image_below, images_below, regrouped, to_first, to_last
 from .contents import contents
 from .expr import Expr
 from .index import Fn, Ix, IxLike, Refusal, Val, agree, fn, ix, of
@@ -214,8 +214,11 @@ class Builder:
         if isinstance(x.definition, Stored):
             old = x.definition.buffer
             return self.make(sizes, x.dtype, Stored(_Alias(old, sizes)))
+        source = regrouped(x)
+        if source is not None and source.shape == sizes:
+            return source
         groups = axis_groups(x.shape, sizes)
-        return self.view(x, sizes, lambda w: regroup(w, groups, x.shape, sizes))
+        return self.make(sizes, x.dtype, View(lambda w: x.at(regroup(w, groups, x.shape, sizes)), x, regrouped=True))
 
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         rank = x.rank + len(axes)

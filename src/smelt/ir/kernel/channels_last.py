@@ -35,6 +35,12 @@ def image_below(x: Tensor) -> Tensor | None:
     return None
 
 
+def regrouped(x: Tensor) -> Tensor | None:
+    """The tensor whose elements x has, in the same order, with other axes."""
+    definition = x.definition
+    return definition.src if isinstance(definition, View) and definition.regrouped else None
+
+
 def images_below(args: Sequence[Tensor], transpose: Transpose, unsqueeze: Unsqueeze) -> list[Tensor] | None:
     """All operands with their channels last, when one of the largest rank lies so already."""
     rank = max((a.rank for a in args), default=0)

@@ -54,12 +54,14 @@ class View:
     """Another tensor's elements at mapped indices; or pure index arithmetic when `src` is None.
 
     `perm` says that it is a transpose, `native` that its source is an image with the channels last: element-wise
-    tensors over it are made in the source's order (channels_last.py)."""
+    tensors over it are made in the source's order (channels_last.py); `regrouped` that its elements are the source's,
+    in the same order."""
 
     at: Callable[[Index], Expr]
     src: Tensor | None
     perm: tuple[int, ...] | None = None
     native: bool = False
+    regrouped: bool = False
 
 
 @dataclass(frozen=True, eq=False)
