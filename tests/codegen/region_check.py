@@ -73,3 +73,11 @@ def floats(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
 
 def whole(*shape: int, low: int = -9, high: int = 9, seed: int = 0, dtype: Any = np.int64) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).integers(low, high, shape).astype(dtype)
+
+
+def source(model: onnx.ModelProto) -> str:
+    """The generated C of a model whose nodes are all taken."""
+    with smelt.compile(model, force=True, levels="v3", verify=False, threads=1) as compiled:
+        generated = compiled.result.generated
+        assert generated is not None
+        return "".join(unit.text for unit in generated.source.units)

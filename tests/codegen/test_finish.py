@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from region_check import Graph, check, floats
+from region_check import Graph, check, floats, source
 
 import smelt
 
@@ -76,13 +76,6 @@ def test_what_is_not_a_number_stays_so(form: tuple[tuple[int, ...], tuple[int, .
         plain = compiled.run({"x": x})[0]
     assert np.isnan(plain).any() and np.isinf(plain).any()
     np.testing.assert_array_equal(found, np.minimum(np.maximum(plain, np.float32(-0.25)), np.float32(0.5)))
-
-
-def source(model: ModelProto) -> str:
-    with smelt.compile(model, force=True, levels="v3", verify=False, threads=1) as compiled:
-        generated = compiled.result.generated
-        assert generated is not None
-        return "".join(unit.text for unit in generated.source.units)
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)

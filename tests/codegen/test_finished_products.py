@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from region_check import Graph, check, floats
+from region_check import Graph, check, floats, source
 
 import smelt
 
@@ -41,13 +41,6 @@ def test_finished_products_are_right(limits: str, levels: str) -> None:
         for rows, depth, columns in SIZES
     ]
     check(*graphs, levels=levels, rtol=2e-5, atol=2e-5)
-
-
-def source(made: ModelProto) -> str:
-    with smelt.compile(made, force=True, levels="v3", verify=False, threads=1) as compiled:
-        generated = compiled.result.generated
-        assert generated is not None
-        return "".join(unit.text for unit in generated.source.units)
 
 
 @pytest.mark.parametrize("limits", LIMITS)

@@ -1,4 +1,4 @@
-"""Epilogues that a convolution's kernels do to their sums in registers.
+"""Epilogues that kernels of convolutions and products do to their sums in registers.
 
 Input: what is stored. Output: a `Finish`, or None where the epilogue is anything else. Invariant: the result is
 min(max(sum + bias + added, least), most) in that order of rounding, and NaN stays NaN.
