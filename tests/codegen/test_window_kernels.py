@@ -110,13 +110,42 @@ def test_three_taps_side_by_side(levels: str) -> None:
     check(*graphs, levels=levels, rtol=1e-5, atol=1e-5)
 
 
-def test_padding_does_not_meet_weights_that_are_not_finite() -> None:
+# Lines of one window to several tiles of any size, more or less padding than half a filter, images that a filter hangs over on
+# both sides or that it does not reach, filters that skip lines, channels of partial vectors, several images.
+FIVE_OR_SEVEN = [
+    ((2, 37, 5, 1), (7, 7), {"pads": [3, 3, 3, 3]}),
+    ((1, 16, 7, 7), (7, 7), {"pads": [3, 3, 3, 3]}),
+    ((2, 40, 14, 14), (7, 7), {"pads": [3, 3, 3, 3]}),
+    ((1, 21, 9, 31), (7, 7), {"pads": [0, 0, 6, 1]}),
+    ((1, 70, 8, 27), (7, 7), {"pads": [1, 2, 5, 3], "strides": [2, 1]}),
+    ((1, 16, 3, 2), (7, 7), {"pads": [9, 9, 9, 9]}),
+    ((1, 112, 29, 28), (7, 7), {"pads": [3, 3, 3, 3]}),
+    ((2, 24, 12, 19), (3, 7), {"pads": [2, 3, 2, 3], "dilations": [2, 1]}),
+    ((2, 37, 6, 5), (5, 5), {"pads": [2, 2, 2, 2]}),
+    ((1, 16, 5, 40), (5, 5), {"pads": [4, 1, 0, 4]}),
+    ((1, 20, 11, 9), (9, 5), {"pads": [4, 0, 4, 0]}),
+    ((3, 24, 33), (7,), {"pads": [3, 3]}),
+    ((2, 24, 3, 4, 9), (1, 5, 5), {"pads": [0, 2, 2] * 2, "strides": [2, 1, 1]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("levels", ["v2", "v3", "v4"])
+def test_five_or_seven_taps_side_by_side(levels: str) -> None:
+    graphs = [
+        layer("Conv", x, (x[1], 1, *kernel), {"group": x[1], **attrs}, constant=True)
+        for x, kernel, attrs in FIVE_OR_SEVEN
+    ]
+    check(*graphs, levels=levels, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("taps", [3, 5, 7])
+def test_padding_does_not_meet_weights_that_are_not_finite(taps: int) -> None:
     """A window that does not see a tap takes nothing from its weight."""
-    w = np.zeros((16, 1, 3, 3), np.float32)
+    w = np.zeros((16, 1, taps, taps), np.float32)
     w[:, :, :, 0] = np.inf
     init = [numpy_helper.from_array(w, "w")]
     given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 4, 1])]
-    node = helper.make_node("Conv", ["x", "w"], ["y"], group=16, pads=[1] * 4)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=16, pads=[taps // 2] * 4)
     out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     model = helper.make_model(
         helper.make_graph([node], "g", given, out, init), opset_imports=[helper.make_opsetid("", 21)], ir_version=9

@@ -23,17 +23,6 @@ typedef struct {
   const smelt_finish *finish; /* of all windows and columns of the task, whose result lies at its `to`; NULL: sums are stored */
 } smelt_three;
 
-/* Keeps a value in a register: left to itself, gcc loads it again for each of its uses. */
-#if defined(__aarch64__)
-#define SMELT_HELD(V) __asm__("" : "+w"(V))
-#elif SMELT_VL == 64 && defined(__AVX512F__)
-#define SMELT_HELD(V) __asm__("" : "+v"(V))
-#elif SMELT_VL < 64 && defined(__SSE2__)
-#define SMELT_HELD(V) __asm__("" : "+x"(V))
-#else
-#define SMELT_HELD(V) (void)(V)
-#endif
-
 /* Sums of R windows from column `col` on become what is stored at `to`. */
 SMELT_INLINE void smelt_three_finish(const smelt_finish *f, v_f32 *acc, const int R, int64_t col, int64_t live,
                                      const float *to, int64_t ld) {
