@@ -8,7 +8,7 @@ writes over another, element by element; so any sizes are right, and typical one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.cluster import Schedule
@@ -16,18 +16,20 @@ from smelt.ir.kernel import Buffer, Ix, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 
+from .bands import Launches
 from .emit import Kernel
 
 TYPICAL_SIZE = 128
+Moment = tuple[int, int]  # a group, and the place of a kernel in it
 
 
 @dataclass
 class Lifetime:
-    """`first` and `last` are places in the order of groups of kernels; the first may write it `over` any of these."""
+    """The first and the last moment at which it is touched; the first kernel may write it `over` any of these."""
 
     buffer: Buffer
-    first: int
-    last: int
+    first: Moment
+    last: Moment
     over: frozenset[int] = frozenset()
 
 
@@ -35,33 +37,43 @@ class Lifetime:
 class Slot:
     held: list[Buffer]
     typical_bytes: int
-    free_after: int
+    free_after: Moment
 
 
-def lifetimes(plan: Schedule, groups: Sequence[Sequence[Kernel]], chained: Collection[int] = ()) -> list[Lifetime]:
-    """Every temporary that kernels touch, in the order of first use. Kernels of one group run at the same time.
+def lifetimes(plan: Schedule, groups: Sequence[Sequence[Kernel]], launches: Launches) -> list[Lifetime]:
+    """Every temporary that kernels touch, in the order of first use. Kernels of one group run at the same time; where
+    they run in order, what all touch by rows of their own lives from the first of them that does to the last.
 
-    Groups at `chained` places run band by band, in buffers of their own.
+    Groups that are chained run band by band, in buffers of their own.
     """
     temporaries = {b.uid: b for b in plan.temporaries.values()}
     found: dict[int, Lifetime] = {}
     for place, group in enumerate(groups):
-        for buffer in (b for kernel in group for b in kernel.buffers):
-            if buffer.uid in temporaries:
-                found.setdefault(buffer.uid, Lifetime(temporaries[buffer.uid], place, place)).last = place
+        ordered = _by_own_rows(group) if place in launches.in_order else frozenset[int]()
+        for at, kernel in enumerate(group):
+            for buffer in (b for b in kernel.buffers if b.uid in temporaries):
+                own = buffer.uid in ordered
+                first, last = (place, at if own else 0), (place, at if own else len(group))
+                found.setdefault(buffer.uid, Lifetime(temporaries[buffer.uid], first, last)).last = last
     for place, group in enumerate(groups):
-        if place not in chained:
+        if place not in launches.chained and place not in launches.in_order:
             _write_over(group, place, found)
     return list(found.values())
+
+
+def _by_own_rows(group: Sequence[Kernel]) -> frozenset[int]:
+    touched = {b.uid for kernel in group for b in kernel.buffers}
+    shared = {b.uid for kernel in group for b in kernel.buffers if b.uid not in kernel.own_rows}
+    return frozenset(touched - shared)
 
 
 def _write_over(group: Sequence[Kernel], place: int, found: dict[int, Lifetime]) -> None:
     """A result takes the memory of what its kernel, and no other of the group, reads for the last time."""
     touched = Counter(uid for kernel in group for uid in {b.uid for b in kernel.buffers})
     for kernel in group:
-        ending = {uid for uid in kernel.over if touched[uid] == 1 and uid in found and found[uid].last == place}
+        ending = {uid for uid in kernel.over if touched[uid] == 1 and uid in found and found[uid].last[0] == place}
         for uid in kernel.written or ():
-            if uid in found and found[uid].first == place and touched[uid] == 1:
+            if uid in found and found[uid].first[0] == place and touched[uid] == 1:
                 found[uid].over = frozenset(ending)
 
 
@@ -71,7 +83,7 @@ def assign_slots(temporaries: Sequence[Lifetime]) -> list[Slot]:
     for one in temporaries:
         size = _typical_bytes(one.buffer)
         under = [s for s in slots if s.held[-1].uid in one.over]
-        free = [s for s in slots if s.free_after < one.first]
+        free = [s for s in slots if _is_free(s, one)]
         roomy = [s for s in free if s.typical_bytes >= size]
         if under:
             slot = under[0]
@@ -80,12 +92,20 @@ def assign_slots(temporaries: Sequence[Lifetime]) -> list[Slot]:
         elif free:
             slot = max(free, key=lambda s: s.typical_bytes)
         else:
-            slot = Slot([], 0, -1)
+            slot = Slot([], 0, (-1, 0))
             slots.append(slot)
         slot.held.append(one.buffer)
         slot.typical_bytes = max(slot.typical_bytes, size)
         slot.free_after = one.last
     return slots
+
+
+def _is_free(slot: Slot, one: Lifetime) -> bool:
+    """Kernels that run in order reach a moment with some rows before they do with others: within their group a slot
+    goes on only to rows of the same length."""
+    last, buffer = slot.held[-1], one.buffer
+    alike = last.elements == buffer.elements and E.SIZE_BYTES[last.dtype] == E.SIZE_BYTES[buffer.dtype]
+    return slot.free_after < one.first and (slot.free_after[0] < one.first[0] or alike)
 
 
 def _typical_bytes(buffer: Buffer) -> int:

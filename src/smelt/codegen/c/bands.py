@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .emit import Kernel
 
@@ -22,11 +22,12 @@ LEAST_STRIP_COLUMNS = 384  # of which a range is worth a task
 @dataclass(frozen=True)
 class Launches:
     """`groups` are places of kernels; those in `chained` run by the function that is named there. `inner` has the uids
-    of what lies inside of bands."""
+    of what lies inside of bands. Those in `in_order` run in steps of so many kernels, a block of rows at a time."""
 
     groups: list[list[int]]
     chained: dict[int, str]
     inner: frozenset[int]
+    in_order: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
 
 
 def join_bands(groups: Sequence[Sequence[int]], kernels: Sequence[Kernel], temporaries: Collection[int]) -> Launches:

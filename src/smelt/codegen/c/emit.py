@@ -18,6 +18,7 @@ from .chain_blocks import chain_writer
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .product import ProductSizes
+from .row_access import RowSizes, own_rows, own_rows_of_chain
 from .row_pairs import TWIN, RowPairWriter
 from .turned import TurnWriter, find_turn
 from .window import WindowSizes, WindowWriter
@@ -31,6 +32,8 @@ class Kernel:
 
     `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers. `over` has
     those that it reads, each element just before it writes one at the same place: the result may lie over any of them.
+    `own_rows` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
+    are not the rows of its product.
     """
 
     name: str
@@ -49,6 +52,8 @@ class Kernel:
     written: frozenset[int] | None = None
     window: WindowSizes | None = None
     over: frozenset[int] = frozenset()
+    own_rows: frozenset[int] = frozenset()
+    row_sizes: RowSizes | None = None
 
 
 def write_kernel(nest: Nest) -> Kernel:
@@ -82,6 +87,7 @@ def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Ke
     """A product and the one that takes its rows from the same task, as one kernel."""
     writer = chain_writer(leader, kept, follower)
     body, sizes, nests = writer.body(), writer.sizes(), (leader, follower)
+    found = None if sizes.by_rows or writer.leader.bias is not None else own_rows_of_chain(leader, follower)
     name, text = _function(body, writer.buffers, writer.written, len(writer.symbols))
     return Kernel(
         name=name,
@@ -98,6 +104,8 @@ def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Ke
         data_extents=tuple(dict.fromkeys(e for n in nests for e in data_extents(n))),
         whole_rows=True,
         written=writer.written,
+        own_rows=found[1] if found is not None else own_rows(leader, follower),
+        row_sizes=found[0] if found is not None else None,
     )
 
 
@@ -143,6 +151,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             written=self.written,
             window=self._window_sizes(),
             over=over,
+            own_rows=own_rows(self.nest),
         )
 
     def _units(self) -> Ix:

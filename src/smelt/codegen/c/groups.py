@@ -23,7 +23,7 @@ def group_kernels(kernels: Sequence[Kernel]) -> list[list[int]]:
     groups: list[list[int]] = []
     group_of: list[int] = []
     for place, kernel in enumerate(kernels):
-        ready = 1 + max((group_of[p] for p in range(place) if _depends(kernel, kernels[p])), default=-1)
+        ready = 1 + max((group_of[p] for p in range(place) if shared_writes(kernel, kernels[p])), default=-1)
         chosen = _choose(kernel, ready, groups, kernels)
         if chosen == len(groups):
             groups.append([])
@@ -41,8 +41,9 @@ def _choose(kernel: Kernel, ready: int, groups: Sequence[Sequence[int]], kernels
     return last if 0 <= ready <= last and len(groups[last]) < MOST_TOGETHER else last + 1
 
 
-def _depends(later: Kernel, earlier: Kernel) -> bool:
-    return bool(_written(earlier) & _touched(later) or _written(later) & _touched(earlier))
+def shared_writes(one: Kernel, other: Kernel) -> frozenset[int]:
+    """What both touch and one of them writes."""
+    return (_written(one) & _touched(other)) | (_written(other) & _touched(one))
 
 
 def _share_operand(one: Kernel, other: Kernel) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import onnx_ir as ir
 
@@ -27,6 +28,7 @@ from .arena import Lifetime, assign_slots, lifetimes
 from .bands import Launches, join_bands, stage_text
 from .emit import Kernel, write_chain, write_kernel
 from .groups import group_kernels
+from .in_order import join_rows, rows_in_order
 from .names import Integers
 from .packed_operand import write_pack
 from .reach import watch
@@ -95,14 +97,15 @@ class _Writer:
             if place in launches.chained:
                 self._launch_chained(launches.chained[place], group, launches.inner)
             else:
-                self._launch(group)
+                self._launch(group, launches.in_order.get(place, ()))
             self.lines.append(f"SMELT_CLOCK(@NAME@, {place})")
         text = self._function(len(groups))
         info = tuple(_info(*made[place], launch) for launch, group in enumerate(order) for place in group)
         return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
 
     def _launches(self, plan: Schedule, kernels: Sequence[Kernel]) -> Launches:
-        return join_bands(group_kernels(kernels), kernels, {b.uid for b in plan.temporaries.values()})
+        launches = join_bands(group_kernels(kernels), kernels, {b.uid for b in plan.temporaries.values()})
+        return join_rows(launches, kernels)
 
     def _lower(self) -> list[tuple[Tensor, Buffer]]:
         for value in self.region.inputs:
@@ -306,7 +309,7 @@ class _Writer:
         self.lines.append("int bad = 0;")
         for place, (_, buffer) in enumerate(outputs):
             self._elements(buffer.shape, f"count{place}")
-        living = lifetimes(plan, groups, launches.chained)
+        living = lifetimes(plan, groups, launches)
         temporaries = [one for one in living if one.buffer.uid not in launches.inner]
         for buffer in (one.buffer for one in temporaries):
             self._elements(buffer.shape, f"n_{buffer.name}")
@@ -357,11 +360,16 @@ class _Writer:
         value = self.by_buffer.get(buffer.uid)
         return buffer.name if value is None else f"(void *)env->in[{self.inputs[value]}]"
 
-    def _launch(self, group: Sequence[Kernel]) -> None:
-        """One kernel runs at once; several are collected first and share their barrier."""
+    def _launch(self, group: Sequence[Kernel], steps: Sequence[int]) -> None:
+        """One kernel runs at once; several are collected first and share their barrier. With `steps` so many at a time,
+        and all of them where they run in order."""
         together = len(group) > 1
-        lines = ["work.collecting = 1;"] if together else []
+        starts = dict(zip(accumulate(steps, initial=0), steps, strict=False))
+        lines = ["work.collecting = SMELT_AT_ONCE;"] if together and not steps else []
         for place, kernel in enumerate(group):
+            if place in starts:
+                rows = self.integers.text(rows_in_order(kernel) or ix(0))
+                lines.append(f"if (smelt_next_step(env, &work, {rows}, {starts[place]})) return env->code;")
             pointers = ", ".join(self._pointer(b) for b in kernel.buffers) or "NULL"
             sizes = ", ".join(self.symbols[s] for s in kernel.symbols) or "0"
             lines += [
@@ -402,17 +410,23 @@ class _Writer:
         if kernel.window is not None:
             numbers = ", ".join(self.integers.text(s) for s in kernel.window.numbers)
             return f"{kernel.window.launch}({head}, {numbers}, {kernel.window.wants})"
+        rows = kernel.row_sizes
+        if made is None and rows is not None:
+            sizes = (kernel.units, kernel.unit_cost, rows.batches, rows.rows)
+            return f"smelt_launch_pack({head}, {', '.join(map(self.integers.text, sizes))})"
         if made is None:
             units, cost = self._units(kernel)
             return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
+        middle = rows.middle if rows is not None else ix(0)
         if made.chained is not None and made.by_rows:
             sizes = (made.rows, made.chained, made.extra_bytes)
             return f"smelt_launch_gemm_rows({head}, {', '.join(map(self.integers.text, sizes))})"
         if made.chained is not None and made.buffers is not None:
             sizes = (made.batches, made.rows, made.columns, made.chained, ix(made.buffers), made.extra_bytes)
-            return f"smelt_launch_chain_blocks({head}, {', '.join(map(self.integers.text, (*sizes, made.group)))})"
+            numbers = ", ".join(map(self.integers.text, (*sizes, made.group, middle)))
+            return f"smelt_launch_chain_blocks({head}, {numbers})"
         if made.chained is not None:
-            sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes, made.group)
+            sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes, made.group, middle)
             return f"smelt_launch_chain({head}, {', '.join(map(self.integers.text, sizes))})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)

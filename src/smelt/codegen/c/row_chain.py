@@ -7,10 +7,13 @@ leader makes never leaves it.
 
 from __future__ import annotations
 
+from smelt.codegen.cluster import Store
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Ix, MatMul, Tensor, ix, product
+from smelt.ir.kernel import Buffer, Ix, MatMul, Tensor, flat, ix, of, product
 
 from .chain import ChainWriter, LinkWriter
+from .finish import Finish, finish_of
+from .names import constant
 from .product import ProductSizes, panels_of_product
 
 
@@ -51,8 +54,29 @@ class _RowLink(LinkWriter):
         return ["{", *("  " + x for x in [*self.scopes[0].lines, *head, *lines]), "}"]
 
     def block_of_rows(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
+        finish = self._finished_rows()
+        if finish is not None:
+            return self.scoped(self._finished_block(finish, left, block, ld))
         loop = self.rows_of(block, ld)
         return self.scoped([*self.product_of(left, block, ld), *loop])
+
+    def _finished_rows(self) -> Finish | None:
+        """The epilogue of what stays in the block, as something that is done to the sums before they are stored."""
+        nest = self.nest
+        if self.kept is None or nest.inner or nest.reductions or len(nest.stores) != 1:
+            return None
+        extents = tuple(v.extent for v in nest.outer)
+        whole = Store(Buffer("block", "f32", extents), flat([of(v) for v in nest.outer], extents), nest.stores[0].value)
+        found = finish_of(whole, self.columns, nest.outer[-1])
+        return found if found is not None and found.added is None else None
+
+    def _finished_block(self, finish: Finish, left: tuple[str, str], block: str, ld: str) -> list[str]:
+        assert self.nest.matmul is not None
+        depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.matmul))
+        limits = f".least = {constant(finish.least, 'f32')}, .most = {constant(finish.most, 'f32')}"
+        goes = f".bias = {self._buffer(finish.bias)}, .to = {block}, .ld = {ld}, .columns = c1, {limits}"
+        made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16"
+        return [f"const smelt_finish finish = {{{goes}}};", f"SMELT_PRODUCT_FINISHED({made}, &finish);"]
 
 
 class RowChainWriter(ChainWriter):

@@ -54,6 +54,8 @@ struct smelt_env {
   void (*parallel)(smelt_env *, int64_t count, smelt_body body, void *ctx);
   int32_t code, detail_input;
   int64_t detail[3];
+  int32_t helped;     /* bodies of this call have run on more threads than one */
+  int32_t processors; /* that bodies may find, 0: not known; results do not depend on it */
 };
 
 typedef int32_t (*smelt_region)(smelt_env *);

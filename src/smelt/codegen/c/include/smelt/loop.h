@@ -19,14 +19,27 @@ enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 #define SMELT_GRAIN 12000 /* simple vector-lane operations that make a task worth starting */
 #endif
 
+/* Products whose panels stay in L2 with room to spare have blocks of rows, so many at most, that tasks keep to: see loop_gemm.h. */
+enum { SMELT_OWN_LEAST = 96, SMELT_OWN_MOST = 4096, SMELT_OWN_BLOCK = 96 };
+
 enum {
   SMELT_MOST_TASKS = 128,
   SMELT_MOST_SLOTS = 256,  /* tasks that hold memory of their own at the same time */
-  SMELT_MOST_PARTS = 8,    /* kernels that run together */
+  SMELT_MOST_PARTS = 16,   /* kernels that run together */
   SMELT_STACK_ROW = 49152  /* bytes of row buffers that go on the stack */
 };
 
+/* How kernels run together: side by side, or one after the other on the same blocks of rows, which do not wait for each other. */
+enum { SMELT_AT_ONCE = 1, SMELT_IN_ORDER = 2 };
+
 struct smelt_work;
+
+/* The tasks of a block of rows. Batch indices have `local` blocks each, and each has `middle` more indices, every one of them
+ * with `tasks` tasks. */
+typedef struct {
+  int64_t rows, count; /* rows of a block, 0: tasks are no blocks of rows; how many there are */
+  int64_t local, middle, tasks;
+} smelt_blocks;
 
 /* How a kernel's work is cut, where tuning chose something for it; 0 is what the header that reads it says. */
 typedef struct {
@@ -51,6 +64,7 @@ typedef struct {
   int64_t across;      /* tasks of a block of rows that follow each other, one for each block of columns; 0: blocks of rows do */
   int64_t start;       /* the first row of all tasks, where that is not 0 */
   int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue; columns of a chain */
+  smelt_blocks blocks; /* for kernels that run in order */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
   int32_t winograd;    /* a convolution that is computed by SMELT_WINOGRAD */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
@@ -120,7 +134,8 @@ static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, in
   smelt_env *env = task->env;
   smelt_work *work = task->work;
   int bad = 0;
-  work->slots = smelt_min(work->slots + smelt_min(tasks, SMELT_MOST_SLOTS), SMELT_MOST_SLOTS);
+  const int64_t beside = work->collecting == SMELT_IN_ORDER ? 0 : work->slots, more = smelt_min(tasks, SMELT_MOST_SLOTS);
+  work->slots = smelt_max(work->slots, smelt_min(beside + more, SMELT_MOST_SLOTS));
   work->slot_bytes = smelt_max(work->slot_bytes, slot_bytes);
   const int64_t bytes = smelt_size_mul(work->slot_bytes, work->slots, &bad);
   if (bad || bytes > work->size) {
@@ -166,6 +181,27 @@ static inline __attribute__((unused)) void smelt_part_body(void *ctx, int64_t in
   part->body(part->task, index);
 }
 
+/* One block of rows through all that was collected. */
+static inline __attribute__((unused)) void smelt_block_body(void *ctx, int64_t block) {
+  const smelt_work *work = (const smelt_work *)ctx;
+  for (int32_t i = 0; i < work->parts; i++) {
+    const smelt_part *part = &work->part[i];
+    const smelt_blocks b = part->task->blocks;
+    for (int64_t m = 0; m < b.middle; m++)
+      for (int64_t c = 0; c < b.tasks; c++)
+        part->body(part->task, ((block / b.local * b.middle + m) * b.local + block % b.local) * b.tasks + c);
+  }
+}
+
+/* Runs what was collected in order, all of it cut into the same blocks of rows. */
+static inline __attribute__((unused)) int32_t smelt_run_in_order(smelt_env *env, smelt_work *work) {
+  const int64_t blocks = work->parts ? work->part->task->blocks.count : 0;
+  if (blocks == 1) smelt_block_body(work, 0);
+  else if (blocks) env->parallel(env, blocks, smelt_block_body, work);
+  work->parts = 0;
+  return env->code;
+}
+
 /* Runs what was collected, with one barrier at the end. Parts of one task each are not worth waking a thread for. */
 static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env, smelt_work *work) {
   int64_t tasks = 0;
@@ -174,7 +210,9 @@ static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env
     tasks += work->part[i].tasks;
     work->in_turns &= work->part[i].task->across && work->part[i].tasks == work->part->tasks;
   }
-  if (tasks == work->parts)
+  if (work->collecting == SMELT_IN_ORDER)
+    smelt_run_in_order(env, work);
+  else if (tasks == work->parts)
     for (int64_t i = 0; i < tasks; i++) work->part[i].body(work->part[i].task, 0);
   else
     env->parallel(env, tasks, smelt_part_body, work);
@@ -191,11 +229,32 @@ static inline __attribute__((unused)) int32_t smelt_run_now(smelt_task *task, sm
   return task->env->code;
 }
 
-/* Runs the tasks of a kernel, or keeps them for smelt_run_collected(). */
+/* The next `kernels` of those that may run in order on `rows` rows: all wait for the last one, or these run at once after
+ * those before them. A thread that is alone would read all right operands again for each block of rows. */
+static inline __attribute__((unused)) int32_t smelt_next_step(smelt_env *env, smelt_work *work, int64_t rows, int kernels) {
+  if (work->collecting == SMELT_IN_ORDER) return SMELT_OK;
+  if (work->collecting && smelt_run_collected(env, work)) return env->code;
+  const int blocks = rows >= SMELT_OWN_LEAST && rows <= SMELT_OWN_MOST;
+  work->collecting = blocks && __atomic_load_n(&env->helped, __ATOMIC_RELAXED) ? SMELT_IN_ORDER
+                     : kernels > 1                                           ? SMELT_AT_ONCE
+                                                                             : 0;
+  return SMELT_OK;
+}
+
+/* Whether it goes through the blocks of rows that were collected. */
+SMELT_INLINE int smelt_goes_on(const smelt_work *work, const smelt_task *task) {
+  const smelt_blocks *mine = &task->blocks, *before = work->parts ? &work->part->task->blocks : mine;
+  return mine->rows && mine->rows == before->rows && mine->count == before->count;
+}
+
+/* Runs the tasks of a kernel, or keeps them for smelt_run_collected(). One that comes in order and does not go on with the
+ * blocks of rows of those before it runs after them. */
 static inline __attribute__((unused)) int32_t smelt_run(smelt_task *task, smelt_body body, int64_t tasks) {
   smelt_env *env = task->env;
   smelt_work *work = task->work;
   if (!work->collecting) return smelt_run_now(task, body, tasks);
+  if (work->collecting == SMELT_IN_ORDER && !smelt_goes_on(work, task))
+    return smelt_run_in_order(env, work) ? env->code : smelt_run_now(task, body, tasks);
   work->part[work->parts++] = (smelt_part){task, body, tasks};
   return env->code;
 }

@@ -68,15 +68,26 @@ static inline __attribute__((unused)) int32_t smelt_run_chain(smelt_task *task, 
   return smelt_run(task, body, tasks);
 }
 
+/* Among kernels in order, blocks of rows of `middle` batch indices each are cut as those are; 0: rows do not lie so. */
+static inline __attribute__((unused)) void smelt_chain_in_order(smelt_task *task, int64_t batches, int64_t rows,
+                                                               int64_t middle) {
+  if (task->work->collecting != SMELT_IN_ORDER || middle <= 0) return;
+  const int64_t all = batches / middle * rows, tall = smelt_own_block(task, all), tasks = (tall + task->step - 1) / task->step;
+  if (rows % tall || tall % tasks) return;
+  task->step = tall / tasks;
+  task->blocks = (smelt_blocks){tall, all / tall, rows / tall, middle, tasks};
+}
+
 /* `columns` of the first product, `wide` floats of all blocks together per row, `extra` bytes of row buffers. `group`
  * neighbouring batch indices read the same right operands: where those are read as they lie, one task takes them all. */
 static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *task, smelt_body body, int64_t batches,
                                                                 int64_t rows, int64_t columns, int64_t wide,
-                                                                int64_t extra, int64_t group) {
+                                                                int64_t extra, int64_t group, int64_t middle) {
   if (batches <= 0 || rows <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   int bad = 0;
   task->step = smelt_chain_rows(rows, columns > 0 ? columns : 1, task->cut.chain_rows);
+  smelt_chain_in_order(task, batches, rows, middle);
   task->row_bytes = smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad);
   if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
   return smelt_run_chain(task, body, batches, rows, group);
@@ -92,11 +103,13 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm_rows(smelt_task 
   if (rows <= 0) return SMELT_OK;
   int bad = 0;
   const int64_t many = smelt_min(smelt_max(rows / SMELT_CHAIN_TEAM, SMELT_ROWS_LEAST), SMELT_ROWS_MOST);
-  const int64_t usual = smelt_min(many, rows > 16 ? (rows + 1) / 2 : rows);
+  const int in_order = task->work->collecting == SMELT_IN_ORDER;
+  const int64_t usual = in_order ? smelt_own_block(task, rows) : smelt_min(many, rows > 16 ? (rows + 1) / 2 : rows);
   const int64_t most = task->cut.task_rows ? task->cut.task_rows : usual, parts = (rows + most - 1) / most;
   task->step = (rows + parts - 1) / parts;
   task->row_bytes = smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad);
   if (bad) return smelt_fail(task->env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  task->blocks = smelt_blocks_of(rows, task->step, 1);
   return smelt_run_chain(task, body, 1, rows, 1);
 }
 
@@ -105,7 +118,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm_rows(smelt_task 
 static inline __attribute__((unused)) int32_t smelt_launch_chain_blocks(smelt_task *task, smelt_body body,
                                                                         int64_t batches, int64_t rows, int64_t columns,
                                                                         int64_t beside, int64_t buffers, int64_t extra,
-                                                                        int64_t group) {
+                                                                        int64_t group, int64_t middle) {
   if (batches <= 0 || rows <= 0) return SMELT_OK;
   int bad = 0;
   const int64_t wide = (smelt_size_add(columns, 15, &bad)) & ~(int64_t)15, chosen = task->cut.chain_span;
@@ -113,6 +126,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_chain_blocks(smelt_ta
   task->part = blocks ? (chosen ? chosen : SMELT_CHAIN_SPAN) : smelt_max(wide, 16);
   task->step = blocks ? smelt_chain_long_rows(batches, rows, task->cut.chain_rows)
                       : smelt_chain_rows(rows, columns > 0 ? columns : 1, task->cut.chain_rows);
+  smelt_chain_in_order(task, batches, rows, middle);
   const int64_t weights = smelt_size_mul(task->step, smelt_size_add(task->part, beside, &bad), &bad);
   const int64_t buffered = smelt_size_mul(buffers, smelt_size_add(task->part, 16, &bad), &bad);
   const int64_t bytes = smelt_size_mul(smelt_size_add(weights, buffered, &bad), 4, &bad);

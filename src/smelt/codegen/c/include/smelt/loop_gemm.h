@@ -117,7 +117,7 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, in
  * layers are (loop_chain.h), and the tasks of a block follow each other: a thread goes on with the rows that it has made
  * itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer rows would not cover
  * the wait for panels from memory; more than that leave the caches anyway. */
-enum { SMELT_OWN_LEAST = 96, SMELT_OWN_MOST = 4096, SMELT_OWN_BLOCK = 96, SMELT_OWN_BYTES = 1 << 20 };
+enum { SMELT_OWN_BYTES = 1 << 20 };
 
 SMELT_INLINE int smelt_own_rows(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);
@@ -125,10 +125,20 @@ SMELT_INLINE int smelt_own_rows(const smelt_task *task, int64_t rows, int64_t co
          bytes <= SMELT_OWN_BYTES && !task->cut.task_rows;
 }
 
+/* Rows of a block: as many in each of an even number of them, whole panels where that can be. Kernels in order are all that
+ * runs: there is a block for each of many processors. */
+SMELT_INLINE int64_t smelt_own_block(const smelt_task *task, int64_t rows) {
+  const int64_t shares = task->work->collecting == SMELT_IN_ORDER ? task->env->processors : 0;
+  if (shares > 2) return smelt_min(smelt_max((rows / shares + 15) / 16 * 16, 16), SMELT_OWN_BLOCK);
+  for (int64_t tall = SMELT_OWN_BLOCK; tall >= SMELT_OWN_LEAST / 2; tall -= 16)
+    if (rows % (2 * tall) == 0) return tall;
+  const int64_t blocks = 2 * ((rows + 2 * SMELT_OWN_BLOCK - 1) / (2 * SMELT_OWN_BLOCK));
+  return (rows + blocks - 1) / blocks;
+}
+
 /* Pairs of blocks of rows by halves of the columns, in whole tiles of four panels. */
-SMELT_INLINE smelt_split smelt_own_split(int64_t rows, int64_t columns) {
-  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, (panels + 7) / 8 * 4);
-  const int64_t blocks = 2 * ((rows + 2 * SMELT_OWN_BLOCK - 1) / (2 * SMELT_OWN_BLOCK)), tall = (rows + blocks - 1) / blocks;
+SMELT_INLINE smelt_split smelt_own_split(const smelt_task *task, int64_t rows, int64_t columns) {
+  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, (panels + 7) / 8 * 4), tall = smelt_own_block(task, rows);
   return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
 }
 
@@ -138,6 +148,25 @@ SMELT_INLINE int64_t smelt_row_block(const smelt_task *t, int64_t task) {
 }
 SMELT_INLINE int64_t smelt_column_block(const smelt_task *t, int64_t task) {
   return t->across ? task % t->across : task / t->units;
+}
+
+/* Blocks of `tall` rows, each of `tasks` tasks that follow each other. */
+SMELT_INLINE smelt_blocks smelt_blocks_of(int64_t rows, int64_t tall, int64_t tasks) {
+  const int64_t count = (rows + tall - 1) / tall;
+  return (smelt_blocks){tall, count, count, 1, tasks};
+}
+
+/* Lays out an operand, panel by panel: `units` of them. Among kernels in order it goes by the rows of the operand, where blocks
+ * of them are whole panels of one of `batches`; each has `rows`. */
+static inline __attribute__((unused)) int32_t smelt_launch_pack(smelt_task *task, smelt_body body, int64_t units,
+                                                               int64_t unit_cost, int64_t batches, int64_t rows) {
+  if (units <= 0) return SMELT_OK;
+  if (task->work->collecting != SMELT_IN_ORDER) return smelt_launch(task, body, units, unit_cost, 0);
+  task->step = smelt_own_block(task, batches * rows);
+  task->blocks = smelt_blocks_of(batches * rows, task->step, 1);
+  if (!(task->step % 16 || rows % task->step) && smelt_goes_on(task->work, task)) return smelt_run(task, body, task->blocks.count);
+  task->blocks.rows = 0;
+  return smelt_launch(task, body, units, unit_cost, 0);
 }
 
 /* The product, then its epilogue, each cut as suits it. */
@@ -192,8 +221,9 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
     split.panel_tasks = 1;
   }
   if (batches == 1 && smelt_own_rows(task, rows, columns, depth * copies, how)) {
-    split = smelt_own_split(rows, columns);
+    split = smelt_own_split(task, rows, columns);
     task->across = split.panel_tasks;
+    task->blocks = smelt_blocks_of(rows, split.rows, split.panel_tasks);
   }
   const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
   const int64_t tasks = batches * split.row_tasks * split.panel_tasks;

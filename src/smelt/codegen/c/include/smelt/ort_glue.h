@@ -13,6 +13,7 @@
 #include <smelt/message.h>
 #include <smelt/ort_abi.h>
 #include <smelt/profile.h>
+#include <smelt/threads.h>
 
 #ifdef SMELT_PROFILE
 __attribute__((visibility("default"))) int64_t smelt_profile_clock(void) { return smelt_ticks(); }
@@ -32,6 +33,7 @@ typedef struct {
   OrtMemoryInfo *memory;
   OrtCustomOpDomain *domain;
   int shape_by_ref;
+  int32_t processors;
 } smelt_ort_host;
 
 typedef struct {
@@ -137,15 +139,19 @@ static void smelt_ort_release(smelt_ort_call *call) {
 typedef struct {
   smelt_body body;
   void *ctx;
+  smelt_env *env;
+  const void *caller;
 } smelt_ort_loop;
 
-static void smelt_ort_step(void *loop, size_t index) {
-  ((smelt_ort_loop *)loop)->body(((smelt_ort_loop *)loop)->ctx, (int64_t)index);
+static void smelt_ort_step(void *p, size_t index) {
+  const smelt_ort_loop *loop = (const smelt_ort_loop *)p;
+  if (loop->caller != smelt_thread()) __atomic_store_n(&loop->env->helped, 1, __ATOMIC_RELAXED);
+  loop->body(loop->ctx, (int64_t)index);
 }
 
 static void smelt_ort_parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) {
   smelt_ort_call *call = (smelt_ort_call *)env;
-  smelt_ort_loop loop = {body, ctx};
+  smelt_ort_loop loop = {body, ctx, env, smelt_thread()};
   if (count == 1) body(ctx, 0);
   if (count <= 1) return;
   smelt_ort_ok(call, ORT_CALL(call->api, 274, parallel)(call->context, smelt_ort_step, (size_t)count, 0, &loop));
@@ -215,7 +221,7 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   call.env.output = smelt_ort_output;
   call.env.scratch = smelt_ort_scratch, call.env.give_back = smelt_ort_give_back;
   call.env.parallel = smelt_ort_parallel;
-  call.env.code = 0, call.env.detail_input = -1;
+  call.env.code = 0, call.env.detail_input = -1, call.env.helped = 0, call.env.processors = op->host->processors;
   call.env.detail[0] = call.env.detail[1] = call.env.detail[2] = 0;
   call.api = op->host->api, call.host = op->host, call.context = context;
   call.status = NULL, call.allocator = NULL, call.blocks = NULL, call.stack_used = 0;
@@ -296,6 +302,7 @@ static OrtStatus *smelt_ort_fill(smelt_ort_host *host, smelt_ort_op *ops, const 
     return smelt_ort_refuse(api, "the environment variable SMELT_LEVEL names no level of this CPU family: ",
                             getenv("SMELT_LEVEL"));
   if (level < 0) return smelt_ort_refuse(api, "this CPU lacks instructions of the lowest level, ", SMELT_BASELINE);
+  host->processors = smelt_processors();
   host->shape_by_ref = smelt_ort_minor(base->GetVersionString()) >= ORT_ABI_VERSION_SHAPE_BY_REF;
   if (!host->memory &&
       (status = ORT_CALL(api, 69, cpu_memory)(ORT_ARENA_ALLOCATOR, ORT_MEM_DEFAULT, &host->memory)))
