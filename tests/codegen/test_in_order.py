@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 from region_check import assert_alike, source, stock
+from tests import host_compiler
 
 import smelt
 from smelt.runtime import Executable, SessionSettings
@@ -33,6 +37,9 @@ ATTENTION = """(float[b,s,64] x) => (float[b,s,64] y) {
     ct = Transpose<perm=[0,2,1,3]>(c) cf = Reshape(ct, flat)
     o = MatMul(cf, wo) r = Add(o, x)
     l = MatMul(r, w1) g = Relu(l) h = MatMul(g, w2) y = Add(h, r) }"""
+SEVEN = """int sched_getaffinity(int thread, unsigned long bytes, void *mask) {
+    (void)thread, (void)bytes, *(unsigned long *)mask = 127;
+    return 0; }"""
 ATTENTION_SHAPES = {"wq": (64, 64), "wk": (64, 64), "wv": (64, 64), "wo": (64, 64), "w1": (64, 128), "w2": (128, 64)}
 
 
@@ -60,16 +67,39 @@ def opened(request):
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 1), (1, 37), (1, 96), (1, 128), (2, 64), (2, 96), (3, 50), (1, 200), (1, 512), (4, 128), (1, 1000)]
+    "batch, length",
+    [(1, 1), (1, 24), (1, 37), (1, 96), (1, 128), (2, 64), (2, 96), (3, 50), (1, 200), (1, 512), (4, 128), (1, 1000)],
 )
-def test_rows_are_right_and_no_bit_depends_on_threads(opened, shape):
+def test_rows_are_right_and_no_bit_depends_on_threads(opened, batch, length):
     model, executables = opened
-    x = RNG.standard_normal((*shape, 64)).astype(np.float32)
+    x = RNG.standard_normal((batch, length, 64)).astype(np.float32)
     wanted = stock(model, [x])
     found = [executable.run({"x": x}) for executable in executables for _ in range(3)]
-    assert_alike(found[0], wanted, f"{shape}", 2e-5, 2e-5)
+    assert_alike(found[0], wanted, f"{batch} x {length}", 2e-5, 2e-5)
     for other in found[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_a_block_for_each_of_many_processors(opened, tmp_path):
+    """Told of seven processors, tasks are smaller, also after the first launch, which four threads share."""
+    _, executables = opened
+    x = RNG.standard_normal((1, 256, 64)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "seven.c").write_text(SEVEN)
+    library = ("-shared", "-fPIC", "-o", tmp_path / "seven.so", tmp_path / "seven.c")
+    subprocess.run([*host_compiler.command(), *library], check=True)
+    program = f"""
+import numpy as np
+from smelt.runtime import Executable, SessionSettings
+x = np.load({str(tmp_path / "x.npy")!r})
+one = Executable.open({str(executables[0].directory)!r}, SessionSettings(threads=4))
+np.savez({str(tmp_path / "y.npz")!r}, *[y for _ in range(5) for y in one.run({{"x": x}})])
+"""
+    environment = {**os.environ, "LD_PRELOAD": str(tmp_path / "seven.so")}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+    wanted, found = executables[0].run({"x": x}), list(np.load(tmp_path / "y.npz").values())
+    for place, y in enumerate(found):
+        assert np.array_equal(y, wanted[place % len(wanted)])
 
 
 def test_products_of_the_same_rows_are_joined() -> None:

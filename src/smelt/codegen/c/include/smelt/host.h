@@ -202,7 +202,7 @@ static int smelt_host_run(const smelt_entry *entry, const smelt_call_file *file,
   }
   call.env.in = in, call.env.in_dims = dims, call.env.in_rank = rank;
   call.env.output = smelt_host_output, call.env.scratch = smelt_host_scratch, call.env.give_back = NULL;
-  call.env.parallel = smelt_host_parallel, call.env.helped = o->threads > 1, call.env.processors = o->threads;
+  call.env.parallel = smelt_host_parallel, call.env.helpers = o->threads - 1, call.env.processors = o->threads;
   printf("region %s, level %s, %d thread(s)\n", entry->name, smelt_level_names[level], o->threads);
   int result = smelt_host_execute(&call, file, run, o);
   smelt_host_pool_end(call.pool);

@@ -54,8 +54,9 @@ struct smelt_env {
   void (*parallel)(smelt_env *, int64_t count, smelt_body body, void *ctx);
   int32_t code, detail_input;
   int64_t detail[3];
-  int32_t helped;     /* bodies of this call have run on more threads than one */
-  int32_t processors; /* that bodies may find, 0: not known; results do not depend on it */
+  /* Results depend on neither of these. */
+  int32_t helpers;    /* threads beside the caller's that have run bodies of this call, as far as they are counted */
+  int32_t processors; /* that threads may find, 0: not known */
 };
 
 typedef int32_t (*smelt_region)(smelt_env *);

@@ -20,7 +20,7 @@ enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 #endif
 
 /* Products whose panels stay in L2 with room to spare have blocks of rows, so many at most, that tasks keep to: see loop_gemm.h. */
-enum { SMELT_OWN_LEAST = 96, SMELT_OWN_MOST = 4096, SMELT_OWN_BLOCK = 96 };
+enum { SMELT_OWN_LEAST = 96, SMELT_OWN_MOST = 4096, SMELT_OWN_BLOCK = 96, SMELT_ORDER_LEAST = 24 /* in order */ };
 
 enum {
   SMELT_MOST_TASKS = 128,
@@ -83,6 +83,7 @@ typedef struct smelt_work {
   char *bytes;
   int64_t size, slots, slot_bytes;
   int32_t collecting, parts;
+  int32_t ordered; /* blocks of rows have run */
   int32_t in_turns; /* all parts have as many tasks, row by row: the same rows of each follow each other */
   int32_t unusual; /* an operand of masked products is not SMELT_MODEST */
   float *whole; /* a product that is computed apart from its epilogue */
@@ -198,6 +199,7 @@ static inline __attribute__((unused)) int32_t smelt_run_in_order(smelt_env *env,
   const int64_t blocks = work->parts ? work->part->task->blocks.count : 0;
   if (blocks == 1) smelt_block_body(work, 0);
   else if (blocks) env->parallel(env, blocks, smelt_block_body, work);
+  work->ordered |= blocks > 1;
   work->parts = 0;
   return env->code;
 }
@@ -234,10 +236,10 @@ static inline __attribute__((unused)) int32_t smelt_run_now(smelt_task *task, sm
 static inline __attribute__((unused)) int32_t smelt_next_step(smelt_env *env, smelt_work *work, int64_t rows, int kernels) {
   if (work->collecting == SMELT_IN_ORDER) return SMELT_OK;
   if (work->collecting && smelt_run_collected(env, work)) return env->code;
-  const int blocks = rows >= SMELT_OWN_LEAST && rows <= SMELT_OWN_MOST;
-  work->collecting = blocks && __atomic_load_n(&env->helped, __ATOMIC_RELAXED) ? SMELT_IN_ORDER
-                     : kernels > 1                                           ? SMELT_AT_ONCE
-                                                                             : 0;
+  const int blocks = rows >= SMELT_ORDER_LEAST && rows <= SMELT_OWN_MOST;
+  work->collecting = blocks && __atomic_load_n(&env->helpers, __ATOMIC_RELAXED) ? SMELT_IN_ORDER
+                     : kernels > 1                                            ? SMELT_AT_ONCE
+                                                                              : 0;
   return SMELT_OK;
 }
 

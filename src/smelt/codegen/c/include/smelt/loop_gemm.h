@@ -121,16 +121,23 @@ enum { SMELT_OWN_BYTES = 1 << 20 };
 
 SMELT_INLINE int smelt_own_rows(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);
-  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= SMELT_OWN_LEAST && rows <= SMELT_OWN_MOST &&
+  const int64_t least = task->work->collecting == SMELT_IN_ORDER ? SMELT_ORDER_LEAST : SMELT_OWN_LEAST;
+  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= least && rows <= SMELT_OWN_MOST &&
          bytes <= SMELT_OWN_BYTES && !task->cut.task_rows;
 }
 
-/* Rows of a block: as many in each of an even number of them, whole panels where that can be. Kernels in order are all that
- * runs: there is a block for each of many processors. */
+/* Blocks of rows of kernels in order are all that runs at a time: one for each of many processors, then for each thread that
+ * took some of the first ones. */
+SMELT_INLINE int64_t smelt_shares(const smelt_task *task) {
+  if (task->work->collecting != SMELT_IN_ORDER || task->env->processors <= 2) return 2;
+  return task->work->ordered ? __atomic_load_n(&task->env->helpers, __ATOMIC_RELAXED) + 1 : task->env->processors;
+}
+
+/* Rows of a block: as many in each of an even number of them, whole panels where that can be. */
 SMELT_INLINE int64_t smelt_own_block(const smelt_task *task, int64_t rows) {
-  const int64_t shares = task->work->collecting == SMELT_IN_ORDER ? task->env->processors : 0;
+  const int64_t shares = smelt_shares(task);
   if (shares > 2) return smelt_min(smelt_max((rows / shares + 15) / 16 * 16, 16), SMELT_OWN_BLOCK);
-  for (int64_t tall = SMELT_OWN_BLOCK; tall >= SMELT_OWN_LEAST / 2; tall -= 16)
+  for (int64_t tall = SMELT_OWN_BLOCK; tall >= SMELT_OWN_BLOCK / 2; tall -= 16)
     if (rows % (2 * tall) == 0) return tall;
   const int64_t blocks = 2 * ((rows + 2 * SMELT_OWN_BLOCK - 1) / (2 * SMELT_OWN_BLOCK));
   return (rows + blocks - 1) / blocks;

@@ -26,6 +26,7 @@ __attribute__((visibility("default"))) int64_t smelt_profile_clock(void) { retur
 #define SMELT_ENTRIES ((int32_t)(sizeof smelt_entries / sizeof smelt_entries[0]))
 #define SMELT_HOSTS 4        /* copies of ONNX Runtime in one process */
 #define SMELT_POOLED_DIMS 256 /* dims kept on the stack where shapes must be copied; more go to scratch */
+#define SMELT_COUNTED 16 /* threads that are told from each other */
 #define SMELT_STACK_SCRATCH 8192 /* scratch of one call that needs no allocator, which costs as much as a small node */
 
 typedef struct {
@@ -56,6 +57,7 @@ typedef struct {
   OrtAllocator *allocator;
   smelt_ort_block *blocks;
   int64_t stack_used;
+  const void *seen[SMELT_COUNTED]; /* threads that have run bodies */
   char stack[SMELT_STACK_SCRATCH] __attribute__((aligned(64)));
 } smelt_ort_call;
 
@@ -139,19 +141,30 @@ static void smelt_ort_release(smelt_ort_call *call) {
 typedef struct {
   smelt_body body;
   void *ctx;
-  smelt_env *env;
+  smelt_ort_call *call;
   const void *caller;
 } smelt_ort_loop;
 
+/* A thread enters itself, once. */
+static void smelt_ort_count(smelt_ort_call *call, const void *self) {
+  const int32_t known = __atomic_load_n(&call->env.helpers, __ATOMIC_RELAXED);
+  if (known >= SMELT_COUNTED) return;
+  for (int32_t i = 0; i < known; i++)
+    if (__atomic_load_n(&call->seen[i], __ATOMIC_RELAXED) == self) return;
+  const int32_t place = __atomic_fetch_add(&call->env.helpers, 1, __ATOMIC_RELAXED);
+  if (place < SMELT_COUNTED) __atomic_store_n(&call->seen[place], self, __ATOMIC_RELAXED);
+}
+
 static void smelt_ort_step(void *p, size_t index) {
   const smelt_ort_loop *loop = (const smelt_ort_loop *)p;
-  if (loop->caller != smelt_thread()) __atomic_store_n(&loop->env->helped, 1, __ATOMIC_RELAXED);
+  const void *self = smelt_thread();
+  if (loop->caller != self) smelt_ort_count(loop->call, self);
   loop->body(loop->ctx, (int64_t)index);
 }
 
 static void smelt_ort_parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) {
   smelt_ort_call *call = (smelt_ort_call *)env;
-  smelt_ort_loop loop = {body, ctx, env, smelt_thread()};
+  smelt_ort_loop loop = {body, ctx, call, smelt_thread()};
   if (count == 1) body(ctx, 0);
   if (count <= 1) return;
   smelt_ort_ok(call, ORT_CALL(call->api, 274, parallel)(call->context, smelt_ort_step, (size_t)count, 0, &loop));
@@ -221,9 +234,10 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   call.env.output = smelt_ort_output;
   call.env.scratch = smelt_ort_scratch, call.env.give_back = smelt_ort_give_back;
   call.env.parallel = smelt_ort_parallel;
-  call.env.code = 0, call.env.detail_input = -1, call.env.helped = 0, call.env.processors = op->host->processors;
+  call.env.code = 0, call.env.detail_input = -1, call.env.helpers = 0, call.env.processors = op->host->processors;
   call.env.detail[0] = call.env.detail[1] = call.env.detail[2] = 0;
   call.api = op->host->api, call.host = op->host, call.context = context;
+  for (int32_t i = 0; i < SMELT_COUNTED; i++) call.seen[i] = NULL;
   call.status = NULL, call.allocator = NULL, call.blocks = NULL, call.stack_used = 0;
   int32_t code = SMELT_OK, i = 0;
   while (i < count && smelt_ort_input(&call, &store, i, in, in_dims, in_rank)) i++;
