@@ -109,6 +109,23 @@ def test_results_of_another_plan_or_of_other_sources_are_not_taken(outcome: Make
     assert not ledger(path, plan).rows
 
 
+def test_results_that_cannot_be_taken_are_set_aside_and_found_again(outcome: Make, tmp_path: Path):
+    """Other rounds, or fewer processors, must not end what hours were spent on."""
+    plan, path = Plan(), tmp_path / "results.json"
+    quick = dataclasses.replace(plan, pace=QUICK)
+    ledger(path, plan).finish(outcome())
+    other = ledger(path, quick)
+    assert path.is_file() and not other.rows
+    other.finish(outcome(*outcome().rows[:3]))
+    assert other.set_aside is not None and other.set_aside.is_file()
+    assert len(ledger(path, quick).rows) == 3
+    again = ledger(path, plan)
+    assert len(again.rows) == 6
+    again.finish(outcome())
+    assert len(ledger(path, plan).rows) == 6 and len(ledger(path, quick).rows) == 3
+    assert again.set_aside is not None and sorted(tmp_path.iterdir()) == sorted([path, again.set_aside])
+
+
 def test_a_run_of_some_models_keeps_the_results_of_the_others(outcome: Make, tmp_path: Path):
     plan, path = Plan(), tmp_path / "results.json"
     ledger(path, plan).finish(outcome())

@@ -82,6 +82,8 @@ def _measure(run: Run, given: argparse.Namespace, config: Config) -> None:
         cases = run.cases(config, find_scale(given.scale), [name for name in given.only.split(",") if name])
         limit_s = given.minutes * 60 if given.minutes else None
         outcome = run_suite(cases, plan, config, progress, ledger, _say, limit_s)
+    if ledger.set_aside:
+        print(f"other results (peers, pace, sources or machine differ) are now in {ledger.set_aside}", flush=True)
     print_table(outcome, color=config.color)
     write_plot(outcome, path.with_suffix(".html"))
 

@@ -1,8 +1,8 @@
 """A file that a run can be taken up from.
 
 Input: a path and what the run depends on. Output: rows that are already measured. Invariant: rows of other peers,
-another pace, other sources of smelt or another machine are never taken for this run's; the file is whole after every
-case, so that a stopped run loses one case at most.
+another pace, other sources of smelt or another machine are never taken for this run's, nor lost; the file is whole
+after every case, so that a stopped run loses one case at most.
 """
 
 from __future__ import annotations
@@ -25,16 +25,26 @@ class Ledger:
 
     def __init__(self, path: Path, depends_on: Mapping[str, Any]) -> None:
         self.path, self.depends_on = path, dict(depends_on)
-        stored = self._stored()
+        self.set_aside: Path | None = None
+        stored = self._stored(path) or self._stored(_aside(path, self.depends_on))
         self.rows: list[Row] = list(stored.rows) if stored else []
         self.limits: dict[int, Limits] = {one.threads: one for one in stored.limits} if stored else {}
 
-    def _stored(self) -> Outcome | None:
+    def _stored(self, path: Path) -> Outcome | None:
         try:
-            facts = cast("dict[str, Any]", json.loads(self.path.read_text(encoding="utf-8")))
+            facts = _facts(path)
             return from_facts(facts) if facts.get("depends_on") == self.depends_on else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def _keep_others(self) -> None:
+        """Rows that cannot be taken for this run's stay in a file of their own; a run like theirs goes on from it."""
+        try:
+            others = _facts(self.path).get("depends_on", {})
+        except (OSError, ValueError, TypeError):
+            return
+        if others != self.depends_on:
+            self.set_aside = self.path.replace(_aside(self.path, others))
 
     def found(self, case: str, about: str, threads: int) -> list[Row]:
         return [row for row in self.rows if (row.case, row.about, row.threads) == (case, about, threads)]
@@ -53,10 +63,22 @@ class Ledger:
 
     def _write(self, outcome: Outcome) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._keep_others()
         unfinished = self.path.with_suffix(f".{os.getpid()}")
         facts = {"depends_on": self.depends_on, **as_facts(outcome)}
         unfinished.write_text(json.dumps(facts, indent=1), encoding="utf-8")
         unfinished.replace(self.path)
+        _aside(self.path, self.depends_on).unlink(missing_ok=True)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+
+
+def _aside(path: Path, depends_on: Mapping[str, Any]) -> Path:
+    """Where rows with these dependencies lie while the file holds others."""
+    digest = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:8]
+    return path.with_name(f"{path.stem}.{digest}{path.suffix}")
 
 
 def dependencies(plan: Any, machine: str) -> dict[str, Any]:
