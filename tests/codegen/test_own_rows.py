@@ -1,11 +1,13 @@
-"""Small products whose tasks keep to blocks of rows: every row once, the same bits with any number of threads."""
+"""Products whose tasks keep to blocks of rows: every row once, the same bits with any number of threads."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from onnx import TensorProto as T
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 from region_check import floats
 
 import smelt
@@ -55,3 +57,33 @@ def test_every_row_is_right_and_no_bit_depends_on_threads(both, rows):
     for one, two, wanted in zip(*found, expected(x), strict=True):
         assert np.array_equal(one, two)
         np.testing.assert_allclose(one, wanted, rtol=2e-5, atol=2e-4)
+
+
+@pytest.fixture(scope="module")
+def far():
+    """Panels that do not stay in L2: two layers, an activation between them and a residual."""
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+    far (float[rows,600] x) => (float[rows,600] z) {
+        p = MatMul(x, first)  s = Add(p, bias)  a = Gelu(s)  q = MatMul(a, second)  z = Add(q, x) }"""
+    model = parser.parse_model(text)
+    shapes = {"first": (600, 500), "bias": (500,), "second": (500, 600)}
+    for place, (name, shape) in enumerate(shapes.items()):
+        model.graph.initializer.append(numpy_helper.from_array(floats(*shape, seed=place) / np.float32(25), name))
+    with (
+        smelt.compile(model, force=True, verify=False, threads=1) as one,
+        smelt.compile(model, force=True, verify=False, threads=2) as two,
+    ):
+        yield one, two
+
+
+@pytest.mark.parametrize("rows", [191, 192, 196, 255, 257, 513, 1024, 1025])
+def test_panels_that_pass_by_meet_every_row(far, rows):
+    x = floats(rows, 600)
+    one, two = (compiled.run({"x": x})[0] for compiled in far)
+    assert np.array_equal(one, two)
+    first, bias, second = (
+        floats(*s, seed=n).astype(np.float64) / 25 for n, s in enumerate([(600, 500), (500,), (500, 600)])
+    )
+    hidden = x.astype(np.float64) @ first + bias
+    halves = np.vectorize(math.erf)(hidden / math.sqrt(2)) * 0.5 + 0.5
+    np.testing.assert_allclose(one, (hidden * halves) @ second + x, rtol=2e-5, atol=2e-5)

@@ -149,6 +149,23 @@ SMELT_INLINE smelt_split smelt_own_split(const smelt_task *task, int64_t rows, i
   return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
 }
 
+/* Panels that do not stay in L2 may pass by, for enough rows at a time to cover the wait for them, and every thread still keeps
+ * to its rows. Those of fewer rows, or larger ones, are better read by one thread each. */
+enum { SMELT_FAR_LEAST = 192, SMELT_FAR_MOST = 1024, SMELT_FAR_BLOCK = 128, SMELT_FAR_BYTES = 4 << 20 };
+
+SMELT_INLINE int smelt_far_rows(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+  const double bytes = (double)columns * (double)depth * sizeof(float);
+  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= SMELT_FAR_LEAST && rows <= SMELT_FAR_MOST &&
+         bytes > SMELT_OWN_BYTES && bytes <= SMELT_FAR_BYTES && !task->cut.task_rows;
+}
+
+/* Pairs of blocks of rows by four panels: an epilogue finds its block in L1. */
+SMELT_INLINE smelt_split smelt_far_split(int64_t rows, int64_t columns) {
+  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, 4);
+  const int64_t blocks = 2 * ((rows + 2 * SMELT_FAR_BLOCK - 1) / (2 * SMELT_FAR_BLOCK)), tall = (rows + blocks - 1) / blocks;
+  return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
+}
+
 /* The blocks of a task. */
 SMELT_INLINE int64_t smelt_row_block(const smelt_task *t, int64_t task) {
   return t->across ? task / t->across : task % t->units;
@@ -231,6 +248,9 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
     split = smelt_own_split(task, rows, columns);
     task->across = split.panel_tasks;
     task->blocks = smelt_blocks_of(rows, split.rows, split.panel_tasks);
+  } else if (batches == 1 && smelt_far_rows(task, rows, columns, depth * copies, how)) {
+    split = smelt_far_split(rows, columns);
+    task->across = split.panel_tasks;
   }
   const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
   const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
