@@ -94,7 +94,8 @@ static inline __attribute__((unused)) int32_t smelt_launch_chain(smelt_task *tas
 }
 
 /* Rows of one task of two products with constant panels. The first task waits for panels from memory, and fewer rows would not
- * cover that; where there are many rows, there are tasks for all threads. Fewer rows than that are two tasks all the same. */
+ * cover that; where there are many rows, there are tasks for all threads, an even number of them. Fewer rows than that are two
+ * tasks all the same. */
 enum { SMELT_ROWS_LEAST = 64, SMELT_ROWS_MOST = 96 };
 
 /* `wide` floats of all blocks together per row, `extra` bytes of row buffers. */
@@ -105,7 +106,8 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm_rows(smelt_task 
   const int64_t many = smelt_min(smelt_max(rows / SMELT_CHAIN_TEAM, SMELT_ROWS_LEAST), SMELT_ROWS_MOST);
   const int in_order = task->work->collecting == SMELT_IN_ORDER;
   const int64_t usual = in_order ? smelt_own_block(task, rows) : smelt_min(many, rows > 16 ? (rows + 1) / 2 : rows);
-  const int64_t most = task->cut.task_rows ? task->cut.task_rows : usual, parts = (rows + most - 1) / most;
+  const int64_t most = task->cut.task_rows ? task->cut.task_rows : usual, least = (rows + most - 1) / most;
+  const int64_t parts = in_order || task->cut.task_rows || least < 8 ? least : least + least % 2;
   task->step = (rows + parts - 1) / parts;
   task->row_bytes = smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad);
   if (bad) return smelt_fail(task->env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
