@@ -25,6 +25,9 @@ _COMMON: Final = (
     "-fno-stack-protector",
     "-U_FORTIFY_SOURCE",
     "-g0",
+    # A tile that begins elsewhere in a cache line, because another unit has grown, may be 4% slower.
+    "-falign-functions=64",
+    "-falign-loops=64",
 )
 # Code that chooses a level must itself run everywhere.
 _PLAIN_MARCH: Final = {"x86-64": "x86-64", "aarch64": "armv8-a"}
