@@ -108,6 +108,16 @@ def test_products_of_the_same_rows_are_joined() -> None:
     assert first == 3 and rest == [2, 1, 1, 1]
 
 
+def test_products_are_told_which_panels_come_next() -> None:
+    """The second product's panels to the first, whatever lies between; nothing to the last one."""
+    text = source(model_of(LAYERS, SHAPES))
+    tasks = [line for line in text.splitlines() if "smelt_task task" in line and ".cut" in line]
+    assert [".next = {" in line for line in tasks] == [True] * (len(tasks) - 1) + [False]
+    depths = re.findall(r"\.next = \{.*?, \((\d+)\) \* 16\}", text)
+    assert depths == ["64", "64"]
+    assert re.search(r"SMELT_PRODUCT_FINISHED\(.*\(smelt_panels\)\{b\d+, \(160\) \* 16\}\)", text)
+
+
 def test_other_rows_are_waited_for() -> None:
     """The second product reads the row before its own, the third a sum over all rows."""
     shifted = """(float[1,128,64] x) => (float[1,127,64] y) {

@@ -33,7 +33,7 @@ class Kernel:
     `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers. `over` has
     those that it reads, each element just before it writes one at the same place: the result may lie over any of them.
     `own_rows` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
-    are not the rows of its product.
+    are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Kernel:
     over: frozenset[int] = frozenset()
     own_rows: frozenset[int] = frozenset()
     row_sizes: RowSizes | None = None
+    first_panels: tuple[Buffer, Ix] | None = None
 
 
 def write_kernel(nest: Nest) -> Kernel:
@@ -106,6 +107,7 @@ def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Ke
         written=writer.written,
         own_rows=found[1] if found is not None else own_rows(leader, follower),
         row_sizes=found[0] if found is not None else None,
+        first_panels=writer.leader.first_panels(),
     )
 
 
@@ -152,6 +154,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             window=self._window_sizes(),
             over=over,
             own_rows=own_rows(self.nest),
+            first_panels=self.first_panels(),
         )
 
     def _units(self) -> Ix:

@@ -173,7 +173,7 @@ class ProductWriter(RowWriter):
             *self._share_lines(total, columns),
             *self._place_lines(),
             self._finish_text(finish, columns),
-            f"SMELT_PRODUCT_FINISHED({left}, {panels}, {depth}, block, ld, count, p0, p1, &finish);",
+            f"SMELT_PRODUCT_FINISHED({left}, {panels}, {depth}, block, ld, count, p0, p1, &finish, {self._next()});",
             "if (t->rows) smelt_release(t, local);",
         ]
 
@@ -198,10 +198,26 @@ class ProductWriter(RowWriter):
         behind = [f"{to} + {place} * size" if place else to for place in range(len(nest.products))]
         panels = [self._buffer(panels_of_product(made)) for made in nest.products]
         name, terms = ("SMELT_PRODUCT_PART", f"{depth}, t->from, t->terms") if by_parts else ("SMELT_PRODUCT", depth)
-        return [
+        lines = [
             f"{name}({left}, {packed}, {terms}, {at}, {step}, count, p0, p1, {valid});"
             for at, packed in zip(behind, panels, strict=True)
         ]
+        if not by_parts:
+            last = f"{behind[-1]}, {step}, count, p0, p1, {valid}, {self._next()}"
+            lines[-1] = f"SMELT_PRODUCT_BEFORE({left}, {panels[-1]}, {terms}, {last});"
+        return lines
+
+    def _next(self) -> str:
+        """What the product is followed by, where the task has its last columns."""
+        assert self.nest.matmul is not None
+        return f"smelt_next_after(t, c1 >= {self._integer(self.nest.matmul.shape[-1])})"
+
+    def first_panels(self) -> tuple[Buffer, Ix] | None:
+        """The constant operand that is read first, and its depth."""
+        made = self.nest.matmul
+        if made is None or not isinstance(made.definition, MatMul):
+            return None
+        return panels_of_product(made), self._depth_size()
 
     def _lying_product(self, a: Matrix, b: Matrix, rows: str, to: str, step: str) -> list[str]:
         """Both operands where they lie. Of a few rows the right one is read once, without panels."""

@@ -75,6 +75,7 @@ class _Writer:
         self.integers = Integers(self._symbol_name, lambda v: v.name)
         self.lines: list[str] = []
         self.names: dict[str, int] = {}
+        self.panels_after: dict[int, tuple[Buffer, Ix]] = {}
 
     # from nodes to kernels
 
@@ -93,6 +94,7 @@ class _Writer:
         self._solve(self._needed_symbols(outputs, plan, kernels))
         self._checks()
         self._allocate(outputs, plan, groups, launches)
+        self.panels_after = _panels_after(kernels)
         for place, group in enumerate(groups):
             if place in launches.chained:
                 self._launch_chained(launches.chained[place], group, launches.inner)
@@ -376,11 +378,19 @@ class _Writer:
                 f"void *buffers{place}[] = {{{pointers}}};",
                 f"const int64_t sizes{place}[] = {{{sizes}}};",
                 f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work, "
-                f".cut = SMELT_CUT_{kernel.name}}};",
+                f".cut = SMELT_CUT_{kernel.name}{self._next_panels(kernel)}}};",
                 f"if ({self._call(kernel, f'task{place}')}) return env->code;",
             ]
         lines += ["if (smelt_run_collected(env, &work)) return env->code;"] if together else []
         self.lines += ["{", *("  " + line for line in lines), "}"]
+
+    def _next_panels(self, kernel: Kernel) -> str:
+        """What the last tiles of a product ask for: panels of the next one."""
+        found = self.panels_after.get(id(kernel)) if kernel.first_panels is not None else None
+        if found is None:
+            return ""
+        buffer, depth = found
+        return f", .next = {{{self._pointer(buffer)}, ({self.integers.text(depth)}) * 16}}"
 
     def _launch_chained(self, launch: str, group: Sequence[Kernel], inner: Collection[int]) -> None:
         """Kernels of windows that run as one; what lies inside of bands has no pointer here."""
@@ -446,6 +456,17 @@ class _Writer:
         head = f"SMELT_CLOCKS(@NAME@, {groups})\nint32_t SMELT_NAME(@NAME@)(smelt_env *env) {{\n"
         head += "  smelt_work work = {.bytes = NULL};\n  SMELT_CLOCK_START\n"
         return f"{head}{lines}\n  return env->code;\n}}\n"
+
+
+def _panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
+    """By kernel: the constant operand that is read next after its own."""
+    found: dict[int, tuple[Buffer, Ix]] = {}
+    coming: tuple[Buffer, Ix] | None = None
+    for kernel in reversed(kernels):
+        if coming is not None:
+            found[id(kernel)] = coming
+        coming = kernel.first_panels or coming
+    return found
 
 
 def _kernel(cluster: Cluster, follower: Cluster | None) -> Kernel:

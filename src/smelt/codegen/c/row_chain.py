@@ -23,6 +23,7 @@ class _RowLink(LinkWriter):
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
         super().__init__(nest, kept)
         self.aside = "kept - first * ld"
+        self.after = "t->next"
 
     def height(self) -> str:
         return " * ".join(f"({self._integer(v.extent)})" for v in self._rows()) or "1"
@@ -39,7 +40,14 @@ class _RowLink(LinkWriter):
     def product_of(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
         assert self.nest.matmul is not None
         depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.matmul))
-        return [f"SMELT_PRODUCT({left[0]}, {left[1]}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld});"]
+        made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld}"
+        return [f"SMELT_PRODUCT_BEFORE({made}, {self.after});"]
+
+    def panels_text(self) -> str:
+        """Its panels as the product before it asks for them."""
+        assert self.nest.matmul is not None
+        panels, depth = self._buffer(panels_of_product(self.nest.matmul)), self._integer(self._depth_size())
+        return f"(smelt_panels){{{panels}, ({depth}) * 16}}"
 
     def rows_of(self, block: str, ld: str) -> list[str]:
         rows = self._rows()
@@ -76,7 +84,7 @@ class _RowLink(LinkWriter):
         limits = f".least = {constant(finish.least, 'f32')}, .most = {constant(finish.most, 'f32')}"
         goes = f".bias = {self._buffer(finish.bias)}, .to = {block}, .ld = {ld}, .columns = c1, {limits}"
         made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16"
-        return [f"const smelt_finish finish = {{{goes}}};", f"SMELT_PRODUCT_FINISHED({made}, &finish);"]
+        return [f"const smelt_finish finish = {{{goes}}};", f"SMELT_PRODUCT_FINISHED({made}, &finish, {self.after});"]
 
 
 class RowChainWriter(ChainWriter):
@@ -111,6 +119,7 @@ class RowChainWriter(ChainWriter):
             *second.row_pointers("y"),
         ]
         kept = "block" if first.in_place else "kept"
+        first.after = second.panels_text()
         lines = [
             *first.block_of_rows(first.left(), "block", "ld"),
             *second.block_of_rows((kept, "ld"), "block2", "ld2"),

@@ -172,7 +172,7 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
   float rows[SMELT_WINDOW_ROWS * SMELT_CONVOLVE_LD] __attribute__((aligned(64)));
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, step = smelt_convolve_depth(K);
   const int64_t chunks = smelt_gemm_ceil_div(count, SMELT_WINDOW_ROWS);
-  smelt_gemm_slab s = {rows, SMELT_CONVOLVE_LD, b, K * SMELT_GEMM_PANEL, 0, block, ld, 0, cols, 0, 0};
+  smelt_gemm_slab s = {rows, SMELT_CONVOLVE_LD, b, K * SMELT_GEMM_PANEL, 0, block, ld, 0, cols, 0, 0, NULL, 0, 0};
   for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
     s.m = count / chunks + (t < count % chunks), s.c = block + i * ld;
     for (int64_t k = 0; k < K; k += step) {
@@ -252,7 +252,7 @@ static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, c
   const int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2], stride = taps * depth * SMELT_GEMM_PANEL;
   const int add = taps > 1 || !smelt_tap_inside(w);
   for (int64_t i = 0; add && i < count; i++) __builtin_memset(block + i * ld, 0, (size_t)cols * sizeof(float));
-  smelt_gemm_slab s = {NULL, 0, NULL, stride, depth, NULL, ld, 0, 0, add, 0};
+  smelt_gemm_slab s = {NULL, 0, NULL, stride, depth, NULL, ld, 0, 0, add, 0, NULL, 0, 0};
   for (int64_t col = 0; col < cols; col += s.cols) {
     s.cols = smelt_gemm_min(SMELT_GEMM_NP * SMELT_GEMM_PANEL, cols - col);
     if (s.cols < SMELT_GEMM_NP * SMELT_GEMM_PANEL) s.cols = smelt_gemm_min(SMELT_GEMM_PANEL, s.cols);

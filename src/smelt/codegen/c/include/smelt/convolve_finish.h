@@ -140,6 +140,7 @@ static __attribute__((unused)) void smelt_finish_blocks(const smelt_gemm_slab *s
   for (int64_t k = 0; k < s->kc; k += depth, part.add = 1) {
     part.a = s->a + k, part.b = s->b + k * SMELT_GEMM_PANEL, part.kc = smelt_gemm_min(depth, s->kc - k);
     const int last = k + depth >= s->kc;
+    part.next_stride = last ? s->next_stride : 0;
     const float *next = last ? following : part.b + first * s->panel_stride + depth * SMELT_GEMM_PANEL;
     if (last && finish) smelt_finish_rows(&part, col, panels, next, finish);
     else smelt_gemm_rows(&part, col, panels, smelt_gemm_min(cols, s->cols - col), next);

@@ -51,6 +51,8 @@ typedef struct {
   int64_t cols; /* valid columns, from the first panel on */
   int add;
   int streams; /* whole tiles go past the caches */
+  const float *then; /* panels that are read after the last ones, NULL: those that lie behind them */
+  int64_t then_stride, next_stride; /* from one of those to the next; the same of what tiles ask for, 0: panel_stride */
 } smelt_gemm_slab;
 
 /* `rows` rows of one panel of which only `cols` columns exist in C. */
@@ -103,7 +105,7 @@ SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const f
   const int64_t each = (int64_t)1 << shift;
   t &= each * panels - 1;
   t = odd ? each * panels - 1 - t : t;
-  return next + (t >> shift) * s->panel_stride + (t & (each - 1)) * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
+  return next + (t >> shift) * (s->next_stride ? s->next_stride : s->panel_stride) + (t & (each - 1)) * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
 }
 
 /* Lines that tiles of at least `rows` rows ask for at a time. */
@@ -190,7 +192,9 @@ static __attribute__((unused)) void smelt_gemm_blocks(const smelt_gemm_slab *s, 
   for (int64_t k = 0; k < K; k += depth, part.add = 1) {
     part.a = s->a + k, part.b = s->b + k * SMELT_GEMM_PANEL, part.kc = smelt_gemm_min(depth, K - k);
     const float *here = part.b + first * s->panel_stride, *following = s->b + (first + panels) * s->panel_stride;
-    smelt_gemm_rows(&part, col, panels, cols, k + depth < K ? here + part.kc * SMELT_GEMM_PANEL : following);
+    const int ends = k + depth >= K, then = ends && s->then && col + cols >= s->cols;
+    part.next_stride = then ? s->then_stride : 0;
+    smelt_gemm_rows(&part, col, panels, cols, then ? s->then : ends ? following : here + part.kc * SMELT_GEMM_PANEL);
   }
 }
 
@@ -201,10 +205,11 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_reach(int64_t depth) { return SMELT_GEMM_RE
 static __attribute__((unused)) void smelt_gemm_pass(smelt_gemm_slab s, const float *A, int64_t row_stride,
                                                     int64_t col_stride, int64_t K, int64_t depth, float *workspace) {
   const int64_t reach = smelt_gemm_reach(depth);
-  const float *b = s.b;
+  const float *b = s.b, *then = s.then;
   const int add = s.add;
   for (int64_t k = 0; k < K; k += reach) {
     const int64_t part = smelt_gemm_min(reach, K - k);
+    s.then = k + reach < K ? NULL : then;
     s.a = A + k * col_stride, s.lda = row_stride, s.b = b + k * SMELT_GEMM_PANEL, s.add = add || k > 0;
     if (col_stride != 1) {
       smelt_gemm_pack_a(s.a, row_stride, col_stride, s.m, part, workspace, SMELT_GEMM_LD);
@@ -243,7 +248,7 @@ static __attribute__((unused)) void smelt_gemm_f32_within(const float *A, int64_
     return;
   }
   const int64_t depth = smelt_gemm_depth(K);
-  smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0};
+  smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0, NULL, 0, 0};
   if (m <= SMELT_GEMM_THIN_ROWS && col_stride == 1) {
     smelt_gemm_thin_pass(s, K, depth);
     return;
@@ -266,6 +271,20 @@ static __attribute__((unused)) void smelt_gemm_f32(const float *A, int64_t lda, 
   smelt_gemm_f32_strided(A, lda, 1, Bp, K, C, ldc, m, p0, p1, n_valid, workspace);
 }
 
+/* The same with the panels that are read next, and the floats from one of them to the next. */
+static __attribute__((unused)) void smelt_gemm_f32_before(const float *A, int64_t lda, const float *Bp, int64_t K, float *C,
+                                                          int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
+                                                          const float *then, int64_t then_stride) {
+  const int64_t cols = smelt_gemm_min(n_valid, p1 * SMELT_GEMM_PANEL) - p0 * SMELT_GEMM_PANEL;
+  if (cols <= 0 || m <= SMELT_GEMM_THIN_ROWS || K <= 0) {
+    smelt_gemm_f32(A, lda, Bp, K, C, ldc, m, p0, p1, n_valid, NULL);
+    return;
+  }
+  const smelt_gemm_slab s = {A, lda, Bp + p0 * K * SMELT_GEMM_PANEL, K * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0,
+                             then, then_stride, 0};
+  smelt_gemm_chunks(s, A, lda, 1, K, smelt_gemm_depth(K), NULL);
+}
+
 /* Terms of a part of a product that is computed part by part. */
 SMELT_GEMM_INLINE int64_t smelt_gemm_part(int64_t K) { return K > SMELT_GEMM_KC ? smelt_gemm_reach(smelt_gemm_depth(K)) : K; }
 
@@ -282,7 +301,7 @@ static __attribute__((unused)) void smelt_gemm_f32_part(const float *A, int64_t 
   if (cols <= 0 || m <= 0)
     return;
   const float *b = Bp + (p0 * K + from) * SMELT_GEMM_PANEL;
-  const smelt_gemm_slab s = {A, lda, b, K * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, from > 0, 0};
+  const smelt_gemm_slab s = {A, lda, b, K * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, from > 0, 0, NULL, 0, 0};
   smelt_gemm_chunks(s, A + from, lda, 1, smelt_gemm_min(terms, K - from), smelt_gemm_depth(K), NULL);
 }
 

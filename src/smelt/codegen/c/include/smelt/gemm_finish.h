@@ -12,20 +12,26 @@
 static __attribute__((unused)) void smelt_gemm_finish_pass(smelt_gemm_slab s, int64_t K, int64_t depth,
                                                            const smelt_finish *finish) {
   const int64_t last = (K - 1) / smelt_gemm_reach(depth) * smelt_gemm_reach(depth);
+  const float *then = s.then;
+  s.then = NULL;
   if (last > 0)
     smelt_gemm_pass(s, s.a, s.lda, 1, last, depth, NULL);
+  s.then = then;
   s.a += last, s.b += last * SMELT_GEMM_PANEL, s.kc = K - last, s.add = last > 0;
   for (int64_t col = 0, panels; col < s.cols; col += panels * SMELT_GEMM_PANEL) {
     panels = smelt_gemm_panels(&s, col);
-    const float *following = s.b + (col / SMELT_GEMM_PANEL + panels) * s.panel_stride;
+    const int then = s.then && col + panels * SMELT_GEMM_PANEL >= s.cols;
+    const float *following = then ? s.then : s.b + (col / SMELT_GEMM_PANEL + panels) * s.panel_stride;
+    s.next_stride = then ? s.then_stride : 0;
     smelt_finish_blocks(&s, col, panels, depth, following, finish);
   }
 }
 
-/* Rows 0..m-1 of the columns of panels p0..p1-1. The block has rows of `ld` floats, whole panels. */
+/* Rows 0..m-1 of the columns of panels p0..p1-1, before those of `then`. The block has rows of `ld` floats, whole panels. */
 static __attribute__((unused)) void smelt_gemm_f32_finished(const float *A, int64_t lda, const float *Bp, int64_t K,
                                                             float *block, int64_t ld, int64_t m, int64_t p0, int64_t p1,
-                                                            const smelt_finish *finish) {
+                                                            const smelt_finish *finish, const float *then,
+                                                            int64_t then_stride) {
   if (m <= SMELT_GEMM_THIN_ROWS || K <= 0) {
     smelt_gemm_f32(A, lda, Bp, K, block, ld, m, p0, p1, p1 * SMELT_GEMM_PANEL, NULL);
     smelt_finish_block(finish, block, ld, m);
@@ -33,7 +39,7 @@ static __attribute__((unused)) void smelt_gemm_f32_finished(const float *A, int6
   }
   const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, SMELT_GEMM_MC);
   smelt_gemm_slab s = {A, lda, Bp + p0 * K * SMELT_GEMM_PANEL, K * SMELT_GEMM_PANEL, 0, block, ld, m,
-                       (p1 - p0) * SMELT_GEMM_PANEL, 0, 0};
+                       (p1 - p0) * SMELT_GEMM_PANEL, 0, 0, then, then_stride, 0};
   for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
     s.m = m / chunks + (t < m % chunks);
     s.a = A + i * lda, s.c = block + i * ld;

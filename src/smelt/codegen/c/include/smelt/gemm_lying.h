@@ -159,7 +159,7 @@ static __attribute__((unused)) void smelt_gemm_f32_lying(const float *A, int64_t
   const smelt_gemm_matrix b = {B + p0 * SMELT_GEMM_PANEL * n_step, k_step, n_step};
   const int64_t most = col_stride == 1 ? SMELT_GEMM_MC : SMELT_GEMM_TURNED_ROWS;
   const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, most);
-  smelt_gemm_slab s = {A, row_stride, laid, 0, 0, C, ldc, m, cols, 0, 0};
+  smelt_gemm_slab s = {A, row_stride, laid, 0, 0, C, ldc, m, cols, 0, 0, NULL, 0, 0};
   for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
     s.m = m / chunks + (t < m % chunks);
     s.a = A + i * row_stride, s.c = C + i * ldc;

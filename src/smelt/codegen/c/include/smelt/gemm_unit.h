@@ -31,9 +31,14 @@ int64_t SMELT_PART_OF(int64_t rows, int64_t depth) {
   return (double)rows * (double)depth * sizeof(float) > SMELT_NEAR_ROWS ? smelt_gemm_part(depth) : depth;
 }
 
+void SMELT_PRODUCT_BEFORE(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+                          int64_t p0, int64_t p1, int64_t n_valid, smelt_panels next) {
+  smelt_gemm_f32_before(a, lda, panels, depth, c, ldc, m, p0, p1, n_valid, next.at, next.stride);
+}
+
 void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
-                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish) {
-  smelt_gemm_f32_finished(a, lda, panels, depth, block, ld, m, p0, p1, finish);
+                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish, smelt_panels next) {
+  smelt_gemm_f32_finished(a, lda, panels, depth, block, ld, m, p0, p1, finish, next.at, next.stride);
 }
 
 void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,

@@ -41,6 +41,12 @@ typedef struct {
   int64_t local, middle, tasks;
 } smelt_blocks;
 
+/* Panels of a constant operand: the first, and the floats from one to the next. */
+typedef struct {
+  const float *at; /* NULL: not known */
+  int64_t stride;
+} smelt_panels;
+
 /* How a kernel's work is cut, where tuning chose something for it; 0 is what the header that reads it says. */
 typedef struct {
   int32_t loop_grain; /* operations that make a task of loops */
@@ -65,6 +71,7 @@ typedef struct {
   int64_t start;       /* the first row of all tasks, where that is not 0 */
   int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue; columns of a chain */
   smelt_blocks blocks; /* for kernels that run in order */
+  smelt_panels next;   /* that the next kernel with panels reads first */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
   int32_t winograd;    /* a convolution that is computed by SMELT_WINOGRAD */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
@@ -180,6 +187,11 @@ static inline __attribute__((unused)) void smelt_part_body(void *ctx, int64_t in
   }
   for (; index >= part->tasks; part++) index -= part->tasks;
   part->body(part->task, index);
+}
+
+/* Panels that come after those of a kernel, for the tasks that have the last of these. */
+SMELT_INLINE smelt_panels smelt_next_after(const smelt_task *task, int last) {
+  return last ? task->next : (smelt_panels){NULL, 0};
 }
 
 /* One block of rows through all that was collected. */

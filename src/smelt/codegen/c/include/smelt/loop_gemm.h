@@ -12,6 +12,7 @@
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
 #define SMELT_PRODUCT_WITHIN SMELT_NAME(smelt_product_within)
+#define SMELT_PRODUCT_BEFORE SMELT_NAME(smelt_product_before)
 #define SMELT_PRODUCT_PART SMELT_NAME(smelt_product_part)
 #define SMELT_PART_OF SMELT_NAME(smelt_part_of)
 #define SMELT_PRODUCT_FINISHED SMELT_NAME(smelt_product_finished)
@@ -43,6 +44,9 @@ void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t dep
 /* The same over `depth` rows of panels that are `whole` deep. */
 void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
                           int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
+/* The same; its last tiles ask for the panels of the product after it. */
+void SMELT_PRODUCT_BEFORE(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+                          int64_t p0, int64_t p1, int64_t n_valid, smelt_panels next);
 /* `terms` terms of it from `from` on, a part or all, added to those of the parts before. */
 void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
                         float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
@@ -51,7 +55,7 @@ void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_
 int64_t SMELT_PART_OF(int64_t rows, int64_t depth);
 /* The whole product goes where `finish` says; the block is for sums that are not complete yet. */
 void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
-                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish);
+                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish, smelt_panels next);
 /* The same with both operands where they lie, by the steps of their rows and columns; see gemm_lying.h. */
 void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,

@@ -152,7 +152,7 @@ static __attribute__((unused)) void smelt_winograd_sums(const smelt_window *w, c
     for (int64_t col = 0; col < wide; col += most) {
       const int64_t cols = smelt_min(most, wide - col);
       smelt_winograd_filters(panels + col * 9 * C + c * 16, C, depth, cols / 16, filters);
-      const smelt_gemm_slab s = {rows, deep, filters, depth * 16, depth, sums + col, wide, tiles, cols, c > 0, 0};
+      const smelt_gemm_slab s = {rows, deep, filters, depth * 16, depth, sums + col, wide, tiles, cols, c > 0, 0, NULL, 0, 0};
       smelt_winograd_products(&s, SMELT_WINOGRAD_STEP(depth * cols));
     }
   }
