@@ -108,6 +108,25 @@ def test_products_of_the_same_rows_are_joined() -> None:
     assert first == 3 and rest == [2, 1, 1, 1]
 
 
+def test_products_of_one_step_do_not_take_each_others_memory() -> None:
+    """Too many rows for blocks: the products of a step run side by side, and none may write over what another reads."""
+    text = """(float[s,64] x) => (float[s,512] y, float[s,512] z, float[s,64] o) {
+        a = MatMul(x, w0) p = Relu(a) b = MatMul(x, w1) q = Relu(b)
+        c = MatMul(p, w2) r = Relu(c) y = MatMul(p, w6)
+        d = MatMul(q, w3) t = Relu(d) z = MatMul(q, w7)
+        e = MatMul(r, w4) f = Add(e, r) g = MatMul(t, w5) h = Add(g, t) i = Add(f, h) o = Softmax<axis=0>(i) }"""
+    wide = {"w6": (64, 512), "w7": (64, 512)}
+    model = model_of(text, {**{f"w{place}": (64, 64) for place in range(6)}, **wide})
+    assert steps(source(model)) == [2, 4, 1, 1]
+    x = RNG.standard_normal((6000, 64)).astype(np.float32)
+    with smelt.compile(model, force=True, levels="v3", verify=False) as compiled:
+        folder = compiled.result.artifact.directory
+        one, two = (Executable.open(folder, SessionSettings(threads=count)) for count in (1, 2))
+        wanted = one.run({"x": x})
+        for _ in range(30):
+            assert all(np.array_equal(a, b) for a, b in zip(two.run({"x": x}), wanted, strict=True))
+
+
 def test_products_are_told_which_panels_come_next() -> None:
     """The second product's panels to the first, whatever lies between; nothing to the last one."""
     text = source(model_of(LAYERS, SHAPES))

@@ -20,7 +20,7 @@ from .bands import Launches
 from .emit import Kernel
 
 TYPICAL_SIZE = 128
-Moment = tuple[int, int]  # a group, and the place of a kernel in it
+Moment = tuple[int, int]  # a group, and a step of it
 
 
 @dataclass
@@ -42,18 +42,20 @@ class Slot:
 
 def lifetimes(plan: Schedule, groups: Sequence[Sequence[Kernel]], launches: Launches) -> list[Lifetime]:
     """Every temporary that kernels touch, in the order of first use. Kernels of one group run at the same time; where
-    they run in order, what all touch by rows of their own lives from the first of them that does to the last.
+    they run in order, those of one step do, and what all touch by rows of their own lives from step to step.
 
     Groups that are chained run band by band, in buffers of their own.
     """
     temporaries = {b.uid: b for b in plan.temporaries.values()}
     found: dict[int, Lifetime] = {}
     for place, group in enumerate(groups):
-        ordered = _by_own_rows(group) if place in launches.in_order else frozenset[int]()
-        for at, kernel in enumerate(group):
+        counts = launches.in_order.get(place, (len(group),))
+        ordered = _by_own_rows(group) if len(counts) > 1 else frozenset[int]()
+        step_of = [step for step, count in enumerate(counts) for _ in range(count)]
+        for step, kernel in zip(step_of, group, strict=True):
             for buffer in (b for b in kernel.buffers if b.uid in temporaries):
                 own = buffer.uid in ordered
-                first, last = (place, at if own else 0), (place, at if own else len(group))
+                first, last = (place, step if own else 0), (place, step if own else len(counts))
                 found.setdefault(buffer.uid, Lifetime(temporaries[buffer.uid], first, last)).last = last
     for place, group in enumerate(groups):
         if place not in launches.chained and place not in launches.in_order:

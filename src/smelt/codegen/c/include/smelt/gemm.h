@@ -105,7 +105,8 @@ SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const f
   const int64_t each = (int64_t)1 << shift;
   t &= each * panels - 1;
   t = odd ? each * panels - 1 - t : t;
-  return next + (t >> shift) * (s->next_stride ? s->next_stride : s->panel_stride) + (t & (each - 1)) * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
+  const int64_t stride = s->next_stride ? s->next_stride : s->panel_stride;
+  return next + (t >> shift) * stride + (t & (each - 1)) * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
 }
 
 /* Lines that tiles of at least `rows` rows ask for at a time. */
@@ -248,7 +249,8 @@ static __attribute__((unused)) void smelt_gemm_f32_within(const float *A, int64_
     return;
   }
   const int64_t depth = smelt_gemm_depth(K);
-  smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0, NULL, 0, 0};
+  smelt_gemm_slab s = {A, row_stride, Bp + p0 * whole * SMELT_GEMM_PANEL, whole * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0,
+                       NULL, 0, 0};
   if (m <= SMELT_GEMM_THIN_ROWS && col_stride == 1) {
     smelt_gemm_thin_pass(s, K, depth);
     return;

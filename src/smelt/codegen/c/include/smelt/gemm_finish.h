@@ -16,13 +16,12 @@ static __attribute__((unused)) void smelt_gemm_finish_pass(smelt_gemm_slab s, in
   s.then = NULL;
   if (last > 0)
     smelt_gemm_pass(s, s.a, s.lda, 1, last, depth, NULL);
-  s.then = then;
   s.a += last, s.b += last * SMELT_GEMM_PANEL, s.kc = K - last, s.add = last > 0;
   for (int64_t col = 0, panels; col < s.cols; col += panels * SMELT_GEMM_PANEL) {
     panels = smelt_gemm_panels(&s, col);
-    const int then = s.then && col + panels * SMELT_GEMM_PANEL >= s.cols;
-    const float *following = then ? s.then : s.b + (col / SMELT_GEMM_PANEL + panels) * s.panel_stride;
-    s.next_stride = then ? s.then_stride : 0;
+    const int ends = then && col + panels * SMELT_GEMM_PANEL >= s.cols;
+    const float *following = ends ? then : s.b + (col / SMELT_GEMM_PANEL + panels) * s.panel_stride;
+    s.next_stride = ends ? s.then_stride : 0;
     smelt_finish_blocks(&s, col, panels, depth, following, finish);
   }
 }
