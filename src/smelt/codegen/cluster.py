@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, ix, product
+from smelt.ir.kernel import Buffer, Expr, Function, Ix, Tensor, Var, ix, product
 
 Index = tuple[Ix, ...]
 
@@ -82,6 +82,20 @@ class Part:
     home: Cluster | None
 
 
+@dataclass
+class Extern:
+    """A call of a function: where its operands, its results and its scratch memory lie; None where one is absent."""
+
+    function: Function
+    operands: list[Buffer | None]
+    results: list[Buffer | None]
+    scratch: Buffer | None
+
+    @property
+    def arguments(self) -> tuple[Buffer | None, ...]:
+        return (*self.operands, *self.results, self.scratch)
+
+
 @dataclass(eq=False)
 class Cluster:
     """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over.
@@ -91,6 +105,7 @@ class Cluster:
     operand that `matmul` has, over the same loops. `matrices` are both operands of a product that takes the right one
     from where it lies, for all rows alike. `parts` are those of an assembled right operand, for a few rows; a
     cluster that copies one of them does so `unless_few` rows are read. `group` batch indices in a row read the same.
+    One with an `extern` is a call of a function and has no members.
     """
 
     order: int
@@ -114,6 +129,7 @@ class Cluster:
     kept: tuple[Tensor, Buffer] | None = None
     scan: Tensor | None = None
     fill: tuple[Buffer, float | int | bool] | None = None
+    extern: Extern | None = None
     stores: list[Store] = field(default_factory=list[Store])
     reductions: dict[Tensor, Reduction] = field(default_factory=dict[Tensor, Reduction])
     bound: dict[Tensor, dict[Var, Ix]] = field(default_factory=dict[Tensor, dict[Var, Ix]])

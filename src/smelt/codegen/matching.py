@@ -7,10 +7,12 @@ compares.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from smelt.ir.kernel import Ix, Var, ix
+from smelt.ir.kernel import Ix, Reduce, Var, flat, ix, of, product
 from smelt.ir.kernel.index import Fn
+
+from .cluster import Cluster
 
 
 def solve(index: Sequence[Ix], place: Sequence[Ix]) -> dict[Var, Ix]:
@@ -81,3 +83,37 @@ def _solve_one(component: Ix, place: Ix) -> dict[Var, Ix]:
         solved[found[0]] = place % found[0].extent
         place, step = place // found[0].extent, step * found[0].extent
     return solved
+
+
+def relinearized(loops: Sequence[Var], cluster: Cluster) -> dict[Var, Ix] | None:
+    """The same elements in the same order under another shape."""
+    if product(v.extent for v in loops) != cluster.space:
+        return None
+    place = flat([of(v) for v in cluster.vars], [v.extent for v in cluster.vars])
+    bound: dict[Var, Ix] = {}
+    for var in reversed(loops):
+        bound[var] = place % var.extent
+        place = place // var.extent
+    return bound
+
+
+def keeps_order(cluster: Cluster, loops: Sequence[Var], bound: Mapping[Var, Ix], spare: Sequence[Var]) -> bool:
+    """A permuted tensor may join only when its fastest axis stays the fastest loop: stores stay contiguous."""
+    if spare or not cluster.vars:
+        return True
+    last = next((v for v in reversed(loops) if v.extent.const != 1), None)
+    return last is None or cluster.vars[-1] in bound[last].vars
+
+
+def reduction_fits(reduce: Reduce, cluster: Cluster, where: Sequence[Ix]) -> bool:
+    """Whether a reduction runs over the cluster's own inner loops."""
+    inner = [where[a] for a in reduce.axes if where[a].const is None]
+    if any(bare(i) is None for i in inner):
+        return False
+    over = {bare(i) for i in inner}
+    outer_vars = {v for a, w in enumerate(where) if a not in reduce.axes for v in w.vars}
+    if over & outer_vars:
+        return False
+    if cluster.matmul is not None and over != {cluster.vars[-1]}:
+        return False  # a block holds some rows only
+    return over == set(cluster.reduced) if cluster.reduced else True

@@ -20,12 +20,14 @@ from smelt.ir.kernel import (
     Buffer,
     Builder,
     Expr,
+    Function,
     Ix,
     Map,
     MatMul,
     Product,
     Reduce,
     Refusal,
+    Result,
     Scan,
     Stored,
     Tensor,
@@ -42,7 +44,8 @@ from smelt.ir.kernel.tensor import aligned
 
 from .chain import block_of, link, may_keep_rows
 from .cluster import Cluster, Operand, Part, Schedule, Store
-from .matching import bare, solve
+from .extern import extern, give, passed
+from .matching import bare, keeps_order, reduction_fits, relinearized, solve
 from .matrices import is_steady, matrices_of
 from .needs import operands_first
 from .parts import parts_of, settle
@@ -55,6 +58,7 @@ Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
 FLOAT_LIMIT = 640
 RECOMPUTE_COST = 3
+COMPUTED = (Map, Reduce, Scan, Assemble, MatMul, Product, Window, Result)
 
 
 def schedule(outputs: Sequence[tuple[Tensor, Buffer]]) -> Schedule:
@@ -89,12 +93,13 @@ class _Planner:
         self.counter = itertools.count()
         self.readers: Counter[Tensor] = Counter()
         self.resolvers: dict[Cluster, Resolver] = {}
+        self.calls: dict[Function, Cluster] = {}
 
     # what a tensor needs
 
     def computed(self, tensor: Tensor) -> Tensor:
         """Views and storage become an explicit copy, so that there is something to place."""
-        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product, Window)):
+        if isinstance(tensor.definition, COMPUTED):
             return tensor
         copy = self.builder.copy(tensor)
         copy.source = tensor.source
@@ -125,10 +130,12 @@ class _Planner:
             return self._through(definition.a)
         if isinstance(definition, (Product, Window)):
             return [t for operand in (definition.a, definition.b) if operand for t in self._through(operand)]
+        if isinstance(definition, Result):
+            return [t for operand in definition.function.operands if operand for t in self._through(operand)]
         return list(dict.fromkeys(r.tensor for r in _refs(self.domain(tensor)[1])))
 
     def _through(self, tensor: Tensor) -> list[Tensor]:
-        if isinstance(tensor.definition, (Map, Reduce, Scan, Assemble, MatMul, Product, Window)):
+        if isinstance(tensor.definition, COMPUTED):
             return [tensor]
         where = tuple(of(Var(f"i{next(self.counter)}", s)) for s in tensor.shape)
         return list(dict.fromkeys(r.tensor for r in _refs(tensor.at(where))))
@@ -147,6 +154,8 @@ class _Planner:
             self._place_window(tensor, definition)
         elif isinstance(definition, Scan):
             self._place_scan(tensor, definition)
+        elif isinstance(definition, Result):
+            self._place_result(tensor, definition)
         elif isinstance(definition, Map) and all(t in self.floating or t in self.early for t in self.refs(tensor)):
             self._float(tensor)
         else:
@@ -273,7 +282,7 @@ class _Planner:
         bound = self._match(loops, refs, cluster)
         if bound is not None and self._fits(tensor, cluster, loops, refs, bound):
             return bound
-        bound = self._relinearize(loops, cluster)
+        bound = relinearized(loops, cluster)
         return bound if bound is not None and self._fits(tensor, cluster, loops, refs, bound) else None
 
     def _match(self, loops: Sequence[Var], refs: Sequence[E.Ref], cluster: Cluster) -> dict[Var, Ix] | None:
@@ -294,17 +303,6 @@ class _Planner:
             free.remove(match)
         return bound
 
-    def _relinearize(self, loops: Sequence[Var], cluster: Cluster) -> dict[Var, Ix] | None:
-        """The same elements in the same order under another shape."""
-        if product(v.extent for v in loops) != cluster.space:
-            return None
-        place = flat([of(v) for v in cluster.vars], [v.extent for v in cluster.vars])
-        bound: dict[Var, Ix] = {}
-        for var in reversed(loops):
-            bound[var] = place % var.extent
-            place = place // var.extent
-        return bound
-
     def _fits(
         self, tensor: Tensor, cluster: Cluster, loops: Sequence[Var], refs: Sequence[E.Ref], bound: Mapping[Var, Ix]
     ) -> bool:
@@ -318,29 +316,8 @@ class _Planner:
             return False
         spare = [v for v in cluster.vars if v not in used and v.extent.const != 1]
         if isinstance(tensor.definition, Reduce):
-            return not spare and self._reduction_fits(tensor.definition, cluster, [bound[v] for v in loops])
-        return all(v in cluster.reduced for v in spare) and self._keeps_order(cluster, loops, bound, spare)
-
-    def _keeps_order(
-        self, cluster: Cluster, loops: Sequence[Var], bound: Mapping[Var, Ix], spare: Sequence[Var]
-    ) -> bool:
-        """A permuted tensor may join only when its fastest axis stays the fastest loop: stores stay contiguous."""
-        if spare or not cluster.vars:
-            return True
-        last = next((v for v in reversed(loops) if v.extent.const != 1), None)
-        return last is None or cluster.vars[-1] in bound[last].vars
-
-    def _reduction_fits(self, reduce: Reduce, cluster: Cluster, where: Sequence[Ix]) -> bool:
-        inner = [where[a] for a in reduce.axes if where[a].const is None]
-        if any(bare(i) is None for i in inner):
-            return False
-        over = {bare(i) for i in inner}
-        outer_vars = {v for a, w in enumerate(where) if a not in reduce.axes for v in w.vars}
-        if over & outer_vars:
-            return False
-        if cluster.matmul is not None and over != {cluster.vars[-1]}:
-            return False  # a block holds some rows only
-        return over == set(cluster.reduced) if cluster.reduced else True
+            return not spare and reduction_fits(tensor.definition, cluster, [bound[v] for v in loops])
+        return all(v in cluster.reduced for v in spare) and keeps_order(cluster, loops, bound, spare)
 
     # special placements
 
@@ -464,6 +441,22 @@ class _Planner:
             self._sink(made)
         return self.buffer(made)
 
+    def _place_result(self, tensor: Tensor, definition: Result) -> None:
+        cluster = self.calls.get(definition.function)
+        if cluster is None:
+            cluster = extern(definition.function, self._contiguous, self.buffers)
+            cluster.order = len(self.clusters)
+            self.clusters.append(cluster)
+            self.calls[definition.function] = cluster
+        self.home[tensor] = cluster
+        give(cluster, tensor, definition.place, self.buffer(tensor))
+
+    def _contiguous(self, tensor: Tensor) -> Buffer:
+        """The buffer that begins with the tensor's elements, in their order; a copy where no such buffer is there."""
+        where = tuple(_places([Var(f"i{next(self.counter)}", s) for s in tensor.shape]).values())
+        found = self._lying(tensor.at(where))
+        return found.buffer if found and found.offset == flat(where, tensor.shape) else self._stored(tensor)
+
     def _place_scan(self, tensor: Tensor, definition: Scan) -> None:
         loops, element = self.domain(tensor)
         self._settle_broadcast(loops, element)
@@ -523,16 +516,19 @@ class _Planner:
         for cluster in self.clusters:
             self.resolvers[cluster] = Resolver(self, cluster)
             self.resolvers[cluster].run()
-        settle(self.clusters, {load.buffer.uid for r in self.resolvers.values() for load in r.loads()})
+        settle(
+            self.clusters,
+            {load.buffer.uid for r in self.resolvers.values() for load in r.loads()} | passed(self.clusters),
+        )
         self._store_used()
-        kept = [c for c in self.clusters if c.stores or c.pack is not None or c.kept is not None]
+        kept = [c for c in self.clusters if c.stores or c.pack or c.kept is not None or c.extern]
         return Schedule(kept, self.buffers)
 
     def _share_floats(self) -> None:
         """A costly float used by several clusters is computed once."""
         users: dict[Tensor, set[int]] = {}
         for tensor, cluster in list(self.home.items()):
-            if isinstance(tensor.definition, (Assemble, MatMul, Product, Window)):
+            if isinstance(tensor.definition, (Assemble, MatMul, Product, Window, Result)):
                 continue
             for ref in self._float_closure(tensor):
                 users.setdefault(ref, set()).add(id(cluster))
@@ -556,7 +552,7 @@ class _Planner:
         loaded |= {c.lhs.buffer.uid for c in self.clusters if c.lhs is not None}
         loaded |= {c.panels.uid for c in self.clusters if c.panels is not None}
         loaded |= {m.buffer.uid for c in self.clusters for m in c.matrices or ()}
-        loaded |= {c.pack.source.buffer.uid for c in self.clusters if c.pack is not None}
+        loaded |= {c.pack.source.buffer.uid for c in self.clusters if c.pack is not None} | passed(self.clusters)
         for cluster in self.clusters:
             resolver = self.resolvers[cluster]
             for tensor, where in cluster.members.items():

@@ -122,7 +122,7 @@ class Declaration:
         return (made,) if isinstance(made, Tensor) else tuple(made)
 
 
-KINDS = ("elementwise", "reduction", "normalization", "movement", "shape", "product", "window")
+KINDS = ("elementwise", "reduction", "normalization", "movement", "shape", "product", "window", "function")
 
 
 @dataclass

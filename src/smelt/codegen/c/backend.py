@@ -20,6 +20,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
+from . import extern
 from .region import Packed, RegionCode, write_region
 from .structure import structure
 
@@ -112,6 +113,7 @@ def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, ta
         units.append(Unit("gemm", "#include <smelt/gemm_unit.h>\n"))
     if any(k.window is not None for c in distinct for k in c.kernels):
         units.append(Unit("window", "#include <smelt/window_unit.h>\n"))
+    units += extern.units(k for c in distinct for k in c.kernels)
     digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"
     glue = Unit("glue", _glue(entries, domain, targets), per_level=False)
@@ -128,10 +130,11 @@ def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
 
 def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Unit]:
     """Each kernel once, in files of moderate size that compile in parallel; then the functions that launch them."""
-    kernels = {k.name: k.text for c in codes for k in c.kernels}
+    kernels = {k.name: k.text for c in codes for k in c.kernels if k.extern is None}
     units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
     declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in kernels)
     declared += "".join(f"#ifndef SMELT_CUT_{name}\n#define SMELT_CUT_{name} {{0}}\n#endif\n" for name in kernels)
+    declared += extern.declarations(k for c in codes for k in c.kernels)
     regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
     head = f"#include <smelt/loop_chain.h>\n#include <smelt/bands.h>\n\n{declared}\n"
     return units + [Unit(f"regions{n}", head + "\n".join(part)) for n, part in enumerate(_cut(regions))]

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from smelt.codegen.cluster import Extern
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
@@ -33,7 +34,8 @@ class Kernel:
     `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers. `over` has
     those that it reads, each element just before it writes one at the same place: the result may lie over any of them.
     `own_rows` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
-    are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth.
+    are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth. One
+    with an `extern` has no text: it is a call of a function, which cuts its own work.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Kernel:
     own_rows: frozenset[int] = frozenset()
     row_sizes: RowSizes | None = None
     first_panels: tuple[Buffer, Ix] | None = None
+    extern: Extern | None = None
 
 
 def write_kernel(nest: Nest) -> Kernel:

@@ -18,7 +18,7 @@ from smelt.codegen.cluster import Cluster, Schedule
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.schedule import schedule
 from smelt.codegen.shared_panels import FEW_ROWS
-from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Stored, Sym, Tensor, fn, ix, of, show
+from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Result, Stored, Sym, Tensor, fn, ix, of, show
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg
 from smelt.ir.records import KernelInfo, Region
@@ -27,6 +27,7 @@ from smelt.ops import Facts, meaning
 from .arena import Lifetime, assign_slots, lifetimes
 from .bands import Launches, join_bands, stage_text
 from .emit import Kernel, write_chain, write_kernel
+from .extern import call_lines, write_extern
 from .groups import group_kernels
 from .in_order import join_rows, rows_in_order
 from .names import Integers
@@ -134,11 +135,11 @@ class _Writer:
             self.by_buffer[tensor.definition.buffer.uid] = value
 
     def _distinct(self, outputs: list[tuple[Tensor, Buffer]]) -> list[tuple[Tensor, Buffer]]:
-        """An assembled tensor is built inside its output; a second output of the same tensor copies it."""
+        """An assembled tensor, and a function's result, is built inside its output; a second output of it copies it."""
         seen: set[Tensor] = set()
         out: list[tuple[Tensor, Buffer]] = []
         for tensor, buffer in outputs:
-            twin = tensor in seen and isinstance(tensor.definition, Assemble)
+            twin = tensor in seen and isinstance(tensor.definition, (Assemble, Result))
             seen.add(tensor)
             out.append((self.builder.copy(tensor) if twin else tensor, buffer))
         return out
@@ -372,6 +373,9 @@ class _Writer:
             if place in starts:
                 rows = self.integers.text(rows_in_order(kernel) or ix(0))
                 lines.append(f"if (smelt_next_step(env, &work, {rows}, {starts[place]})) return env->code;")
+            if kernel.extern is not None:
+                lines += call_lines(kernel.extern, place, self._pointer, self.integers.text)
+                continue
             pointers = ", ".join(self._pointer(b) for b in kernel.buffers) or "NULL"
             sizes = ", ".join(self.symbols[s] for s in kernel.symbols) or "0"
             lines += [
@@ -472,6 +476,8 @@ def _panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
 def _kernel(cluster: Cluster, follower: Cluster | None) -> Kernel:
     if cluster.pack is not None:
         return write_pack(cluster.pack)
+    if cluster.extern is not None:
+        return write_extern(cluster.extern)
     if follower is not None and cluster.kept is not None:
         return write_chain(build_nest(cluster), cluster.kept, build_nest(follower))
     kernel = write_kernel(build_nest(cluster))
@@ -486,6 +492,7 @@ def _sources(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
 
 def _info(kernel: Kernel, sources: tuple[str, ...], launch: int) -> KernelInfo:
     kind = "gemm" if kernel.product is not None else "window" if kernel.window is not None else "loops"
+    kind = kind if kernel.extern is None else "function"
     return KernelInfo(
         kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes), launch
     )

@@ -20,10 +20,12 @@ from .tensor import (
     Assemble,
     Buffer,
     Definition,
+    Function,
     Map,
     MatMul,
     Product,
     Reduce,
+    Result,
     Scan,
     Stored,
     Tensor,
@@ -330,6 +332,10 @@ class Builder:
         """A convolution or pool of an image with its channels last."""
         made = Window(kind, a, b, geometry, groups, counted, planar)
         return self.make((a.shape[0], *geometry.out, ix(columns)), a.dtype, made)
+
+    def function(self, call: Function) -> tuple[Tensor, ...]:
+        """The results of a function written in C; those that nobody reads are not stored."""
+        return tuple(self.make(shape, dtype, Result(call, place)) for place, (shape, dtype) in enumerate(call.results))
 
     # symbolic contents
 

@@ -6,7 +6,7 @@ definitions literally; a read outside a buffer is an error in both arms of a sel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,20 @@ from smelt.ir.kernel.expr import Expr
 from smelt.ir.kernel.index import Atom, Fn, Ix, Sym, Val, Var, of
 from smelt.ir.kernel.numpy_rules import DTYPE, RULES, Array, convert, divide
 from smelt.ir.kernel.slide import slide
-from smelt.ir.kernel.tensor import Assemble, Map, MatMul, Product, Reduce, Scan, Stored, Tensor, View, Window
+from smelt.ir.kernel.tensor import (
+    Assemble,
+    Function,
+    Map,
+    MatMul,
+    Product,
+    Reduce,
+    Result,
+    Scan,
+    Stored,
+    Tensor,
+    View,
+    Window,
+)
 
 PANEL = 16
 
@@ -38,6 +51,7 @@ class Interpreter:
         self.symbols = dict(symbols)
         self.dtypes = {**DTYPE, "f32": DTYPE["f64"]} if wide else DTYPE
         self.done: dict[int, Array] = {}
+        self.called: dict[int, Sequence[Array]] = {}
 
     def number(self, value: Ix) -> int:
         """A size expression without loop variables."""
@@ -86,6 +100,8 @@ class Interpreter:
                 return self.tensor(definition.a) @ self.tensor(definition.b)
             case Window():
                 return self._window(definition, self.shape(tensor))
+            case Result():
+                return self._results(definition.function)[definition.place].astype(self.dtypes[tensor.dtype])
 
     def _elements(self, tensor: Tensor) -> Array:
         sizes = self.shape(tensor)
@@ -140,6 +156,15 @@ class Interpreter:
         stack = panels.reshape(*outer, -1, depth, PANEL)
         b = np.moveaxis(stack, -3, -2).reshape(*stack.shape[:-3], depth, -1)
         return a @ b[..., : self.number(product.columns)]
+
+    def _results(self, function: Function) -> Sequence[Array]:
+        """All results of a function, which runs once."""
+        key = id(function)
+        if key not in self.called:
+            operands = [None if t is None else self.tensor(t) for t in function.operands]
+            numbers = [self.number(n) for n in function.numbers]
+            self.called[key] = function.reference(operands, numbers, function.factors)
+        return self.called[key]
 
     def _window(self, window: Window, shape: tuple[int, ...]) -> Array:
         panels = None if window.b is None else self.tensor(window.b)

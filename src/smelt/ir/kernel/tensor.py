@@ -1,7 +1,8 @@
 """The tensor language in which ops state their meaning.
 
 Input: region inputs and constants. Output: `Tensor` graphs made of a few primitives: stored buffers, element-wise
-maps, index maps (views), reductions, scans, assemblies of pieces, matrix products. Invariant: a tensor's shape is a
+maps, index maps (views), reductions, scans, assemblies of pieces, matrix products, and results of functions written in
+C. Invariant: a tensor's shape is a
 tuple of `Ix`; data movement is an index map and never a copy until the scheduler decides to store something.
 """
 
@@ -10,6 +11,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from . import expr as E
 from .computed import computed
@@ -132,7 +136,38 @@ class Window:
     planar: bool = False
 
 
-Definition = Product | Stored | Map | View | Reduce | Scan | Assemble | MatMul | Window
+Arrays = Sequence["np.ndarray[Any, Any] | None"]
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function written in C over whole tensors (an extern call): what no loop nest states, such as a recurrence.
+
+    `text` is the C of the unit that defines `int32_t SMELT_NAME(name)(smelt_task *)`, the same for every model. The
+    task has in `b` the operands, the results, then `scratch_bytes` of memory; an absent operand or result is NULL. In
+    `s` are the `numbers`, in `f` the `factors`. `reference` computes the results with numpy, from arrays and numbers.
+    """
+
+    name: str
+    text: str
+    operands: tuple[Tensor | None, ...]
+    results: tuple[tuple[Index, str], ...]
+    numbers: tuple[Ix, ...]
+    factors: tuple[float, ...]
+    scratch_bytes: Ix
+    flops: Ix
+    reference: Callable[[Arrays, Sequence[int], Sequence[float]], Sequence[np.ndarray[Any, Any]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One result of a function, which runs once for all of them."""
+
+    function: Function
+    place: int
+
+
+Definition = Product | Stored | Map | View | Reduce | Scan | Assemble | MatMul | Window | Result
 
 
 @dataclass(eq=False)

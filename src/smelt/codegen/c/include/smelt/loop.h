@@ -62,6 +62,7 @@ typedef struct {
   smelt_env *env;
   void *const *b;      /* buffers, in the kernel's order */
   const int64_t *s;    /* sizes, in the kernel's order */
+  const double *f;     /* factors of a function */
   struct smelt_work *work;
   smelt_cut cut;
   int64_t units, step; /* units of work in all, and per task */

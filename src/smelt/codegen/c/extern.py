@@ -1,0 +1,86 @@
+"""A call of a function written in C, as the region's other kernels are described and launched.
+
+Input: an `Extern`. Output: a `Kernel` without text; the lines that call it; the unit that defines it. Invariant: a
+function's name is an identifier of smelt's or of a plug-in's, never a string of a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from smelt.codegen.cluster import Extern
+from smelt.ir.kernel import Buffer, Ix, Sym, ix
+from smelt.ir.kernel import expr as E
+from smelt.ir.records import Unit
+
+from .emit import Kernel
+from .names import constant
+
+_IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*\Z")
+
+
+def write_extern(call: Extern) -> Kernel:
+    """`units` is 1: the function itself cuts its work."""
+    function = call.function
+    assert _IDENTIFIER.match(function.name), f"{function.name!r} is no name for a function"
+    buffers = tuple(b for b in call.arguments if b is not None)
+    written = [b for b in (*call.results, call.scratch) if b is not None]
+    symbols = dict.fromkeys(s for n in function.numbers for s in sorted(n.syms, key=_by_name))
+    return Kernel(
+        name=function.name,
+        text="",
+        buffers=buffers,
+        symbols=tuple(symbols),
+        units=ix(1),
+        chunked=None,
+        unit_cost=function.flops,
+        row_bytes=ix(0),
+        product=None,
+        flops=function.flops,
+        moved_bytes=_bytes(b for b in (*call.operands, *call.results) if b is not None),
+        data_extents=(),
+        whole_rows=True,
+        written=frozenset(b.uid for b in written),
+        extern=call,
+    )
+
+
+def _by_name(symbol: Sym) -> str:
+    return symbol.name
+
+
+def _bytes(buffers: Iterable[Buffer]) -> Ix:
+    total = ix(0)
+    for buffer in buffers:
+        total = total + buffer.elements * E.SIZE_BYTES[buffer.dtype]
+    return total
+
+
+def call_lines(call: Extern, place: int, pointer: Callable[[Buffer], str], number: Callable[[Ix], str]) -> list[str]:
+    """A block of its own within the launch; the names end in the kernel's place in its group."""
+    function = call.function
+    pointers = ", ".join("NULL" if b is None else pointer(b) for b in call.arguments)
+    numbers = ", ".join(number(n) for n in function.numbers) or "0"
+    factors = ", ".join(constant(f, "f64") for f in function.factors) or "0"
+    return [
+        f"void *buffers{place}[] = {{{pointers}}};",
+        f"const int64_t sizes{place}[] = {{{numbers}}};",
+        f"const double factors{place}[] = {{{factors}}};",
+        f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .f = factors{place}, "
+        ".work = &work};",
+        f"if (SMELT_NAME({function.name})(&task{place})) return env->code;",
+    ]
+
+
+def declarations(kernels: Iterable[Kernel]) -> str:
+    names = dict.fromkeys(k.name for k in kernels if k.extern is not None)
+    return "".join(f"int32_t SMELT_NAME({name})(smelt_task *task);\n" for name in names)
+
+
+def units(kernels: Iterable[Kernel]) -> list[Unit]:
+    """The units that define the functions. Named after their text: one that no model changes is compiled once."""
+    texts = dict.fromkeys(k.extern.function.text for k in kernels if k.extern is not None)
+    return [Unit(f"extern_{hashlib.sha256(text.encode()).hexdigest()[:8]}", text) for text in texts]
