@@ -73,7 +73,7 @@ def _install(model: ir.Model, level: str) -> str:
     _declare_outputs(model, facts)
     backend = CBackend(facts, list(model.graph.inputs))
     targets = select_targets(None, [level])
-    generated = backend.generate([_region(facts, i, n) for i, n in enumerate(model.graph)], targets)
+    generated = backend.generate([_region(i, n) for i, n in enumerate(model.graph)], targets)
     assert not generated.left, generated.left
     config = Config.from_env()
     source = dataclasses.replace(generated.source, include_hash=hash_headers(generated.source.include_dirs))
@@ -85,9 +85,8 @@ def _install(model: ir.Model, level: str) -> str:
     return str(library.path)
 
 
-def _region(facts: Facts, index: int, node: ir.Node) -> Region:
-    read = tuple(v for v in node.inputs if v is not None and v not in facts.constants)
-    return Region(index, (node,), read, tuple(node.outputs))
+def _region(index: int, node: ir.Node) -> Region:
+    return Region(index, (node,), tuple(v for v in node.inputs if v is not None), tuple(node.outputs))
 
 
 def _declare_outputs(model: ir.Model, facts: Facts) -> None:

@@ -8,6 +8,7 @@ from . import contrib_activations as _contrib_activations
 from . import contrib_attention as _contrib_attention
 from . import contrib_normalization as _contrib_normalization
 from . import convolution as _convolution
+from . import einsum as _einsum
 from . import elementwise as _elementwise
 from . import gather as _gather
 from . import group_query_attention as _group_query_attention
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    _product, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
+    _product, _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
