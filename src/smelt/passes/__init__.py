@@ -36,6 +36,8 @@ from smelt.passes.recompose_gelu import RecomposeGelu
 from smelt.passes.recompose_layer_norm import RecomposeLayerNorm
 from smelt.passes.recompose_rms_norm import RecomposeRmsNorm
 from smelt.passes.remove_unused import RemoveUnused
+from smelt.passes.rewrites.einsum_to_matmul import EINSUM_TO_MATMUL
+from smelt.passes.rewrites.fourier_to_products import FOURIER_TO_PRODUCTS
 from smelt.passes.rewrites.gather_by_ranges import GATHER_BY_RANGES
 from smelt.passes.rewrites.merge_axes import MERGE_AXES
 from smelt.passes.rewrites.merge_casts import MERGE_CASTS
@@ -56,6 +58,8 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "constants-to-initializers": ConstantsToInitializers,
     "infer-shapes": InferShapes,
     "eliminate-identity": EliminateIdentity,
+    "einsum-to-matmul": EINSUM_TO_MATMUL,
+    **{rule.name: rule for rule in FOURIER_TO_PRODUCTS},
     "fold-constants": FoldConstants,
     "fold-weights": FoldWeights,
     "simplify-shapes": SimplifyShapes,
