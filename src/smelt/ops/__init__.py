@@ -11,6 +11,7 @@ from . import convolution as _convolution
 from . import einsum as _einsum
 from . import elementwise as _elementwise
 from . import gather as _gather
+from . import grid_sample as _grid_sample
 from . import group_query_attention as _group_query_attention
 from . import movement as _movement
 from . import normalization as _normalization
@@ -21,11 +22,14 @@ from . import reduction as _reduction
 from . import resize as _resize
 from . import rotary as _rotary
 from . import scan as _scan
+from . import scatter as _scatter
 from . import shape as _shape
 from . import shape_only_products as _shape_only_products
 from . import shape_only_windows as _shape_only_windows
+from . import signal as _signal
 from . import slicing as _slicing
 from . import softmax as _softmax
+from . import topk as _topk
 from .analysis import analyze, meaning
 from .facts import Fact, Facts
 from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
@@ -48,5 +52,6 @@ _FAMILIES = (
     _product, _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
+    _scatter, _topk, _grid_sample, _signal,
     _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
 )  # fmt: skip

@@ -19,6 +19,7 @@ from smelt.ops.bodies import outputs_of_bodies
 from smelt.ops.facts import CONTENTS_LIMIT, Fact, Facts, filled, source
 from smelt.ops.registry import SHORT, Call, Declaration, lookup
 from smelt.ops.shape_only import PartialCall, Sized, shapes_of
+from smelt.ops.unsupported import reason
 
 FOLLOWED_LIMIT = 32
 INVOLVED_LIMIT = 400
@@ -178,7 +179,7 @@ def declaration_of(facts: Facts, node: ir.Node) -> Declaration:
         raise Refusal(f"the model imports no opset for domain {domain!r}")
     found = lookup(domain, node.op_type, opset)
     if found is None:
-        raise Refusal("no kernel for this op yet")
+        raise Refusal(reason(domain, node.op_type))
     return found
 
 

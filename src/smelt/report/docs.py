@@ -15,6 +15,7 @@ from typing import Final
 
 from smelt.base.errors import CATALOGUE
 from smelt.ops import SHORT, Declaration, declarations
+from smelt.ops.unsupported import REASONS
 
 _REMARK: Final = "<!-- Made by `python -m smelt.report.docs`. Change the sources, not this page. -->"
 _FAMILIES: Final = {
@@ -63,6 +64,12 @@ def ops_page() -> str:
         "| op | domain | opsets | kind |",
         "|---|---|---|---|",
         *(f"| {d.name} | {d.domain or 'ai.onnx'} | {_opsets(d)} | {d.kind} |" for d in every),
+        "",
+        "## Standard ops without a kernel",
+        "",
+        "| op | why |",
+        "|---|---|",
+        *(f"| {name} | {REASONS[name]} |" for name in sorted(REASONS) if ("", name) not in names),
         "",
     ]
     return "\n".join(lines)
