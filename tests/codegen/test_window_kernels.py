@@ -84,6 +84,43 @@ def test_pools(channels: int) -> None:
     check(*(layer(op, (2, channels, 9, 8), None, attrs, constant=False) for op, attrs in POOLS), rtol=1e-5, atol=1e-5)
 
 
+# Few columns, which are summed up along their windows: lines of taps of whole and of partial vectors, pixels alone, more windows
+# than one copy of lines holds, groups, a residual, padding wider than the image.
+FEW_COLUMNS = [
+    ((2, 8, 9, 41), (8, 8, 3, 19), {"pads": [1, 9, 1, 9]}),
+    ((1, 33, 7, 18), (1, 33, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 64, 5, 9), (1, 64, 1, 1), {}),
+    ((1, 100, 6, 7), (4, 100, 1, 1), {"strides": [2, 2]}),
+    ((2, 1, 3000), (1, 1, 256), {"strides": [2], "pads": [7, 0]}),
+    ((1, 1, 999), (5, 1, 100), {"strides": [33]}),
+    ((1, 40, 5, 260), (3, 40, 5, 2), {"pads": [2, 1, 2, 0], "dilations": [2, 1], "strides": [1, 3]}),
+    ((1, 24, 12, 33), (6, 24, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 24, 12, 33), (7, 24, 3, 3), {"pads": [1, 3, 1, 3]}),
+    ((2, 48, 9, 11), (4, 24, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
+    ((1, 20, 2, 3, 17), (2, 20, 2, 2, 3), {"pads": [1, 0, 1, 0, 1, 1]}),
+    ((1, 64, 2, 1), (2, 64, 3, 5), {"pads": [1, 2, 1, 2]}),
+]  # fmt: skip
+# Few channels: lines are copied, of all channels or of a group's, with columns that fill their panels or not.
+FEW_CHANNELS = [
+    ((2, 1, 9, 40), (32, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((1, 12, 20, 125), (12, 12, 5, 5), {"pads": [2, 2, 2, 2]}),
+    ((1, 12, 9, 31), (20, 12, 7, 3), {"pads": [3, 1, 3, 1], "strides": [1, 2], "dilations": [2, 1]}),
+    ((2, 3, 9, 13), (48, 3, 3, 3), {"strides": [2, 2]}),
+    ((1, 80, 4, 37), (40, 80, 3, 1), {"pads": [1, 0, 1, 0]}),
+    ((1, 64, 5, 16), (33, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ((2, 32, 6, 15), (48, 8, 3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
+    ((1, 32, 6, 30), (64, 16, 3, 3), {"group": 2, "pads": [0, 1, 0, 1]}),
+    ((1, 1, 5000), (20, 1, 512), {"strides": [160]}),
+    ((1, 6, 3, 4, 22), (18, 6, 2, 3, 3), {"pads": [1, 1, 1, 0, 1, 1]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("levels", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("geometries", [FEW_COLUMNS, FEW_CHANNELS], ids=["columns", "channels"])
+def test_few_columns_and_few_channels(geometries: list, levels: str) -> None:
+    check(*(layer("Conv", *g, constant=True) for g in geometries), levels=levels, rtol=1e-5, atol=1e-5)
+
+
 # Lines of one window to several tiles, padded on either side, both or neither; windows apart; channels of partial vectors.
 SIDE_BY_SIDE = [
     ((2, 37, 5, 1), [1, 1, 1, 1], [1, 1]),

@@ -127,6 +127,14 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
         return [("Transpose", [1, 0])]
     kind, _, number = layout.partition(":")
     groups, (rows, columns), taps = int(number or 1), shape[:2], math.prod(shape[2:])
+    if kind == "dots":
+        each, line = rows // groups, columns * shape[-1]
+        filled = [0] * 7 + [-line % PANEL]
+        lines = [groups, each, taps // shape[-1], line]
+        whole = [groups, each, columns, taps]
+        return [("Reshape", whole), ("Transpose", [0, 1, 3, 2]), ("Reshape", lines), ("Pad", filled), ("Reshape", matrices)]
+    if kind == "planes":
+        return [("Reshape", [rows, columns * taps]), ("Transpose", [1, 0])]
     if kind == "channelwise":
         split, order = [rows, taps], [1, 0]
     elif kind == "stamp":

@@ -39,6 +39,7 @@ from smelt.ir.kernel import (
     product,
 )  # fmt: skip
 from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.channels_last import regrouped
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.tensor import aligned
 
@@ -434,6 +435,9 @@ class _Planner:
         """The buffer that holds a product's operand: it must lie in memory, row by row."""
         if isinstance(tensor.definition, Stored):
             return tensor.definition.buffer
+        same = regrouped(tensor)
+        if same is not None:
+            return self._stored(same)
         made = self.computed(tensor)
         if made not in self.home:
             self.place(made)

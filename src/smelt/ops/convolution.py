@@ -10,15 +10,16 @@ from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL, arranged_shape, panel_shape
 from smelt.ir.kernel.tensor import Stored, View
-from smelt.ir.kernel.window import LEAST_PIXELS, MOST_TAPS, numbers
+from smelt.ir.kernel.window import LEAST_CHANNELS, LEAST_PIXELS, MOST_TAPS, numbers
 from smelt.ops.registry import Call, op
 from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spread_geometry
 
 Index = tuple[Ix, ...]
 MOST_PLANES = 4
-LEAST_CHANNELS = 32  # from which on Winograd's form wins
 MOST_WEIGHTS = 1 << 18  # that are transformed ahead of time: 24 / 9 as large, more cost memory and are no faster
 MOST_PLANAR = 384  # elements of a window, which are gathered at once
+MOST_DOTS = 8  # columns of a group whose windows are summed up along their elements
+DOTS_COST = 3  # vectors that the sum over lanes of one column is worth
 
 
 def _groups(call: Call, x: Tensor, per_group: Ix) -> int:
@@ -70,7 +71,20 @@ def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, colum
         transformed = call.pack(1, "winograd")
         if transformed is not None:
             return k.window("winograd", image, transformed, geometry, columns)
+    if _dots_pay(geometry, (call.x(1).shape[1].const or 0), columns // groups):
+        lines = call.pack(1, f"dots:{groups}")
+        if lines is not None:
+            return k.window("dots", image, lines, geometry, columns, groups=groups)
     return k.window("dense", image, panels(call, f"window:{groups}"), geometry, columns, groups=groups)
+
+
+def _dots_pay(g: Geometry, depth: int, columns: int) -> bool:
+    """Few columns, which would leave most of a panel empty, and lines of taps that fill vectors."""
+    line = g.kernel[-1] * depth
+    if columns > MOST_DOTS or not g.side_by_side or not line or not (g.pointwise or g.lines_fit(depth)):
+        return False
+    vectors = g.taps // g.kernel[-1] * -(-line // PANEL)
+    return 1.5 * columns * (vectors + DOTS_COST) < g.taps * depth
 
 
 def _winograd_pays(image: Tensor, g: Geometry, columns: int) -> bool:
@@ -78,7 +92,7 @@ def _winograd_pays(image: Tensor, g: Geometry, columns: int) -> bool:
     out, channels = numbers(g.out), image.shape[-1].const
     if out is None or channels is None or not g.square or 9 * channels * columns > MOST_WEIGHTS:
         return False
-    return out[0] % 2 == 0 and out[0] * out[1] >= LEAST_PIXELS and min(channels, columns) >= LEAST_CHANNELS
+    return out[0] * out[1] >= LEAST_PIXELS and min(channels, columns) >= LEAST_CHANNELS
 
 
 def _with_bias(call: Call, out: Tensor, *, last: bool) -> Tensor:

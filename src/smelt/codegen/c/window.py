@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from smelt.ir.kernel import Geometry, Ix, Var, Window, flat, ix, of, product
+from smelt.ir.kernel import Ix, Var, Window, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL
-from smelt.ir.kernel.window import LEAST_PIXELS, numbers
+from smelt.ir.kernel.window import LEAST_CHANNELS, LEAST_PIXELS, LINES_DEPTH, LINES_WINDOWS, numbers
 
 from .finish import Finish, finish_of
 from .product import ProductWriter
 
-Form = Literal["pointwise", "channelwise", "gathered", "planar", "square", "winograd"]
+Form = Literal["pointwise", "channelwise", "gathered", "lines", "dots", "planar", "square", "winograd"]
 _FORMS: dict[str, str] = {
     "pointwise": "SMELT_BY_PIXELS", "channelwise": "SMELT_BY_CHANNELS", "gathered": "SMELT_BY_WINDOWS",
-    "planar": "SMELT_BY_PLANES",
+    "planar": "SMELT_BY_LINES", "lines": "SMELT_BY_LINES", "dots": "SMELT_BY_LINES",
 }  # fmt: skip
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
@@ -73,7 +73,7 @@ class WindowSizes:
     @property
     def numbers(self) -> tuple[Ix, ...]:
         if self.form == "winograd":
-            return self.rows // self.line, self.line, self.columns, self.depth, self.extra_bytes, ix(1)
+            return self.rows // self.line, self.height, self.line, self.columns, self.depth, self.extra_bytes, ix(1)
         if self.form == "square":
             return self.rows, self.height, self.line, self.columns, self.depth, self.extra_bytes
         return self.rows, self.columns, ix(self.unit), self.depth, ix(self.taps), self.line, self.extra_bytes
@@ -225,6 +225,7 @@ class WindowWriter(ProductWriter):
         tail = (
             self._integer(self._channels(window)), str(window.groups), self._integer(self._columns_of()),
             str(int(window.geometry.spread)), str(int(window.counted)), str(int(window.planar)),
+            str(int(window.kind == "dots")),
         )  # fmt: skip
         return "{" + ", ".join([*(f"{{{a}}}" for a in axes), *tail]) + "}"
 
@@ -254,18 +255,32 @@ class WindowWriter(ProductWriter):
 
 
 def _form(window: Window) -> Form:
-    if window.kind == "winograd":
-        return "winograd"
+    if window.kind in ("winograd", "dots"):
+        return "winograd" if window.kind == "winograd" else "dots"
     if window.kind != "dense":
         return "channelwise"
     if window.planar:
         return "planar"
-    if window.groups == 1 and window.geometry.square and _may_pay(window.geometry):
+    if window.groups == 1 and window.geometry.square and _may_pay(window):
         return "square"
-    return "pointwise" if window.geometry.pointwise and window.groups == 1 else "gathered"
+    if window.geometry.pointwise and window.groups == 1:
+        return "pointwise"
+    return "lines" if _by_lines(window) else "gathered"
 
 
-def _may_pay(geometry: Geometry) -> bool:
-    """Unless the sizes are known to be too small."""
-    out = numbers(geometry.out)
-    return out is None or (out[0] % 2 == 0 and out[0] * out[1] >= LEAST_PIXELS)
+def _may_pay(window: Window) -> bool:
+    """Whether Winograd's form may win, unless the sizes are known to be too small."""
+    out, columns = numbers(window.geometry.out), (window.b.shape[-3].const or 0) * PANEL if window.b is not None else 0
+    return min(_depth(window), columns) >= LEAST_CHANNELS and (out is None or out[0] * out[1] >= LEAST_PIXELS)
+
+
+def _by_lines(window: Window) -> bool:
+    """As smelt_by_lines() decides, the size of the image aside."""
+    g = window.geometry
+    return g.side_by_side and _depth(window) <= LINES_DEPTH and g.lines_fit(_depth(window)) >= LINES_WINDOWS
+
+
+def _depth(window: Window) -> int:
+    """Channels of a group."""
+    assert window.b is not None
+    return (window.b.shape[-2].const or 0) // window.geometry.taps

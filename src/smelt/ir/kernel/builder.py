@@ -200,8 +200,11 @@ class Builder:
         return self.make([x.shape[p] for p in perm], x.dtype, view)
 
     def channels_last(self, x: Tensor) -> Tensor:
-        """An image (N, C, *spatial) as (N, *spatial, C)."""
-        return image_below(x) or self.transpose(x, to_last(x.rank))
+        """An image (N, C, *spatial) as (N, *spatial, C). One channel, or one pixel, stays where it is."""
+        below = image_below(x)
+        if below is None and (x.shape[1].const == 1 or all(s.const == 1 for s in x.shape[2:])):
+            return self.reshape(x, tuple(x.shape[axis] for axis in to_last(x.rank)))
+        return below or self.transpose(x, to_last(x.rank))
 
     def channels_first(self, x: Tensor) -> Tensor:
         """An image that was made with its channels last, in the model's order: what is made from it stays below."""

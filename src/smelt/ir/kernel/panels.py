@@ -9,6 +9,7 @@ except in Winograd's form, which is computed in float64 and rounded once.
 | plain | (K, N) | (K, N) |
 | turned | (N, K) | (K, N) |
 | window:G | (G * M, C, *taps) | (G, taps * C, M): a convolution in G groups |
+| dots:G | (G * M, C, *taps) | (G, M, lines * C * line): each line of taps filled up with zeros to whole panels |
 | channelwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
 | planes | (M, C, *taps) | (C * taps, M): a convolution of an image that lies plane by plane |
 | winograd | (M, C, 3, 3) | (24, C, M): the taps of every filter, transformed |
@@ -48,6 +49,8 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
             out = (groups, taps * known[1], known[0] // groups)
         case "spread" if known[0] % groups == 0:
             out = (groups, taps * (known[0] // groups), known[1])
+        case "dots" if known[0] % groups == 0:
+            out = (groups, known[0] // groups, math.prod(known[2:-1]) * _whole_panels(known[1] * known[-1]))
         case "channelwise" if known[1] == 1:
             out = (taps, known[0])
         case "winograd" if known[2:] == [3, 3]:
@@ -58,7 +61,7 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
             out = (known[0], taps * known[1])
         case _:
             return None
-    return tuple(ix(s) for s in (out[1:] if kind in ("window", "spread") and groups == 1 else out))
+    return tuple(ix(s) for s in (out[1:] if kind in ("window", "spread", "dots") and groups == 1 else out))
 
 
 def arranged(weights: Array, layout: str) -> Array:
@@ -78,11 +81,25 @@ def arranged(weights: Array, layout: str) -> Array:
     if kind == "stamp":
         return weights.reshape(rows, columns, taps).transpose(0, 2, 1).reshape(rows, taps * columns)
     stack = weights.reshape(groups, rows // groups, columns, taps)
-    if kind == "window":
+    if kind == "dots":
+        out = _lines_filled_up(stack, weights.shape[-1])
+    elif kind == "window":
         out = stack.transpose(0, 3, 2, 1).reshape(groups, taps * columns, rows // groups)
     else:
         out = stack.transpose(0, 3, 1, 2).reshape(groups, taps * (rows // groups), columns)
     return out[0] if groups == 1 else out
+
+
+def _whole_panels(floats: int) -> int:
+    return -(-floats // PANEL) * PANEL
+
+
+def _lines_filled_up(stack: Array, line: int) -> Array:
+    """(group, filter, channel, tap) as (group, filter, elements), channels last, zeros behind each line of taps."""
+    groups, filters, channels, taps = stack.shape
+    lines = stack.transpose(0, 1, 3, 2).reshape(groups, filters, taps // line, line * channels)
+    missing = _whole_panels(line * channels) - line * channels
+    return np.pad(lines, ((0, 0), (0, 0), (0, 0), (0, missing))).reshape(groups, filters, -1)
 
 
 def panel_shape(matrices: Sequence[Ix]) -> tuple[Ix, ...]:

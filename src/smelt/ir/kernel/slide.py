@@ -70,8 +70,19 @@ def _weighed(window: Window, found: Array, panels: Array, tap: int, taps: int, c
     if window.kind == "channelwise":
         return found * matrices[tap, :columns]
     each = columns // window.groups
+    if window.kind == "dots":
+        return _dotted(window, found, matrices, tap, each)
     order = (window.groups, -1, taps) if window.planar else (window.groups, taps, -1)
     stack = matrices.reshape(*order, matrices.shape[-1])
     stack = (stack[:, :, tap] if window.planar else stack[:, tap])[..., :each]
     grouped = found.reshape(*found.shape[:-1], window.groups, -1)
     return np.einsum("...gc,gcm->...gm", grouped, stack).reshape(*found.shape[:-1], columns)
+
+
+def _dotted(window: Window, found: Array, matrices: Array, tap: int, each: int) -> Array:
+    """As `dense` with the weights of a tap, which lie in its line, filled up to whole panels."""
+    line, depth = window.geometry.kernel[-1], found.shape[-1] // window.groups
+    lines = matrices.reshape(window.groups, each, window.geometry.taps // line, -1)[..., : line * depth]
+    here = lines[:, :, tap // line].reshape(window.groups, each, line, depth)[:, :, tap % line]
+    grouped = found.reshape(*found.shape[:-1], window.groups, depth)
+    return np.einsum("...gc,gmc->...gm", grouped, here).reshape(*found.shape[:-1], window.groups * each)

@@ -123,7 +123,8 @@ class Window:
     """What slides over an image a[N, *sizes, C], channels last, and gives [N, *out, columns].
 
     dense: products of windows with panels [group, panel, tap * channel, 16]; winograd: the same for 3 x 3 taps, with
-    transformed panels [24, panel, channel, 16]; channelwise: the same with one filter for each channel, panels
+    transformed panels [24, panel, channel, 16]; dots: the same for few columns, [group, panel of a line's elements,
+    column, 16]; channelwise: the same with one filter for each channel, panels
     [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a mean over padding too. A `planar` image lies as the
     model states it, a[N, C, *sizes], and its panels have channels before taps."""
 

@@ -13,7 +13,11 @@ from .index import Ix, fn, ix
 
 MOST_AXES = 3
 LEAST_PIXELS = 144  # of a result, from which on Winograd's form of a convolution wins
+LEAST_CHANNELS = 32  # and channels on either side
 MOST_TAPS = 128  # of a window that is walked channel by channel
+LINES_FLOATS = 8192  # of an image's lines, copied side by side into L1: SMELT_LINES_FLOATS
+LINES_DEPTH = 80  # channels up to which windows are read from such copies: SMELT_LINES_DEPTH
+LINES_WINDOWS = 14  # side by side that their lines must have room for: SMELT_LINES_WINDOWS
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,17 @@ class Geometry:
         """3 x 3 taps side by side, a window at every pixel: Winograd's form exists."""
         near = self.stride == self.dilation == (1, 1)
         return near and self.kernel == (3, 3) and not self.spread
+
+    @property
+    def side_by_side(self) -> bool:
+        """The taps of a line are neighbours."""
+        return not self.spread and self.dilation[-1] == 1
+
+    def lines_fit(self, depth: int) -> int:
+        """Windows of `depth` channels side by side whose lines fit LINES_FLOATS."""
+        line = self.kernel[-1]
+        each = LINES_FLOATS // (self.taps // line * depth)
+        return 0 if each < line else (each - line) // self.stride[-1] + 1
 
     def filled(self) -> list[tuple[Ix, ...]]:
         """sizes, out, kernel, stride, dilation, before, after with leading axes of one pixel, MOST_AXES in all."""

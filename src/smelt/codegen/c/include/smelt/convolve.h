@@ -10,8 +10,8 @@
 #ifndef SMELT_CONVOLVE_H
 #define SMELT_CONVOLVE_H
 
+#include <smelt/convolve_dots.h>
 #include <smelt/convolve_finish.h>
-#include <smelt/convolve_planes.h>
 
 /* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
  * cache set. */
@@ -268,6 +268,11 @@ SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
   return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
+/* Where windows overlap along a line, copies of lines take the place of gathered windows. */
+SMELT_GEMM_INLINE int smelt_by_lines(const smelt_window *w, int64_t depth) {
+  return depth <= SMELT_LINES_DEPTH && w->out[2] >= SMELT_LINES_LEAST && smelt_lines_fit(w, depth) >= SMELT_LINES_WINDOWS;
+}
+
 /* Columns c0..c1-1 of several groups; c0 and c1 lie between groups. */
 static __attribute__((unused)) void smelt_convolve_groups(const smelt_window *w, const float *image, const float *panels,
                                                           int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
@@ -276,7 +281,9 @@ static __attribute__((unused)) void smelt_convolve_groups(const smelt_window *w,
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, floats = smelt_gemm_packed_floats(K, each);
   for (int64_t c = c0; c < c1; c += each) {
     const float *from = image + c / each * depth, *b = panels + c / each * floats;
-    if (smelt_by_taps(w, depth)) smelt_convolve_taps(w, from, depth, b, first, count, each, block + (c - c0), ld);
+    if (smelt_by_lines(w, depth) && each <= SMELT_LINES_NARROW)
+      smelt_convolve_narrow(w, from, depth, b, first, count, each, block + (c - c0), ld);
+    else if (smelt_by_taps(w, depth)) smelt_convolve_taps(w, from, depth, b, first, count, each, block + (c - c0), ld);
     else smelt_convolve_group(w, from, depth, b, first, count, each, block + (c - c0), ld, NULL);
   }
 }
@@ -287,8 +294,12 @@ static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const 
                                                    int64_t ld, const smelt_finish *finish) {
   const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, cols = (c1 - c0 + 15) / 16 * 16;
   const float *b = panels + c0 * K;
-  if (w->planar && smelt_lines_fit(w)) {
-    smelt_convolve_planes(w, image, b, first, count, cols, block, ld, finish);
+  if (w->dots) {
+    smelt_convolve_dots(w, image, panels, first, count, c0, c1, block, ld, finish);
+    return;
+  }
+  if (w->planar ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
+    smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, finish);
     return;
   }
   if (w->groups == 1 && !smelt_by_taps(w, depth)) {

@@ -20,6 +20,7 @@ typedef struct {
   int spread;      /* a transposed convolution: pixel i reaches o = i * stride + t * dilation - before */
   int counted;     /* a mean counts padding */
   int planar;      /* the image lies plane by plane: (N, channels, *sizes) */
+  int dots;        /* weights are those of convolve_dots.h */
 } smelt_window;
 
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
@@ -50,11 +51,15 @@ enum {
   SMELT_PART_PANELS = 65536,    /* floats of panels that are read again for each part, rather than for many rows */
   SMELT_PATCH_TAPS = 16,        /* of one channel, from which on windows are computed patch by patch */
   SMELT_PATCH_COLUMNS = 64,     /* of a part that is computed so: many lines of windows share their pixels */
+  SMELT_LINES_FLOATS = 8192,    /* of an image's lines that are copied side by side */
+  SMELT_LINES_DEPTH = 80,       /* channels up to which windows are read from such copies */
+  SMELT_LINES_WINDOWS = 14,     /* side by side that their lines must have room for */
+  SMELT_LINES_LEAST = 8,        /* windows of a line */
   SMELT_LINES_COLUMNS = 96      /* of a part of several lines, where one line of all columns would leave L1 */
 };
 
-/* What a kernel reads: pixels as they lie, windows channel by channel, windows that are gathered, or planes. */
-enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_WINDOWS, SMELT_BY_PLANES };
+/* What a kernel reads: pixels as they lie, windows channel by channel, windows that are gathered, or copies of lines. */
+enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_WINDOWS, SMELT_BY_LINES };
 
 /* Columns of one task, in units. All of them where their panels stay in L2: results are then written line by line. Else a
  * block is tall enough that panels are read as few times as the image, which costs one float where they cost `taps`. */
@@ -132,7 +137,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
   const int64_t width = task->row_bytes * unit, all = (columns + unit - 1) / unit;
   const int64_t parts = (all + task->row_bytes - 1) / task->row_bytes;
   const double cost = (double)width * (double)smelt_max(depth, 1);
-  task->step = form == SMELT_BY_CHANNELS || form == SMELT_BY_PLANES ? smelt_window_lines(rows, line, cost)
+  task->step = form == SMELT_BY_CHANNELS || form == SMELT_BY_LINES ? smelt_window_lines(rows, line, cost)
                                                                    : smelt_window_rows(rows, width, parts, cost);
   task->units = (rows + task->step - 1) / task->step;
   smelt_window_parts(task, line, unit, depth, taps, form, whole_rows);
@@ -196,11 +201,13 @@ SMELT_INLINE int64_t smelt_winograd_parts(int64_t panels, int64_t units) {
   return parts > 1 && parts * units % 2 ? parts - 1 : parts;
 }
 
-/* Convolutions by SMELT_WINOGRAD: `lines` lines of `line` windows, `columns` results of `channels` each, with weights that
- * are `transformed` ahead of time or not. */
+/* Convolutions by SMELT_WINOGRAD: `lines` lines of `line` windows, `height` of them an image's, `columns` results of `channels`
+ * each, with weights that are `transformed` ahead of time or not. A task begins at an even line of all, which may be an odd one
+ * of its image where `height` is odd: then it has a pair of lines more. */
 static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *task, smelt_body body, int64_t lines,
-                                                                   int64_t line, int64_t columns, int64_t channels,
-                                                                   int64_t extra, int transformed, int whole_rows) {
+                                                                   int64_t height, int64_t line, int64_t columns,
+                                                                   int64_t channels, int64_t extra, int transformed,
+                                                                   int whole_rows) {
   if (lines <= 0 || line <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   const int64_t panels = (columns + 15) / 16, weights = SMELT_WINOGRAD_TERMS * channels * columns;
@@ -212,7 +219,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *
   task->part = task->step, task->wide = task->row_bytes;
   const int64_t tasks = task->units * ((panels + task->row_bytes - 1) / task->row_bytes);
   const int64_t slot = SMELT_SLOT(task->step, task->row_bytes, extra) +
-                       4 * smelt_winograd_floats(high / 2 * across, channels, task->row_bytes * 16, transformed);
+                       4 * smelt_winograd_floats((high / 2 + height % 2) * across, channels, task->row_bytes * 16, transformed);
   if (smelt_reserve(task, tasks, (slot + 63) & ~(int64_t)63)) return env->code;
   return smelt_run(task, body, tasks);
 }
@@ -220,16 +227,17 @@ static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *
 /* Pixels of a result, and channels on either side, from which on Winograd's form wins. */
 enum { SMELT_WINOGRAD_PIXELS = 144, SMELT_WINOGRAD_CHANNELS = 32 };
 
-/* Convolutions of 3 x 3 taps side by side with plain weights: by SMELT_WINOGRAD, or by SMELT_CONVOLVE where images are small
- * or have an odd number of lines. `height` lines of `line` windows are one image's. */
+/* Convolutions of 3 x 3 taps side by side with plain weights: by SMELT_WINOGRAD, or by SMELT_CONVOLVE where images are small.
+ * `height` lines of `line` windows are one image's. */
 static inline __attribute__((unused)) int32_t smelt_launch_square(smelt_task *task, smelt_body body, int64_t rows,
                                                                  int64_t height, int64_t line, int64_t columns,
                                                                  int64_t channels, int64_t extra, int whole_rows) {
   if (rows <= 0 || line <= 0) return SMELT_OK;
-  task->winograd = height % 2 == 0 && height * line >= SMELT_WINOGRAD_PIXELS &&
+  task->winograd = height * line >= SMELT_WINOGRAD_PIXELS &&
                    smelt_min(channels, columns) >= SMELT_WINOGRAD_CHANNELS;
-  if (task->winograd) return smelt_launch_winograd(task, body, rows / line, line, columns, channels, extra, 0, whole_rows);
-  return smelt_launch_window(task, body, rows, columns, 16, 9 * channels, 9, line, extra, SMELT_BY_WINDOWS, whole_rows);
+  if (task->winograd) return smelt_launch_winograd(task, body, rows / line, height, line, columns, channels, extra, 0, whole_rows);
+  const int form = channels <= SMELT_LINES_DEPTH ? SMELT_BY_LINES : SMELT_BY_WINDOWS;
+  return smelt_launch_window(task, body, rows, columns, 16, 9 * channels, 9, line, extra, form, whole_rows);
 }
 
 /* Whether every window is one pixel and every pixel one window: rows are read where they lie. */

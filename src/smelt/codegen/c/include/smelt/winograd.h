@@ -166,9 +166,9 @@ SMELT_INLINE void smelt_winograd_out_line(const v_f32 *m, v_f32 *y) {
   y[2] = even_a * aa + even_b * bb, y[3] = odd_a * aa + odd_b * bb + m[5];
 }
 
-/* Sums of products back to a tile of 2 x 4 results, SMELT_L columns of it; rows x cols of them exist. */
+/* Sums of products back to a tile of 2 x 4 results, SMELT_L columns of it; rows top..rows-1 and cols of them are wanted. */
 SMELT_INLINE void smelt_winograd_out(const float *from, int64_t step, int64_t live, float *to, int64_t line, int64_t ld,
-                                     int rows, int cols) {
+                                     int top, int rows, int cols) {
   v_f32 upper[6], lower[6], y[2][4];
   for (int j = 0; j < 6; j++) {
     v_f32 m[4];
@@ -181,44 +181,48 @@ SMELT_INLINE void smelt_winograd_out(const float *from, int64_t step, int64_t li
   smelt_winograd_out_line(upper, y[0]), smelt_winograd_out_line(lower, y[1]);
   for (int i = 0; i < 2; i++)
     for (int j = 0; j < 4; j++)
-      if (i < rows && j < cols) {
+      if (i >= top && i < rows && j < cols) {
         float *one = to + i * line + j * ld;
         if (live) st_f32_n(one, y[i][j], live);
         else st_f32(one, y[i][j]);
       }
 }
 
-/* The results of all tiles of some lines, from their sums (24, tiles, wide) into `block`. */
-static __attribute__((unused)) void smelt_winograd_results(const smelt_window *w, const float *sums, int64_t lines,
+/* The results of all tiles of some lines, from their sums (24, tiles, wide) into `block`. With `odd` the first line of the first
+ * tiles is not wanted: `block` begins with their second. */
+static __attribute__((unused)) void smelt_winograd_results(const smelt_window *w, const float *sums, int odd, int64_t lines,
                                                            int64_t tiles, int64_t cols, int64_t wide, float *block, int64_t ld) {
   const int64_t across = SMELT_WINOGRAD_ACROSS(w->out[2]), step = SMELT_WINOGRAD_STEP(tiles * wide), line = w->out[2] * ld;
   for (int64_t t = 0; t < tiles; t++) {
     const int64_t y = t / across * 2, x = t % across * 4;
-    float *to = block + y * line + x * ld;
-    const int rows = (int)smelt_min(lines - y, 2), columns = (int)smelt_min(w->out[2] - x, 4);
+    const int top = y < odd, rows = (int)smelt_min(lines + odd - y, 2), columns = (int)smelt_min(w->out[2] - x, 4);
+    float *to = block + (y - odd) * line + x * ld;
+    const float *from = sums + t * wide;
     int64_t c = 0;
-    if (rows == 2 && columns == 4)
-      for (; c + SMELT_L <= cols; c += SMELT_L) smelt_winograd_out(sums + t * wide + c, step, 0, to + c, line, ld, 2, 4);
-    for (; c + SMELT_L <= cols; c += SMELT_L) smelt_winograd_out(sums + t * wide + c, step, 0, to + c, line, ld, rows, columns);
-    if (c < cols) smelt_winograd_out(sums + t * wide + c, step, cols - c, to + c, line, ld, rows, columns);
+    if (!top && rows == 2 && columns == 4)
+      for (; c + SMELT_L <= cols; c += SMELT_L) smelt_winograd_out(from + c, step, 0, to + c, line, ld, 0, 2, 4);
+    for (; c + SMELT_L <= cols; c += SMELT_L) smelt_winograd_out(from + c, step, 0, to + c, line, ld, top, rows, columns);
+    if (c < cols) smelt_winograd_out(from + c, step, cols - c, to + c, line, ld, top, rows, columns);
   }
 }
 
-/* Lines of results oy..oy+lines-1 (oy even) of one image, columns c0..c1-1 (between panels), into `block`. */
+/* Lines of results oy..oy+lines-1 of one image, columns c0..c1-1 (between panels), into `block`. Where oy is odd, its tile is
+ * computed as a whole: half of it belongs to another task. */
 static __attribute__((unused)) void smelt_winograd_lines(const smelt_window *w, const float *image, const float *panels,
                                                          int transformed, int64_t oy, int64_t lines, int64_t c0, int64_t c1,
                                                          float *block, int64_t ld, float *workspace) {
-  const int64_t tiles = (lines + 1) / 2 * SMELT_WINOGRAD_ACROSS(w->out[2]), C = w->pixel;
+  const int odd = (int)(oy % 2);
+  const int64_t tiles = (odd + lines + 1) / 2 * SMELT_WINOGRAD_ACROSS(w->out[2]), C = w->pixel;
   const int64_t all = (w->columns + 15) / 16 * 16, cols = c1 - c0, wide = (cols + 15) / 16 * 16;
   const int64_t row_step = SMELT_WINOGRAD_STEP(tiles * C), sum_step = SMELT_WINOGRAD_STEP(tiles * wide);
   float *sums = workspace, *rest = sums + SMELT_WINOGRAD_TERMS * sum_step;
   if (transformed) {
-    smelt_winograd_rows(w, image, oy, tiles, 0, C, rest, C);
+    smelt_winograd_rows(w, image, oy - odd, tiles, 0, C, rest, C);
     for (int64_t k = 0; k < SMELT_WINOGRAD_TERMS; k++)
       smelt_gemm_f32(rest + k * row_step, C, panels + (k * all + c0) * C, C, sums + k * sum_step, wide, tiles, 0, wide / 16,
                      wide, NULL);
-  } else smelt_winograd_sums(w, image, panels + c0 * 9 * C, oy, tiles, sums, wide, rest);
-  smelt_winograd_results(w, sums, lines, tiles, cols, wide, block, ld);
+  } else smelt_winograd_sums(w, image, panels + c0 * 9 * C, oy - odd, tiles, sums, wide, rest);
+  smelt_winograd_results(w, sums, odd, lines, tiles, cols, wide, block, ld);
 }
 
 /* Whether n floats are all finite. */
@@ -273,7 +277,7 @@ static __attribute__((unused)) void smelt_winograd_plain(const smelt_window *w, 
   }
 }
 
-/* `count` windows from `first` on, both whole lines that start at even ones of their images. */
+/* `count` windows from `first` on, both whole lines. */
 static __attribute__((unused)) void smelt_winograd(const smelt_window *w, const float *image, const float *panels,
                                                    int transformed, int64_t first, int64_t count, int64_t c0, int64_t c1,
                                                    float *block, int64_t ld, float *workspace) {

@@ -1,16 +1,15 @@
-/* Convolution of an image that lies plane by plane: a few planes from outside, read as they come.
+/* Convolution line by line: the lines of the image that windows see are copied into L1 and multiplied there.
  *
- * Input:     smelt_window with planar images and side-by-side taps; weights in panels (panel, channel * tap, 16).
- * Output:    smelt_convolve_planes(): a block of windows times whole panels.
- * Invariant: every element is one chain over channels and taps in rising order, whatever tile computes it. Lines of the image
- *            are copied with zeros on both sides, so that no window is special; neighbouring windows share them in L1.
+ * Input:     smelt_window with taps side by side, NHWC or NCHW; weights in panels (panel, tap * channel, 16), or
+ *            (panel, channel * tap, 16) for NCHW. Output: smelt_convolve_lines(): a block of windows times whole panels.
+ * Invariant: every element is one chain over the window in the order of its panels, whatever tile computes it. Lines are copied
+ *            with zeros on both sides, so that no window is special; a window is `segments` runs of `taps` floats in them, and
+ *            neighbouring windows share them.
  */
-#ifndef SMELT_CONVOLVE_PLANES_H
-#define SMELT_CONVOLVE_PLANES_H
+#ifndef SMELT_CONVOLVE_LINES_H
+#define SMELT_CONVOLVE_LINES_H
 
 #include <smelt/convolve_finish.h>
-
-enum { SMELT_PLANES_FLOATS = 8192 }; /* of copied lines */
 
 /* Defines smelt_lines_RxW: R windows `lda` floats apart times W vectors of columns. A window's elements are `segments` runs of
  * `taps` floats, `segment` floats apart. */
@@ -49,32 +48,41 @@ enum { SMELT_PLANES_FLOATS = 8192 }; /* of copied lines */
 typedef void (*smelt_lines_tile)(const float *a, int64_t lda, int64_t segments, int64_t segment, int64_t taps,
                                  const float *b, int64_t panel_stride, float *c, int64_t ldc, const smelt_finish *f);
 
-/* Most windows at a time, some, and one; for main tiles and, on AVX-512, for an odd panel. */
+/* By height, the tallest first; for main tiles and, on AVX-512, for an odd panel. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
-SMELT_LINES_MICRO(14, 2) SMELT_LINES_MICRO(4, 2) SMELT_LINES_MICRO(1, 2)
-SMELT_LINES_MICRO(14, 1) SMELT_LINES_MICRO(4, 1) SMELT_LINES_MICRO(1, 1)
-static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_14x2, smelt_lines_4x2, smelt_lines_1x2};
-static const smelt_lines_tile smelt_lines_narrow[] = {smelt_lines_14x1, smelt_lines_4x1, smelt_lines_1x1};
-enum { SMELT_LINES_MOST = 14, SMELT_LINES_SOME = 4 };
+#define SMELT_LINES_TILES(W) {smelt_lines_14x##W, smelt_lines_8x##W, smelt_lines_4x##W, smelt_lines_1x##W}
+SMELT_LINES_MICRO(14, 2) SMELT_LINES_MICRO(8, 2) SMELT_LINES_MICRO(4, 2) SMELT_LINES_MICRO(1, 2)
+SMELT_LINES_MICRO(14, 1) SMELT_LINES_MICRO(8, 1) SMELT_LINES_MICRO(4, 1) SMELT_LINES_MICRO(1, 1)
+static const smelt_lines_tile smelt_lines_main[] = SMELT_LINES_TILES(2), smelt_lines_narrow[] = SMELT_LINES_TILES(1);
+static const int8_t smelt_lines_heights[] = {14, 8, 4, 1};
 #elif SMELT_VL == 64
+#define SMELT_LINES_TILES(W) {smelt_lines_3x##W, smelt_lines_2x##W, smelt_lines_1x##W}
 SMELT_LINES_MICRO(3, 2) SMELT_LINES_MICRO(2, 2) SMELT_LINES_MICRO(1, 2)
 SMELT_LINES_MICRO(3, 1) SMELT_LINES_MICRO(2, 1) SMELT_LINES_MICRO(1, 1)
-static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_3x2, smelt_lines_2x2, smelt_lines_1x2};
-static const smelt_lines_tile smelt_lines_narrow[] = {smelt_lines_3x1, smelt_lines_2x1, smelt_lines_1x1};
-enum { SMELT_LINES_MOST = 3, SMELT_LINES_SOME = 2 };
+static const smelt_lines_tile smelt_lines_main[] = SMELT_LINES_TILES(2), smelt_lines_narrow[] = SMELT_LINES_TILES(1);
+static const int8_t smelt_lines_heights[] = {3, 2, 1};
 #elif defined(__aarch64__)
 SMELT_LINES_MICRO(6, 4) SMELT_LINES_MICRO(3, 4) SMELT_LINES_MICRO(1, 4)
 static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_6x4, smelt_lines_3x4, smelt_lines_1x4};
-enum { SMELT_LINES_MOST = 6, SMELT_LINES_SOME = 3 };
+static const int8_t smelt_lines_heights[] = {6, 3, 1};
 #elif SMELT_VL == 32
 SMELT_LINES_MICRO(6, 2) SMELT_LINES_MICRO(3, 2) SMELT_LINES_MICRO(1, 2)
 static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_6x2, smelt_lines_3x2, smelt_lines_1x2};
-enum { SMELT_LINES_MOST = 6, SMELT_LINES_SOME = 3 };
+static const int8_t smelt_lines_heights[] = {6, 3, 1};
 #else
 SMELT_LINES_MICRO(4, 2) SMELT_LINES_MICRO(2, 2) SMELT_LINES_MICRO(1, 2)
 static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_4x2, smelt_lines_2x2, smelt_lines_1x2};
-enum { SMELT_LINES_MOST = 4, SMELT_LINES_SOME = 2 };
+static const int8_t smelt_lines_heights[] = {4, 2, 1};
 #endif
+
+/* The tile that comes when `left` of `run` windows are: the tallest that they fill, at the end the lowest that they fit, which then
+ * computes windows again. */
+SMELT_GEMM_INLINE int smelt_lines_kind(int64_t run, int64_t left) {
+  const int last = (int)sizeof smelt_lines_heights - 1;
+  int kind = 0;
+  while (kind < last && smelt_lines_heights[kind] > left) kind++;
+  return kind > 0 && smelt_lines_heights[kind] < left && smelt_lines_heights[kind - 1] <= run ? kind - 1 : kind;
+}
 
 /* What the tiles of one run of windows read, and where they write. */
 typedef struct {
@@ -106,12 +114,13 @@ SMELT_GEMM_INLINE void smelt_lines_block(const smelt_lines_run *r, int kind, int
 
 /* `run` windows times `cols` columns, whole panels. The last tile may begin before the one before it ends. */
 static __attribute__((unused)) void smelt_lines_tiles(const smelt_lines_run *r, int64_t run, int64_t cols) {
-  const int kind = run >= SMELT_LINES_MOST ? 0 : run >= SMELT_LINES_SOME ? 1 : 2;
-  const int64_t high = kind == 0 ? SMELT_LINES_MOST : kind == 1 ? SMELT_LINES_SOME : 1;
   for (int64_t col = 0, panels; col < cols; col += panels * SMELT_GEMM_PANEL) {
     panels = smelt_min(SMELT_GEMM_NP, (cols - col) / SMELT_GEMM_PANEL);
-    for (int64_t window = 0; window < run; window += high)
+    for (int64_t window = 0, high; window < run; window += high) {
+      const int kind = smelt_lines_kind(run, run - window);
+      high = smelt_lines_heights[kind];
       smelt_lines_block(r, kind, panels, smelt_min(window, run - high), col);
+    }
   }
 }
 
@@ -124,45 +133,103 @@ SMELT_GEMM_INLINE void smelt_line_put(float *to, const float *line, int64_t x, i
   __builtin_memset(to + before + inside, 0, (size_t)(n - before - inside) * sizeof(float));
 }
 
-/* The lines that windows from p on see, n floats of each: for each plane, each tap of the first axes. */
+/* As a window's lines are seen from the first of a run: `planes` of each, whose pixels are `pixel` floats in memory and `depth` in
+ * the copy: all, or those of a group. */
+typedef struct {
+  int64_t planes, plane, pixel, depth;
+} smelt_line_form;
+
+SMELT_GEMM_INLINE smelt_line_form smelt_line_form_of(const smelt_window *w, int64_t depth) {
+  const int64_t pixels = w->in[0] * w->in[1] * w->in[2];
+  return w->planar ? (smelt_line_form){w->pixel, pixels, 1, 1} : (smelt_line_form){1, pixels * w->pixel, w->pixel, depth};
+}
+
+/* `n` pixels of a line from x on; NULL: zeros. */
+SMELT_GEMM_INLINE void smelt_pixels_put(float *to, const float *line, int64_t x, int64_t n, int64_t size, int64_t pixel,
+                                        int64_t depth) {
+  if (pixel == depth) {
+    smelt_line_put(to, line, x * depth, n * depth, size * depth);
+    return;
+  }
+  for (int64_t i = 0; i < n; i++, to += depth) {
+    const float *from = line && x + i >= 0 && x + i < size ? line + (x + i) * pixel : NULL;
+    for (int64_t c = 0; c < depth; c += SMELT_L) {
+      const int64_t live = smelt_min(depth - c, SMELT_L);
+      if (live == SMELT_L) st_f32(to + c, from ? ld_f32(from + c) : bc_f32(0));
+      else st_f32_n(to + c, from ? ld_f32_n(from + c, live) : bc_f32(0), live);
+    }
+  }
+}
+
+/* The lines that windows from p on see, n pixels of each: for each plane, each tap of the first axes. */
 static __attribute__((unused)) void smelt_lines_fill(const smelt_window *w, const float *image, const smelt_place *p,
-                                                     int64_t n, float *to) {
-  const int64_t plane = w->in[0] * w->in[1] * w->in[2], x = p->at[2] * w->stride[2] - w->before[2];
-  const float *from = image + p->image * w->pixel * plane;
-  for (int64_t c = 0; c < w->pixel; c++, from += plane)
+                                                     int64_t n, const smelt_line_form *f, float *to) {
+  const int64_t x = p->at[2] * w->stride[2] - w->before[2];
+  const float *from = image + p->image * f->planes * f->plane;
+  for (int64_t c = 0; c < f->planes; c++, from += f->plane)
     for (int64_t ta = 0; ta < w->kernel[0]; ta++)
-      for (int64_t tb = 0; tb < w->kernel[1]; tb++, to += n) {
+      for (int64_t tb = 0; tb < w->kernel[1]; tb++, to += n * f->depth) {
         const int64_t z = p->at[0] * w->stride[0] + ta * w->dilation[0] - w->before[0];
         const int64_t y = p->at[1] * w->stride[1] + tb * w->dilation[1] - w->before[1];
         const int inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1];
-        smelt_line_put(to, inside ? from + (z * w->in[1] + y) * w->in[2] : NULL, x, n, w->in[2]);
+        const float *line = inside ? from + (z * w->in[1] + y) * w->in[2] * f->pixel : NULL;
+        smelt_pixels_put(to, line, x, n, w->in[2], f->pixel, f->depth);
       }
 }
 
-/* Windows side by side whose lines fit; 0: not even one's. */
-SMELT_GEMM_INLINE int64_t smelt_lines_fit(const smelt_window *w) {
-  const int64_t each = SMELT_PLANES_FLOATS / (w->pixel * w->kernel[0] * w->kernel[1]);
-  return each < w->kernel[2] || w->dilation[2] != 1 ? 0 : (each - w->kernel[2]) / w->stride[2] + 1;
+/* Windows side by side whose lines fit, of `depth` channels; 0: not even one's, or they do not lie side by side. */
+SMELT_GEMM_INLINE int64_t smelt_lines_fit(const smelt_window *w, int64_t depth) {
+  const int64_t each = SMELT_LINES_FLOATS / smelt_max(w->kernel[0] * w->kernel[1] * depth, 1);
+  return w->spread || w->dilation[2] != 1 || each < w->kernel[2] ? 0 : (each - w->kernel[2]) / w->stride[2] + 1;
 }
 
-/* `count` windows from `first` on, `cols` columns of the panels b on; smelt_lines_fit(w) is not 0. Tiles overlap, so what is added
- * where it lies must not be: then, and where columns do not fill their panels, windows are finished in a pass of their own. */
-static __attribute__((unused)) void smelt_convolve_planes(const smelt_window *w, const float *image, const float *b,
-                                                          int64_t first, int64_t count, int64_t cols, float *block,
-                                                          int64_t ld, const smelt_finish *finish) {
-  float lines[SMELT_PLANES_FLOATS] __attribute__((aligned(64)));
+/* `count` windows from `first` on, `cols` columns of the panels b on, of `depth` channels that the image begins with;
+ * smelt_lines_fit(w, depth) is not 0. Tiles overlap, so what is added where it lies must not be: then, and where columns do not
+ * fill their panels, windows are finished in a pass of their own. */
+static __attribute__((unused)) void smelt_convolve_lines(const smelt_window *w, const float *image, int64_t depth,
+                                                         const float *b, int64_t first, int64_t count, int64_t cols,
+                                                         float *block, int64_t ld, const smelt_finish *finish) {
+  float lines[SMELT_LINES_FLOATS] __attribute__((aligned(64)));
   const int direct = finish && !finish->added && finish->columns == cols;
-  const int64_t segments = w->pixel * w->kernel[0] * w->kernel[1], most = smelt_lines_fit(w);
-  smelt_lines_run r = {lines, w->stride[2], segments, 0, w->kernel[2], b, segments * w->kernel[2] * SMELT_GEMM_PANEL, block, ld, NULL};
+  const smelt_line_form form = smelt_line_form_of(w, depth);
+  const int64_t segments = form.planes * w->kernel[0] * w->kernel[1], taps = w->kernel[2] * form.depth;
+  const int64_t fit = smelt_lines_fit(w, depth), high = smelt_lines_heights[0], most = fit < high ? fit : fit / high * high, side = w->stride[2] * form.depth;
+  smelt_lines_run r = {lines, side, segments, 0, taps, b, segments * taps * SMELT_GEMM_PANEL, block, ld, NULL};
   for (int64_t i = 0, run; i < count; i += run, r.c += run * ld) {
     const smelt_place p = smelt_place_of(w, first + i);
     const smelt_finish here = direct ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
     run = smelt_min(smelt_min(count - i, w->out[2] - p.at[2]), most);
-    r.segment = (run - 1) * w->stride[2] + w->kernel[2], r.finish = direct ? &here : NULL;
-    smelt_lines_fill(w, image, &p, r.segment, lines);
+    const int64_t pixels = (run - 1) * w->stride[2] + w->kernel[2];
+    r.segment = pixels * form.depth, r.finish = direct ? &here : NULL;
+    smelt_lines_fill(w, image, &p, pixels, &form, lines);
     smelt_lines_tiles(&r, run, cols);
   }
   if (finish && !direct) smelt_finish_block(finish, block, ld, count);
+}
+
+/* The same for the `each` columns of a group: what fills up the last panel must not reach the next group's, nor the next row. */
+enum { SMELT_LINES_NARROW = 96, SMELT_LINES_FEW = 56 };
+
+static __attribute__((unused)) void smelt_convolve_narrow(const smelt_window *w, const float *image, int64_t depth,
+                                                          const float *b, int64_t first, int64_t count, int64_t each,
+                                                          float *block, int64_t ld) {
+  float sums[SMELT_LINES_FEW * SMELT_LINES_NARROW] __attribute__((aligned(64)));
+  const int64_t cols = (each + 15) / 16 * 16;
+  if (cols == each) {
+    smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, NULL);
+    return;
+  }
+  for (int64_t i = 0, n; i < count; i += n) {
+    n = smelt_min(count - i, SMELT_LINES_FEW);
+    smelt_convolve_lines(w, image, depth, b, first + i, n, cols, sums, cols, NULL);
+    for (int64_t r = 0; r < n; r++) {
+      const float *from = sums + r * cols;
+      float *to = block + (i + r) * ld;
+      int64_t c = 0;
+      for (; c + SMELT_L <= each; c += SMELT_L) st_f32(to + c, ld_f32(from + c));
+      if (c < each) st_f32_n(to + c, ld_f32_n(from + c, each - c), each - c);
+    }
+  }
 }
 
 #endif
