@@ -22,6 +22,9 @@ LAYOUTS = [
     ("channelwise", (19, 1, 3, 3)),
     ("spread:2", (4, 17, 2)),
     ("stamp", (4, 9, 2, 2)),
+    ("planes", (18, 3, 2, 2)),
+    ("dots:1", (3, 7, 2, 3)),
+    ("dots:2", (6, 8, 2)),
 ]
 
 
@@ -35,6 +38,24 @@ def test_nodes_lay_out_a_weight_as_packing_a_constant_does(layout: str, shape: t
     found = session.run(None, {"w": weight})[0]
     np.testing.assert_array_equal(found, packed_array(weight, layout))
     assert list(found.shape) == [int(d) for d in panels.shape or ()]
+
+
+def test_a_convolution_whose_panels_are_computed_keeps_a_fed_weight_as_it_is(tmp_path: Path):
+    x, w = (
+        ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(ir.DataType.FLOAT))
+        for name, shape in (("x", ["n", 32, 14, 14]), ("w", [32, 32, 3, 3]))
+    )
+    node = ir.Node("", "Conv", [x, w], [ir.AttrInt64s("pads", [1, 1, 1, 1])])
+    node.outputs[0].name, node.outputs[0].type = "y", ir.TensorType(ir.DataType.FLOAT)
+    mark_weight(w)
+    model = ir.Model(ir.Graph([x, w], node.outputs, nodes=[node], opset_imports={"": 20}, name="g"), ir_version=10)
+    stock = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    rng = np.random.default_rng(0)
+    given = {"x": rng.standard_normal((2, 32, 14, 14)), "w": rng.standard_normal((32, 32, 3, 3))}
+    given = {name: array.astype(np.float32) for name, array in given.items()}
+    want = stock.run(None, given)[0]
+    with smelt.compile(model, tmp_path / "out", force=True) as fast:
+        np.testing.assert_allclose(fast.run(given)[0], want, rtol=1e-4, atol=1e-4)
 
 
 def linear(marked: bool) -> ir.Model:

@@ -131,8 +131,8 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
         each, line = rows // groups, columns * shape[-1]
         filled = [0] * 7 + [-line % PANEL]
         lines = [groups, each, taps // shape[-1], line]
-        whole = [groups, each, columns, taps]
-        return [("Reshape", whole), ("Transpose", [0, 1, 3, 2]), ("Reshape", lines), ("Pad", filled), ("Reshape", matrices)]
+        apart = [("Reshape", [groups, each, columns, taps]), ("Transpose", [0, 1, 3, 2])]
+        return [*apart, ("Reshape", lines), ("Pad", filled), ("Reshape", matrices)]
     if kind == "planes":
         return [("Reshape", [rows, columns * taps]), ("Transpose", [1, 0])]
     if kind == "channelwise":

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.panels import arranged_shape, panel_shape
+from smelt.ir.kernel.panels import COMPUTED, arranged_shape, panel_shape
 from smelt.ir.walk import subgraphs
 from smelt.ir.weights import is_packable
 from smelt.ops.bodies import outputs_of_bodies
@@ -132,6 +132,8 @@ def _untransposed(
 def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str) -> Tensor | None:
     """A constant or weight of floats in panels of 16 columns; None for others, or where the layout does not fit."""
     if value is None or not is_packable(value):
+        return None
+    if layout in COMPUTED and value.const_value is None:
         return None
     fact = facts.by_value.get(value)
     matrices = None if fact is None or fact.dtype != "f32" else arranged_shape(fact.shape, layout)

@@ -29,6 +29,7 @@ from . import winograd
 from .index import Ix, ix
 
 PANEL = 16
+COMPUTED = frozenset(("winograd",))  # layouts whose elements are no copies
 Array = np.ndarray[Any, Any]
 
 
