@@ -139,3 +139,36 @@ def test_bits_do_not_depend_on_threads(case: tuple[tuple[int, ...], list[Conv]])
         with smelt.compile(model, force=True, levels="v3", verify=False, threads=threads) as compiled:
             found.append(compiled.run({"x": x})[0])
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def beside(layers: list[Conv], image: tuple[int, ...], *, after: int) -> ModelProto:
+    """A chain with a shortcut: another convolution runs beside layer number `after`, and is added to the result."""
+    model = chain(image, layers)
+    value, channels = ("x", image[0]) if after == 0 else (f"a{after - 1}", layers[after - 1][0][0])
+    shape = (layers[-1][0][0], channels, 3, 3)
+    model.graph.initializer.append(numpy_helper.from_array(floats(*shape, seed=5) / channels, "ws"))
+    model.graph.node.insert(2 * after, helper.make_node("Conv", [value, "ws"], ["s"], pads=[1] * 4))
+    model.graph.node.append(helper.make_node("Add", [model.graph.output[0].name, "s"], ["z"]))
+    model.graph.output[0].name = "z"
+    return model
+
+
+# The kernels of one group, before, within and behind a pair that is joined.
+FORKED = [
+    ((8, 59, 58), [((8, 8, 3, 3), {"pads": [1] * 4}), *CHAINS[0][1]], 0),
+    ((8, 59, 58), [((8, 8, 3, 3), {"pads": [1] * 4}), *CHAINS[0][1]], 1),
+    ((8, 59, 58), [*CHAINS[0][1], ((8, 8, 3, 3), {"pads": [1] * 4})], 2),
+    ((8, 59, 58), [*CHAINS[0][1], ((8, 8, 3, 3), {"pads": [1] * 4})], 3),
+]
+
+
+def test_kernels_beside_a_chain_are_not_taken_for_a_part_of_it() -> None:
+    graphs = [Graph(f"{after}", [floats(2, *image)], models=[beside(layers, image, after=after)])
+              for image, layers, after in FORKED]  # fmt: skip
+    for graph in graphs:
+        check(graph, rtol=2e-5, atol=2e-5)
+
+
+def test_a_group_of_several_before_a_chain_leaves_the_chain_as_it_is() -> None:
+    (image, layers, _) = FORKED[0]
+    assert launches(beside(layers, image, after=0)) == [2, 3]

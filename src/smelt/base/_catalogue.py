@@ -207,6 +207,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A unit becomes a file of that name, so only letters, digits and underscores are taken.",
         "This is a fault of a code generator: report it.",
     ),
+    "SM-CODEGEN-003": (
+        "A value is read before it is complete",
+        "The order of a region's loops is wrong: a load would see memory that is not written yet.",
+        "This is a fault of the scheduler: report the model; --exclude the node meanwhile.",
+    ),
     "SM-TOOL-001": (
         "No C compiler",
         "Neither SMELT_CC, CC, cc, gcc, clang nor the ziglang package was found. The model runs on stock ONNX Runtime.",

@@ -43,8 +43,8 @@ class Resolver:
             return
         for tensor in list(cluster.members):
             self.member(tensor)
-        for tensor, where, buffer, place in cluster.pieces:
-            value = self.resolve(tensor.expand(where))
+        for tensor, _, buffer, place in cluster.pieces:
+            value = self.resolve(self._element(tensor))
             cluster.stores.append(Store(buffer, flat(place, buffer.shape), value))
             del cluster.members[tensor]
 
@@ -52,7 +52,7 @@ class Resolver:
         where = self.cluster.members[tensor]
         definition = tensor.definition
         if isinstance(definition, Map):
-            return self.resolve(tensor.expand(where))
+            return self.resolve(self._element(tensor))
         if isinstance(definition, (Reduce, Scan)) and tensor not in self.cluster.reductions:
             loops, element = self.planner.domain(tensor)
             table: dict[Atom, Ix] = {**self.cluster.bound[tensor]}
@@ -61,6 +61,12 @@ class Resolver:
             position = E.index(substitute(of(loops[axis]), table))
             self.cluster.reductions[tensor] = Reduction(tensor, definition.kind, value, position)
         return E.ref(tensor, where)
+
+    def _element(self, tensor: Tensor) -> Expr:
+        """A member in terms of its operands, at the very indices that scheduling compared: simplifying them in another
+        order may give another form of the same index, and a member that is not recognized would be loaded too early."""
+        table: dict[Atom, Ix] = {**self.cluster.bound[tensor]}
+        return replace_index(self.planner.domain(tensor)[1], table)
 
     def resolve(self, root: Expr) -> Expr:
         stack: list[tuple[Expr, Expr | None]] = [(root, None)]
@@ -96,7 +102,7 @@ class Resolver:
         own = self.cluster.members.get(tensor)
         if own is not None and own == where:
             if isinstance(tensor.definition, Map):
-                return tensor.expand(where)
+                return self._element(tensor)
             if isinstance(tensor.definition, Reduce):
                 self.member(tensor)
             return node

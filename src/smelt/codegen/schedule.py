@@ -52,6 +52,7 @@ from .needs import operands_first
 from .parts import parts_of, settle
 from .prelude import in_order
 from .resolve import Resolver
+from .schedule_check import check_schedule
 from .shared_panels import panels_of
 from .twins import absorb, earlier_twin
 
@@ -526,6 +527,7 @@ class _Planner:
         )
         self._store_used()
         kept = [c for c in self.clusters if c.stores or c.pack or c.kept is not None or c.extern]
+        check_schedule(kept)
         return Schedule(kept, self.buffers)
 
     def _share_floats(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from .emit import Kernel
 
@@ -57,16 +58,21 @@ def _result(kernel: Kernel) -> int:
 
 def _chain(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]) -> int:
     """How many groups from this one on are a chain."""
-    stages = [kernels[group[0]] for group in groups[place : place + 3] if len(group) == 1]
+    stages = _singles(groups[place : place + 3], kernels)
     if len(stages) < 2 or not (_joined(stages[0], stages[1], private) and _worth(stages[0], stages[1])):
         return 1
-    follows = len(stages) == 3 and len(groups[place + 2]) == 1 and _joined(stages[1], stages[2], private)
+    follows = len(stages) == 3 and _joined(stages[1], stages[2], private)
     return 3 if follows and _form(stages[2]) == "pointwise" else 2
+
+
+def _singles(groups: Sequence[Sequence[int]], kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels of the leading groups of one each: a group of several ends the search, it does not drop out of it."""
+    return [kernels[group[0]] for group in takewhile(lambda group: len(group) == 1, groups)]
 
 
 def _strips(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]) -> bool:
     """Whether this group and the next run strip by strip: single pixels, then channel by channel."""
-    pair = [kernels[group[0]] for group in groups[place : place + 2] if len(group) == 1]
+    pair = _singles(groups[place : place + 2], kernels)
     if len(pair) < 2 or not _joined(pair[0], pair[1], private):
         return False
     first, second = (k.window for k in pair)
