@@ -3,6 +3,8 @@
 import cases
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 SUITE = [
     c
@@ -106,3 +108,90 @@ def test_places_of_maxima_are_never_in_the_padding() -> None:
     attrs = {"kernel_shape": [2, 2], "pads": [1, 1, 0, 0]}
     values, places = cases.evaluate(cases.node_model("MaxPool", [x], attrs=attrs, opset=12, outputs=2), [x])
     assert places.tolist() == [[[[0, 0], [0, 3]]]] and np.isnan(values[0, 0, 1, 1]) and np.isneginf(values[0, 0, 0, 0])
+
+
+PADDING = ("NOTSET", "NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+WINDOWS = st.fixed_dictionaries(
+    {
+        "op": st.sampled_from(["MaxPool", "MaxPool", "AveragePool", "LpPool", "Conv", "ConvTranspose"]),
+        "size": st.integers(1, 6),
+        "kernel": st.integers(1, 5),
+        "stride": st.integers(1, 4),
+        "dilation": st.integers(1, 2),
+        "pads": st.tuples(st.integers(0, 3), st.integers(0, 3)),
+        "mode": st.sampled_from(PADDING),
+        "ceil": st.booleans(),
+        "count": st.booleans(),
+    }
+)
+
+
+def window_attributes(case: dict) -> dict[str, object]:
+    """Pads of a pool stay below its kernel, as ONNX Runtime asks."""
+    pool, size = case["op"].endswith("Pool"), case["kernel"]
+    attrs: dict[str, object] = {"kernel_shape": [size], "strides": [case["stride"]], "dilations": [case["dilation"]]}
+    if case["mode"] == "NOTSET":
+        attrs["pads"] = [min(p, size - 1) if pool else p for p in case["pads"]]
+    else:
+        attrs["auto_pad"] = case["mode"]
+    if pool and case["ceil"]:
+        attrs["ceil_mode"] = 1
+    if case["op"] == "AveragePool":
+        attrs["count_include_pad"] = int(case["count"])
+    return attrs
+
+
+def left_to_stock(case: dict) -> bool:
+    """Automatic padding that ONNX Runtime does not compute as the specification says."""
+    if not case["mode"].startswith("SAME"):
+        return False
+    if case["op"] == "ConvTranspose":
+        return (case["kernel"] - 1) * case["dilation"] + 1 < case["stride"]
+    return case["op"].endswith("Pool") and case["dilation"] > 1
+
+
+def window_count_is_stocks(case: dict) -> None:
+    """What ONNX Runtime accepts has its sizes and contents, whether the image's size is known or free."""
+    attrs = window_attributes(case)
+    inputs = [np.arange(1, 2 * case["size"] + 1, dtype=np.float32).reshape(1, 2, case["size"])]
+    if not case["op"].endswith("Pool"):
+        inputs.append(np.arange(1, 4 * case["kernel"] + 1, dtype=np.float32).reshape(2, 2, case["kernel"]))
+    want = cases.by_ort(cases.node_model(case["op"], inputs, attrs=attrs, opset=22), inputs)
+    if want is None or left_to_stock(case):
+        return
+    for free in (False, [0]):
+        model = cases.node_model(case["op"], inputs, attrs=attrs, opset=22, free=free)
+        cases.compare(cases.evaluate(model, inputs), want, name=f"stock {case} free={free}")
+
+
+ONE_LINE = {"op": "MaxPool", "size": 1, "kernel": 2, "stride": 2, "dilation": 1, "pads": (0, 0), "mode": "NOTSET",
+            "ceil": False, "count": False}  # fmt: skip
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@example(case=ONE_LINE)
+@example(case={**ONE_LINE, "kernel": 5, "size": 3, "stride": 3})
+@example(case={**ONE_LINE, "kernel": 5, "size": 2, "stride": 2})
+@given(case=WINDOWS)
+def test_windows_are_counted_as_stock_counts_them(case: dict) -> None:
+    window_count_is_stocks(case)
+
+
+@pytest.mark.full
+@settings(max_examples=6000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=WINDOWS)
+def test_all_windows_are_counted_as_stock_counts_them(case: dict) -> None:
+    window_count_is_stocks(case)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("MaxPool", {"kernel_shape": [3], "dilations": [2], "auto_pad": "SAME_UPPER"}),
+        ("ConvTranspose", {"kernel_shape": [1], "strides": [2], "auto_pad": "SAME_UPPER"}),
+    ],
+)
+def test_automatic_padding_that_stock_counts_in_its_own_way_is_left_to_it(op: str, attrs: dict[str, object]) -> None:
+    inputs = [np.ones((1, 2, 6), np.float32)]
+    inputs += [np.ones((2, 2, 1), np.float32)] if op == "ConvTranspose" else []
+    assert "in its own way" in cases.refuses(op, inputs, attrs=attrs, opset=22)

@@ -11,14 +11,16 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.pooling_places import maxima_with_places
 from smelt.ops.registry import Call, op
-from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, seen
+from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, require_pixels, seen
 
 LEAST = {"f32": float("-inf"), "f64": float("-inf"), "i8": -128, "u8": 0}
 
 
 def _geometry(call: Call, x: Tensor) -> Geometry:
     round_up = call.opset >= 10 and call.int("ceil_mode", 0) != 0
-    return geometry_of(call, x, kernel_of(call, None), round_up=round_up)
+    g = geometry_of(call, x, kernel_of(call, None), pool=True, round_up=round_up)
+    require_pixels(call.k, g)
+    return g
 
 
 def _over_taps(k: Builder, kind: str, windows: Tensor, rank: int) -> Tensor:

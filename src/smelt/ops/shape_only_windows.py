@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Ix, Refusal, Tensor, fn
+from smelt.ir.kernel import Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel.index import nonneg
 from smelt.ops.registry import Call
 from smelt.ops.shape_only import MICROSOFT, Sized, shape_rule
 
@@ -23,7 +24,9 @@ def _kernel(call: Call, weights: Tensor | None) -> list[Ix | int]:
     return list(weights.shape[2:])
 
 
-def window_counts(call: Call, sizes: Sequence[Ix], kernel: Sequence[Ix | int], *, round_up: bool = False) -> list[Ix]:
+def window_counts(
+    call: Call, sizes: Sequence[Ix], kernel: Sequence[Ix | int], *, pool: bool = False, round_up: bool = False
+) -> list[Ix]:
     rank = len(sizes)
     strides, dilations = call.ints("strides", (1,) * rank), call.ints("dilations", (1,) * rank)
     pads = call.ints("pads", (0,) * (2 * rank))
@@ -32,6 +35,8 @@ def window_counts(call: Call, sizes: Sequence[Ix], kernel: Sequence[Ix | int], *
         raise Refusal("window attributes do not fit the input's rank")
     if min((*strides, *dilations), default=1) < 1:
         raise Refusal("a stride or dilation below 1")
+    if pool and mode.startswith("SAME") and max(dilations, default=1) > 1:
+        raise Refusal("automatic padding of a dilated pool, which ONNX Runtime counts in its own way")
     out: list[Ix] = []
     for axis, (size, taps, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         if mode.startswith("SAME"):
@@ -39,14 +44,23 @@ def window_counts(call: Call, sizes: Sequence[Ix], kernel: Sequence[Ix | int], *
             continue
         begin, end = (0, 0) if mode == "VALID" else (pads[axis], pads[rank + axis])
         span = size + (begin + end) - ((taps - 1) * dilation + 1)
-        out.append(_count(span, size + begin, stride, round_up))
+        least = _least_of_pool(span, size, stride) if pool else ix(0)
+        out.append(_count(span, size + begin, stride, round_up, least))
     return out
 
 
-def _count(span: Ix, reach: Ix, stride: int, round_up: bool) -> Ix:
+def _least_of_pool(span: Ix, size: Ix, stride: int) -> Ix:
+    """A window that exceeds a padded image by less than a stride is one position of a pool: stock ONNX Runtime divides
+    toward zero. Pools want images of one pixel or more, which often settles the question."""
+    if nonneg(span - size + stride):
+        return ix(1)
+    return fn("lt", -stride, span)
+
+
+def _count(span: Ix, reach: Ix, stride: int, round_up: bool, least: Ix) -> Ix:
     """Window positions over `span`; when rounding up, the last one must start inside the input or its left pad."""
     if not round_up:
-        return fn("max", (span + stride) // stride, 0)
+        return fn("max", (span + stride) // stride, least)
     count = (span + (2 * stride - 1)) // stride
     return fn("max", fn("sel", fn("lt", (count - 1) * stride, reach), count, count - 1), 0)
 
@@ -92,6 +106,10 @@ def transposed_sizes(call: Call, x: Tensor, kernel: Sequence[Ix | int]) -> list[
     for axis in range(rank):
         size, stride = x.shape[2 + axis], strides[axis]
         if mode.startswith("SAME"):
+            if not nonneg((kernel[axis] - 1) * dilations[axis] + ix(1 - stride)):
+                raise Refusal(
+                    "automatic padding of windows below their stride, which ONNX Runtime counts in its own way"
+                )
             out.append(size * stride)
             continue
         pad = 0 if mode == "VALID" else pads[axis] + pads[rank + axis]
@@ -103,7 +121,7 @@ def transposed_sizes(call: Call, x: Tensor, kernel: Sequence[Ix | int]) -> list[
 def pool(call: Call) -> list[Sized | None]:
     x = call.x()
     round_up = call.opset >= 10 and call.int("ceil_mode", 0) != 0
-    shape = (*x.shape[:2], *window_counts(call, x.shape[2:], _kernel(call, None), round_up=round_up))
+    shape = (*x.shape[:2], *window_counts(call, x.shape[2:], _kernel(call, None), pool=True, round_up=round_up))
     return [Sized(x.dtype, shape), Sized("i64", shape)]
 
 

@@ -18,13 +18,15 @@ from smelt.ops.shape_only_windows import transposed_sizes, window_counts
 Index = tuple[Ix, ...]
 
 
-def geometry_of(call: Call, x: Tensor, kernel: Sequence[int], *, round_up: bool = False) -> Geometry:
+def geometry_of(
+    call: Call, x: Tensor, kernel: Sequence[int], *, pool: bool = False, round_up: bool = False
+) -> Geometry:
     """Strides, dilations and padding, explicit or automatic."""
     rank = x.rank - 2
     if rank < 1:
         raise Refusal(f"windows over an input of rank {x.rank}")
     sizes = x.shape[2:]
-    out = window_counts(call, sizes, kernel, round_up=round_up)
+    out = window_counts(call, sizes, kernel, pool=pool, round_up=round_up)
     if min(kernel, default=1) < 1:
         raise Refusal("a kernel of size 0")
     stride, dilation = call.ints("strides", (1,) * rank), call.ints("dilations", (1,) * rank)
@@ -87,7 +89,7 @@ def has_kernels(x: Tensor, geometry: Geometry) -> bool:
 
 def gathered(k: Builder, x: Tensor, g: Geometry, fill: float | int) -> Tensor:
     """What every window sees: (N, C, *out, *kernel), `fill` outside of the image."""
-    _require_pixels(k, g)
+    require_pixels(k, g)
     outside = E.const(fill, x.dtype)
 
     def at(w: Index) -> Expr:
@@ -135,7 +137,7 @@ def _on_grid(g: Geometry, axis: int, o: Ix, tap: Ix, element: Expr, outside: Exp
     return E.select(E.op("eq", E.index(step), E.const(0, "i64")), element, outside)
 
 
-def _require_pixels(k: Builder, g: Geometry) -> None:
+def require_pixels(k: Builder, g: Geometry) -> None:
     """An image without pixels has nothing to read, not even where the result is padding."""
     for size in g.sizes:
         k.require_equal(fn("eq", size, 0), 0, "an image must not be empty")
