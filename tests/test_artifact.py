@@ -41,7 +41,7 @@ print(repr(float(session.run(None, {"x": x})[0].sum())))
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("cache")
     folder.chmod(0o700)
-    return Config.from_env({}).with_(cache_dir=folder, log="quiet")
+    return Config.from_env({"SMELT_STRICT": "1"}).with_(cache_dir=folder, log="quiet")
 
 
 @pytest.fixture(scope="module")

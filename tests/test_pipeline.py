@@ -27,7 +27,7 @@ X = np.random.default_rng(5).standard_normal((3, 300), np.float32)
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("cache")
     folder.chmod(0o700)
-    return Config.from_env({}).with_(cache_dir=folder, log="quiet")
+    return Config.from_env({"SMELT_STRICT": "1"}).with_(cache_dir=folder, log="quiet")
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from smelt.base.errors import ArtifactError, SmeltError
 from smelt.base.version import __version__
 from smelt.check import Findings
 from smelt.codegen import Generated, packed_names
+from smelt.ir.faults import Fault
 from smelt.ir.records import Artifact, Library, Plan
 from smelt.ir.save import Saved, save_model
 from smelt.passes import spelled
@@ -55,7 +56,7 @@ def _is_artifact(directory: Path) -> bool:
 
 def save_artifact(
     model: ir.Model, directory: Path, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
-    findings: Findings | None,
+    findings: Findings | None, faults: Sequence[Fault] = (),
 ) -> Artifact:  # fmt: skip
     """Write everything beside the target, then move it into place. `options` is a dataclass of plain values."""
     directory = directory.absolute()
@@ -68,7 +69,7 @@ def save_artifact(
         saved = save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
         if library is not None and generated is not None:
             shutil.copyfile(library.path, staged / library.path.name)
-        manifest = _manifest(model, saved, generated, library, plan, options, findings)
+        manifest = _manifest(model, saved, generated, library, plan, options, findings, faults)
         write_json(staged / MANIFEST, manifest)
         publish(staged, directory, work)
     finally:
@@ -123,7 +124,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _manifest(
     model: ir.Model, saved: Saved, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
-    findings: Findings | None,
+    findings: Findings | None, faults: Sequence[Fault],
 ) -> dict[str, Any]:  # fmt: skip
     taken = sum(len(region.nodes) for region in plan.regions)
     return {
@@ -140,6 +141,7 @@ def _manifest(
         "regions": _regions(generated),
         "left": _left(plan),
         "verified": _verified(findings),
+        "faults": [asdict(fault) for fault in faults],
         "settings": {} if findings is None else dict(findings.settings),
         "options": _options(options),
     }

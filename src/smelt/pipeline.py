@@ -4,6 +4,8 @@ Input: a model (path, bytes, ModelProto, onnx_ir.Model) and options. Output: an 
 what happened. Invariant: the folder is complete or absent; the model's inputs and outputs are unchanged.
 
     load -> passes -> analyze -> capture -> generate -> build -> tune -> examine -> rewrite -> save
+
+A fault inside a stage costs the pass, node or region that it belongs to, and is in the result (`ir/faults.py`).
 """
 
 from __future__ import annotations
@@ -21,21 +23,24 @@ import onnx_ir as ir
 
 from smelt.artifact import check_replaceable, replace_library, save_artifact
 from smelt.base.config import Config
-from smelt.base.errors import NoCompilerError
+from smelt.base.errors import CompileError, NoCompilerError, PassError
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, host_level, runs_on_host, select_targets
-from smelt.check import Choice, Examination, Findings, choose_settings, examine, start_digest
+from smelt.check import Choice, Examination, Findings, choose_settings, examine, rehearse, start_digest
+from smelt.check.blame import blame, give_back
 from smelt.check.dump import Dump
 from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
 from smelt.codegen import CBackend, Generated, attach_packed, strangers, with_inputs, with_settings
+from smelt.ir.faults import Fault, Faults
 from smelt.ir.load import load_model
-from smelt.ir.records import Artifact, Left, Library, Plan, Source
+from smelt.ir.records import Artifact, Left, Library, Plan, Region, Source
 from smelt.ir.save import save_model
+from smelt.ir.walk import model_nodes
 from smelt.ops import analyze
 from smelt.partition import capture, rewrite
 from smelt.passes import BindDims, Patterns, ort_preoptimize, run_passes
-from smelt.toolchain import Cache, Compiler, build, count_jobs, find_compiler, hash_headers
+from smelt.toolchain import Cache, Compiler, build, can_build, count_jobs, find_compiler, hash_headers
 
 
 @dataclass(frozen=True)
@@ -85,52 +90,66 @@ class Result:
     stages: tuple[Stage, ...]
     notes: tuple[str, ...] = ()
     findings: Findings | None = None
+    faults: tuple[Fault, ...] = ()
 
 
 class _Clock:
+    """Seconds by stage; `stage` is the one under way, or the last."""
+
     def __init__(self) -> None:
         self.stages: list[Stage] = []
+        self.stage = ""
 
     @contextmanager
     def __call__(self, name: str) -> Generator[None]:
-        started = time.monotonic()
-        yield
-        self.stages.append(Stage(name, time.monotonic() - started))
+        started, self.stage = time.monotonic(), name
+        try:
+            yield
+        finally:
+            self.stages.append(Stage(name, time.monotonic() - started))
 
 
 def compile_to(
     source: Any, directory: Path, options: Options | None = None, config: Config | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, title: str = "",
 ) -> Result:  # fmt: skip
-    """Compile a model into an artifact folder, which must not exist yet or be an artifact to replace."""
+    """Compile a model into an artifact folder, which must not exist yet or be an artifact to replace.
+
+    `title` is how reports call the model, where `source` is no path.
+    """
     options, config, progress = options or Options(), config or Config.from_env(), progress or Silent()
     check_replaceable(directory)
     clock, dump = _Clock(), Dump(options.dump)
+    faults = Faults(config.strict, title or _title(source))
     with clock("load"):
         model = _load(source, options)
         dump.model("00-captured", model)
     with clock("passes"):
-        passes = _prepare(model, options, dump)
+        model, passes = _prepare(model, source, options, dump, faults)
         dump.model("10-model", model)
-    with clock("analyze"):
-        backend = CBackend(analyze(model), list(model.graph.inputs))
-    with clock("capture"):
-        plan = capture(model, backend, options.select, options.exclude, options.force or config.force)
-        dump.plan(plan)
-    made = _kernels(model, backend, plan, options, config, progress, clock, dump)
+    plan, backend = _plan(model, options, config, clock, faults)
+    dump.plan(plan)
+    made = _kernels(model, backend, plan, options, config, progress, clock, dump, faults)
     with clock("rewrite"):
-        _rewrite(model, made)
+        model, made = _rewritten(model, made, source, options, faults)
     with clock("save"):
-        artifact = save_artifact(model, directory, made.generated, made.library, made.plan, options, made.findings)
+        artifact = save_artifact(
+            model, directory, made.generated, made.library, made.plan, options, made.findings, faults.found()
+        )
         dump.artifact(artifact)
     return Result(
-        artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), made.notes, made.findings
-    )
+        artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), made.notes, made.findings,
+        faults.found(),
+    )  # fmt: skip
 
 
 def resume_from(dump: Path, artifact: Path, directory: Path, config: Config | None = None) -> Artifact:
     """Build the sources of a dump again, as they are now, and put the library into a copy of the artifact."""
     return replace_library(artifact, rebuild(dump, config or Config.from_env()), directory)
+
+
+def _title(source: Any) -> str:
+    return Path(source).name if isinstance(source, (str, Path)) else ""
 
 
 def _load(source: Any, options: Options) -> ir.Model:
@@ -144,10 +163,35 @@ def _load(source: Any, options: Options) -> ir.Model:
         return load_model(optimized)  # its tensors are mapped, which outlasts their files
 
 
-def _prepare(model: ir.Model, options: Options, dump: Dump) -> tuple[tuple[str, Any], ...]:
-    if options.dims:
-        BindDims(options.dims)(model)
-    return tuple(run_passes(model, skip=options.skip_passes, patterns=options.patterns, dump=dump.patterns))
+def _prepare(
+    model: ir.Model, source: Any, options: Options, dump: Dump, faults: Faults
+) -> tuple[ir.Model, tuple[tuple[str, Any], ...]]:
+    """The model after the passes. One that fails leaves the model in no known state: without it, from the beginning."""
+    skip = list(options.skip_passes)
+    while True:
+        if options.dims:
+            BindDims(options.dims)(model)
+        try:
+            return model, tuple(run_passes(model, skip=skip, patterns=options.patterns, dump=dump.patterns))
+        except PassError as failed:
+            assert isinstance(failed.__cause__, Exception)
+            faults.contain("passes", failed.__cause__, failed.name)
+            skip.append(failed.name)
+            model = _load(source, options)
+
+
+def _plan(
+    model: ir.Model, options: Options, config: Config, clock: _Clock, faults: Faults
+) -> tuple[Plan, CBackend]:  # fmt: skip
+    """Regions, and why the rest is left."""
+    with clock("analyze"):
+        backend = CBackend(analyze(model, faults), list(model.graph.inputs))
+    with clock("capture"):
+        try:
+            return capture(model, backend, options.select, options.exclude, options.force or config.force), backend
+        except Exception as error:
+            reason = faults.contain("capture", error)
+            return Plan((), tuple(Left(node, reason) for node in model_nodes(model))), backend
 
 
 @dataclass(frozen=True)
@@ -168,7 +212,7 @@ def _targets(options: Options, config: Config) -> tuple[Target, ...]:
 
 def _kernels(
     model: ir.Model, backend: CBackend, plan: Plan, options: Options, config: Config, progress: Progress, clock: _Clock,
-    dump: Dump,
+    dump: Dump, faults: Faults,
 ) -> _Made:  # fmt: skip
     """Generate, build and examine, until every region that is left has passed."""
     try:
@@ -188,7 +232,11 @@ def _kernels(
         make: Callable[[Source], Library] = lambda source: _build(source, targets, compiler, config, Silent())  # noqa: E731
         if not choices:
             assert wanted is not None
-            choices.append(choose_settings(model, generated, make, wanted, config, progress))
+            try:
+                choices.append(choose_settings(model, generated, make, wanted, config, progress))
+            except Exception as error:
+                faults.contain("tune", error)
+                choices.append(Choice({}))
         if not choices[0].settings:
             return generated, library
         source = with_settings(generated.source, choices[0].settings)
@@ -205,7 +253,14 @@ def _kernels(
         if not generated.regions:
             return _Made(plan), Findings()
         with clock("build"):
-            library = _build(generated.source, targets, compiler, config, progress)
+            try:
+                library = _build(generated.source, targets, compiler, config, progress)
+            except CompileError as error:
+                if not can_build(targets, compiler, Cache(config.cache_dir), config):
+                    return _Made(plan), give_back("build", error, plan.regions, faults)
+                return _Made(plan), blame(
+                    "build", error, generated.regions_in(error.unit) or plan.regions, probe, faults
+                )
         if wanted is not None and wanted.tune:
             with clock("tune"):
                 generated, library = tuned(generated, library)
@@ -216,9 +271,25 @@ def _kernels(
             if wanted is not None:
                 chosen = dataclasses.replace(wanted, known=known)
                 found = examine(model, generated, library, chosen, config, progress, weights)
+        _report(found, generated.regions, faults)
         return _Made(plan, generated, library), found
 
-    made, findings = settle(plan, attempt)
+    def contained(plan: Plan, known: tuple[int, ...]) -> tuple[_Made, Findings]:
+        """A round, in which an exception is a finding about the regions that raise it alone."""
+        try:
+            return attempt(plan, known)
+        except Exception as error:
+            return _Made(plan), blame(clock.stage, error, plan.regions, probe, faults)
+
+    def probe(region: Region) -> None:
+        """What the stage under way does, on one region."""
+        generated = backend.generate((region,), targets)
+        if clock.stage == "build":
+            _build(generated.source, targets, compiler, config, Silent())
+        if clock.stage == "examine":
+            rehearse(model, generated)
+
+    made, findings = settle(plan, contained)
     if choices:
         notes = (*findings.notes, *choices[0].notes())
         findings = dataclasses.replace(findings, settings=choices[0].settings, notes=notes)
@@ -227,6 +298,13 @@ def _kernels(
     dump.plan(made.plan)
     dump.findings(findings)
     return dataclasses.replace(made, findings=findings, notes=findings.notes)
+
+
+def _report(found: Findings, regions: Sequence[Region], faults: Faults) -> None:
+    """Regions that gave a wrong result or died in verification."""
+    for region in regions:
+        if found.faults.get(region.index) == "wrong":
+            faults.report("verify", found.rejected[region.index], region.nodes)
 
 
 def _with_given(findings: Findings, source: Source, settings: Mapping[str, int]) -> Findings:
@@ -264,13 +342,34 @@ def _examination(targets: Sequence[Target], options: Options, config: Config, du
     )
 
 
-def _rewrite(model: ir.Model, made: _Made) -> None:
-    """Put the custom ops in place of the regions' nodes."""
-    generated = made.generated
-    if generated is None:
-        return
+def _rewritten(
+    model: ir.Model, made: _Made, source: Any, options: Options, faults: Faults
+) -> tuple[ir.Model, _Made]:  # fmt: skip
+    """The model with the custom ops in place of the regions' nodes; as it was given where there are none."""
+    if made.generated is not None:
+        try:
+            _rewrite(model, made.generated, made.plan)
+            return model, made
+        except Exception as error:
+            reason = faults.contain("rewrite", error)
+            plan = made.plan.without({region.index: reason for region in made.plan.regions})
+            made = dataclasses.replace(made, plan=plan, generated=None, library=None)
+    return _as_given(model, source, options), made
+
+
+def _as_given(model: ir.Model, source: Any, options: Options) -> ir.Model:
+    """Stock's own model. Passes that were asked for by name are kept: ONNX Runtime may have no kernel without them."""
+    if options.patterns is not None or options.preoptimize:
+        return model
+    given = _load(source, options)
+    if options.dims:
+        BindDims(options.dims)(given)
+    return given
+
+
+def _rewrite(model: ir.Model, generated: Generated, plan: Plan) -> None:
     packed = attach_packed(model, generated.codes)
     regions = [with_inputs(r, c, packed) for r, c in zip(generated.regions, generated.codes, strict=True)]
     names = {r.index: entry for r, entry in zip(regions, generated.entry_of, strict=True)}
-    rewrite(model, Plan(tuple(regions), made.plan.left), generated.source.domain, names)
+    rewrite(model, Plan(tuple(regions), plan.left), generated.source.domain, names)
     run_passes(model, only=("remove-unused",))

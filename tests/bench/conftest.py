@@ -14,7 +14,7 @@ from smelt.bench.work import Work
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return Config.from_env({"SMELT_CACHE_DIR": str(tmp_path / "cache"), "SMELT_LOG": "quiet"})
+    return Config.from_env({"SMELT_CACHE_DIR": str(tmp_path / "cache"), "SMELT_LOG": "quiet", "SMELT_STRICT": "1"})
 
 
 def measured(case: str, peer: str, ms: float, ratio: float | None = None, **more: object) -> Row:

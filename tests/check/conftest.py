@@ -26,7 +26,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def config(cache_dir: Path) -> Config:
-    return Config.from_env({}).with_(cache_dir=cache_dir, verify_timeout_s=60.0, log="quiet")
+    return Config.from_env({"SMELT_STRICT": "1"}).with_(cache_dir=cache_dir, verify_timeout_s=60.0, log="quiet")
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def proto() -> onnx.ModelProto:
 
 
 def test_each_launch_is_timed_and_the_artifact_has_no_clocks(proto: onnx.ModelProto, tmp_path: Path) -> None:
-    config = Config.from_env({}).with_(cache_dir=tmp_path / "cache", log="quiet")
+    config = Config.from_env({"SMELT_STRICT": "1"}).with_(cache_dir=tmp_path / "cache", log="quiet")
     result = compile_to(proto, tmp_path / "out", Options(levels=("v2",), force=True, verify=False), config)
     assert result.generated is not None and result.library is not None
     feeds = {"x": np.random.default_rng(0).standard_normal((512, 256), np.float32)}
@@ -50,7 +50,7 @@ def test_each_launch_is_timed_and_the_artifact_has_no_clocks(proto: onnx.ModelPr
 
 
 def test_the_least_time_of_a_product_counts_its_terms_once(proto: onnx.ModelProto, tmp_path: Path) -> None:
-    config = Config.from_env({}).with_(cache_dir=tmp_path / "cache", log="quiet")
+    config = Config.from_env({"SMELT_STRICT": "1"}).with_(cache_dir=tmp_path / "cache", log="quiet")
     result = compile_to(proto, tmp_path / "out", Options(levels=("v2",), force=True, verify=False), config)
     assert result.generated is not None
     kernel = next(k for code in result.generated.codes for k in code.kernels if k.product is not None)

@@ -27,7 +27,7 @@ on_x86 = pytest.mark.skipif(host_arch() != "x86-64", reason="needs an x86-64 mac
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     cache = tmp_path_factory.mktemp("architectures") / "cache"
-    return Config.from_env({"PATH": os.environ["PATH"], "SMELT_CACHE_DIR": str(cache)})
+    return Config.from_env({"PATH": os.environ["PATH"], "SMELT_CACHE_DIR": str(cache), "SMELT_STRICT": "1"})
 
 
 @pytest.mark.skipif(not shutil.which("qemu-aarch64") or not AARCH64_ROOT.exists(), reason="needs qemu-user and a libc")

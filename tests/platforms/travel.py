@@ -28,7 +28,9 @@ def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]
 def make_cases(root: Path, **options: object) -> Path:
     """<root>/<case>/artifact and <root>/<case>/calls/*.npz, as deployed.py reads them."""
     environment = {key: str(value) for key, value in options.pop("environment", {}).items()}
-    config = Config.from_env({"PATH": os.environ["PATH"], "SMELT_CACHE_DIR": str(root.parent / "cache"), **environment})
+    config = Config.from_env(
+        {"PATH": os.environ["PATH"], "SMELT_CACHE_DIR": str(root.parent / "cache"), "SMELT_STRICT": "1", **environment}
+    )
     for name, build in MODELS.items():
         proto = build()
         with smelt.compile(proto, root / name / "artifact", config=config, force=True, verify=False, **options) as made:

@@ -57,6 +57,7 @@ def result_of(plan: Plan, text: str = "int x;\n") -> Any:
         stages=(SimpleNamespace(name="build", seconds=1.0), SimpleNamespace(name="build", seconds=0.5)),
         notes=(),
         findings=None,
+        faults=(),
     )
 
 

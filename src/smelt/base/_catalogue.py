@@ -176,6 +176,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "What was given is no rule, or its name is taken or is not of small letters, digits and hyphens.",
         "Make rules with smelt.patterns.rule, or give those of onnxscript.rewriter; choose another name.",
     ),
+    "SM-PASS-005": (
+        "A pass failed",
+        "An optimization raised an exception, which is a fault of smelt. `smelt compile` goes on without that pass.",
+        "Leave the pass out with --skip-pass, and report the model.",
+    ),
     "SM-PLAN-001": (
         "A plan does not fit its model",
         "A region names nodes that the model does not hold any more.",

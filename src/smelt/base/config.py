@@ -38,6 +38,7 @@ class Config:
     verify: bool = True
     tune: bool = False
     check_ir: bool = False
+    strict: bool = False
     verify_timeout_s: float = 300.0
     verify_memory_bytes: int = 0
     dump_dir: Path | None = None
@@ -81,6 +82,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("SMELT_VERIFY", "verify", "verify each region and the whole model"),
     Knob("SMELT_TUNE", "tune", "time each region against the nodes it replaces"),
     Knob("SMELT_CHECK_IR", "check_ir", "run the IR verifier at every stage boundary"),
+    Knob("SMELT_STRICT", "strict", "raise an internal error where it happens; otherwise it costs a region"),
     Knob("SMELT_VERIFY_TIMEOUT", "verify_timeout_s", "seconds that verification may take"),
     Knob(
         "SMELT_VERIFY_MEMORY",
@@ -115,6 +117,7 @@ def _read(env: Mapping[str, str]) -> Config:
         verify=_boolean(env, "SMELT_VERIFY", True),
         tune=_boolean(env, "SMELT_TUNE", False),
         check_ir=_boolean(env, "SMELT_CHECK_IR", False),
+        strict=_boolean(env, "SMELT_STRICT", False),
         verify_timeout_s=_seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),
         verify_memory_bytes=_integer(env, "SMELT_VERIFY_MEMORY", 0),
         dump_dir=_folder(env, "ONNXRT_DUMP_PATH"),

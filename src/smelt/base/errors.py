@@ -72,6 +72,15 @@ class ModelError(SmeltError):
     """A model was read, but breaks a rule of ONNX or of a stage."""
 
 
+class PassError(SmeltError):
+    """A pass failed, which leaves the model in no known state. `name` is the pass; the cause is what it raised."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        message = f"the pass {name!r} failed: {type(error).__name__}: {str(error)[:500]}"
+        super().__init__("SM-PASS-005", message, hint=f"Leave it out: --skip-pass {name}; and report the model.")
+        self.name = name
+
+
 class ExportError(SmeltError):
     """A PyTorch program cannot be said in ONNX. `reasons`: one for each call that nothing converts."""
 
@@ -91,7 +100,8 @@ class NoCompilerError(ToolchainError):
 
 
 class CompileError(ToolchainError):
-    """A compiler ran and failed. `command` and `stderr` hold what it was told and what it said."""
+    """A compiler ran and failed. `command` and `stderr` hold what it was told and what it said, `unit` is the name of
+    the unit that it was given (empty where it linked)."""
 
     def __init__(
         self,
@@ -100,12 +110,14 @@ class CompileError(ToolchainError):
         *,
         command: tuple[str, ...] = (),
         stderr: str = "",
+        unit: str = "",
         node: str | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(code, message, node=node, hint=hint)
         self.command = command
         self.stderr = stderr
+        self.unit = unit
 
 
 class CacheError(ToolchainError):

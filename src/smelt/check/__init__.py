@@ -33,6 +33,13 @@ def examine(
     return examination.examine(model, generated, library, wanted, config, progress, weights)
 
 
+def rehearse(model: ir.Model, generated: Generated) -> None:
+    """What `examine` makes of a model before anything runs: constants packed, regions in place and alone."""
+    from smelt.check.variants import Variants
+
+    Variants(model, generated).alone()
+
+
 def choose_settings(
     model: ir.Model, generated: Generated, build: Callable[[Source], Library], wanted: Examination, config: Config,
     progress: Progress,
@@ -57,4 +64,14 @@ def standalone(dump: Path, region: int, config: Config) -> Standalone:
     return standalone_program.standalone(dump, region, config)
 
 
-__all__ = ["Choice", "Examination", "Findings", "Verdict", "choose_settings", "examine", "standalone", "start_digest"]
+__all__ = [
+    "Choice",
+    "Examination",
+    "Findings",
+    "Verdict",
+    "choose_settings",
+    "examine",
+    "rehearse",
+    "standalone",
+    "start_digest",
+]

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import onnx_ir as ir
 
+from smelt.ir.faults import Fault
 from smelt.ir.load import load_model
 from smelt.ir.records import Left, Plan, Region
 from smelt.ir.walk import model_nodes
@@ -28,6 +29,7 @@ from smelt.report import (
     draw,
     op_name,
     readable,
+    readable_fault,
 )
 from smelt.runtime import open_artifact
 
@@ -50,6 +52,7 @@ def report_of_artifact(folder: Path, times: Times | None = None) -> Report:
         check=_check(manifest),
         times=times,
         version=readable(str(manifest.get("smelt", "?"))),
+        faults=tuple(_fault(item) for item in _items(manifest.get("faults"))),
     )
 
 
@@ -141,6 +144,13 @@ def _check(manifest: Mapping[str, Any]) -> Check:
     errors = [_number(facts.get(key)) for key in ("model_error", "largest_error")]
     worst = next((error for error in errors if error is not None), None)
     return Check(worst is not None, _whole(facts.get("regions"), 0), worst, None, rejected)
+
+
+def _fault(item: Mapping[str, Any]) -> Fault:
+    texts = {key: str(item.get(key, "")) for key in ("stage", "error", "where", "repro")}
+    nodes = item.get("nodes")
+    names = tuple(str(name) for name in cast("list[object]", nodes)) if isinstance(nodes, list) else ()
+    return readable_fault(Fault(**texts, nodes=names))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -49,7 +49,16 @@ def compile_command(
         from smelt.base.config import Config
         from smelt.cli.compiling import compile_model
         from smelt.pipeline import Options
-        from smelt.report import as_dict, check_line, headline, ops_lines, reason_lines, region_lines, stage_lines
+        from smelt.report import (
+            as_dict,
+            check_line,
+            fault_lines,
+            headline,
+            ops_lines,
+            reason_lines,
+            region_lines,
+            stage_lines,
+        )
 
         folder = output if output != Path() else model.with_suffix(".smelt")
         chosen = Options(
@@ -75,7 +84,8 @@ def compile_command(
         out.lines(ops_lines(report, limit), "", region_lines(report, limit), "")
         if report.reasons:
             out.lines(reason_lines(report, limit), "")
-        out.lines(stage_lines(report), "", check_line(report.check), *(f"note: {note}" for note in report.notes))
+        out.lines(stage_lines(report), "", check_line(report.check), fault_lines(report, limit))
+        out.lines(*(f"note: {note}" for note in report.notes))
         out.lines(headline(report))
         out.result(str(folder))
         out.facts(artifact=str(folder), **as_dict(report, graph=False, sources=False))

@@ -40,7 +40,7 @@ def compile_model(path: Path, output: Path, options: Options, config: Config, *,
     seconds = time.monotonic() - started
     original = count_ops(model)
     with open_progress(config) as progress:
-        result = compile_to(model, output, options, config, progress)
+        result = compile_to(model, output, options, config, progress, path.name)
     if not graph or options.preoptimize:
         return Compilation(result, Picture(original), path.name, seconds)
     if options.dims:

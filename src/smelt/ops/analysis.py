@@ -7,9 +7,11 @@ for the node that would need it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import onnx_ir as ir
 
+from smelt.ir.faults import Faults
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import COMPUTED, arranged_shape, panel_shape
@@ -26,9 +28,11 @@ INVOLVED_LIMIT = 400
 INT64_MAX = 2**63 - 1
 
 
-def analyze(model: ir.Model) -> Facts:
-    """Walk the main graph once, in order; nested graphs where their nodes stand."""
+def analyze(model: ir.Model, faults: Faults | None = None) -> Facts:
+    """Walk the main graph once, in order; nested graphs where their nodes stand. A fault costs its node."""
     facts = Facts(opsets={("" if d == "ai.onnx" else d): v for d, v in model.opset_imports.items()})
+    if faults is not None:
+        facts.faults = faults
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
         source(facts, value)
     for node in model.graph:
@@ -37,6 +41,18 @@ def analyze(model: ir.Model) -> Facts:
 
 
 def _node(facts: Facts, node: ir.Node, depth: int = 0) -> None:
+    try:
+        _study(facts, node, depth)
+    except Exception as error:
+        facts.refusals[node] = facts.faults.contain("analyze", error, [node])
+        for value in node.outputs:
+            facts.by_value.pop(value, None)
+            facts.constants.pop(value, None)
+            with suppress(Exception):  # what the model declares may do for the nodes behind
+                source(facts, value)
+
+
+def _study(facts: Facts, node: ir.Node, depth: int) -> None:
     try:
         outputs = [None if made is None else made[1] for made in meaning(facts, Builder(), node, None)]
     except Refusal as refusal:

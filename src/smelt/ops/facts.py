@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.faults import Faults
 from smelt.ir.kernel import Buffer, Builder, Ix, Sym, Tensor, ix, of
 from smelt.ops.registry import SHORT
 
@@ -27,7 +28,8 @@ class Fact:
 
 @dataclass
 class Facts:
-    """Facts by value, refusals by node. `ids` numbers values so that no model string is needed further down."""
+    """Facts by value, refusals by node. `ids` numbers values so that no model string is needed further down; `faults`
+    takes what an op's rule raises where it should not."""
 
     by_value: dict[ir.Value, Fact] = field(default_factory=dict[ir.Value, Fact])
     refusals: dict[ir.Node, str] = field(default_factory=dict[ir.Node, str])
@@ -36,6 +38,7 @@ class Facts:
     constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
     packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
     packed_buffers: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
+    faults: Faults = field(default_factory=Faults)
 
     def name(self, value: ir.Value) -> str:
         return f"v{self.ids.setdefault(value, len(self.ids))}"

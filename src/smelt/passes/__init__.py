@@ -15,7 +15,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from smelt.base.errors import ConfigError
+from smelt.base.errors import ConfigError, PassError, SmeltError
 from smelt.passes.applications import Applications
 from smelt.passes.bind_dims import BindDims
 from smelt.passes.common_subexpressions import CommonSubexpressions
@@ -123,7 +123,12 @@ def _plain(name: str, step: Pass, model: ir.Model) -> Outcome:
 
 def _timed(run: Callable[[str, Pass, ir.Model], Outcome], name: str, step: Pass, model: ir.Model) -> Outcome:
     started = time.perf_counter()
-    outcome = run(name, step, model)
+    try:
+        outcome = run(name, step, model)
+    except SmeltError:
+        raise
+    except Exception as error:
+        raise PassError(name, error) from error
     return replace(outcome, seconds=time.perf_counter() - started)
 
 

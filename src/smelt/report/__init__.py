@@ -11,6 +11,7 @@ from smelt.report.facts import (
     Report,
     as_dict,
     pass_rows,
+    readable_fault,
     reasons_of,
     report_of,
 )
@@ -20,6 +21,7 @@ from smelt.report.readable import counted, in_bytes, in_time, readable
 from smelt.report.tables import listed, table
 from smelt.report.text import (
     check_line,
+    fault_lines,
     format_report,
     headline,
     ops_lines,
@@ -51,6 +53,7 @@ __all__ = [
     "counted",
     "divide",
     "draw",
+    "fault_lines",
     "format_html",
     "format_report",
     "headline",
@@ -62,6 +65,7 @@ __all__ = [
     "pass_rows",
     "pass_table",
     "readable",
+    "readable_fault",
     "reason_lines",
     "reasons_of",
     "region_lines",

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from smelt.base.version import __version__
+from smelt.ir.faults import Fault
 from smelt.ir.records import KernelInfo, Library, Plan
 from smelt.ir.walk import subgraphs
 from smelt.report.picture import Picture, op_name
@@ -39,6 +40,8 @@ class ResultLike(Protocol):
     def notes(self) -> tuple[str, ...]: ...
     @property
     def findings(self) -> Any: ...
+    @property
+    def faults(self) -> tuple[Fault, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,7 @@ class Report:
     check: Check = field(default_factory=lambda: Check(False))
     times: Times | None = None
     version: str = __version__
+    faults: tuple[Fault, ...] = ()
 
     @property
     def in_kernels(self) -> int:
@@ -235,7 +239,16 @@ def report_of(result: ResultLike, title: str, picture: Picture, times: Times | N
         library=_library(result.library),
         check=_check(result, regions),
         times=times,
+        faults=tuple(readable_fault(fault) for fault in result.faults),
     )
+
+
+def readable_fault(fault: Fault) -> Fault:
+    """Names of the model in it can be shown."""
+    nodes = tuple(readable(name) for name in fault.nodes)
+    texts = {"stage": fault.stage, "error": fault.error, "where": fault.where}
+    shown = {name: readable(text, 600) for name, text in texts.items()}
+    return Fault(**shown, nodes=nodes, repro=readable(fault.repro, 2000))
 
 
 def _ops(plan: Plan, original: Mapping[str, int]) -> tuple[OpRow, ...]:

@@ -27,6 +27,7 @@ def format_report(report: Report, *, full: bool = False) -> str:
         pass_lines(report),
         stage_lines(report),
         [check_line(report.check)],
+        fault_lines(report, limit),
         [f"note: {note}" for note in report.notes],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -167,6 +168,18 @@ def check_line(check: Check) -> str:
     apart = f", {check.inside} of them only with the model as a whole" if check.inside else ""
     error = f", {check.error_text}" if check.error_text else ""
     return "\n".join([f"verified: {counted(check.regions + check.inside, 'region')}{apart}{error}", *rejected])
+
+
+def fault_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
+    """Faults of smelt itself: what they cost is left to ONNX Runtime."""
+    lines: list[str] = []
+    for fault in report.faults[:limit]:
+        at = f" ({fault.where})" if fault.where else ""
+        lines.append(f"fault in {fault.stage}: {fault.error}{at}")
+        if fault.nodes:
+            lines.append("  nodes: " + ", ".join(fault.nodes[:5]) + (", …" if len(fault.nodes) > 5 else ""))
+        lines.append(f"  repro: {fault.repro}")
+    return [*lines, *_more(len(report.faults), limit, "fault")]
 
 
 def _more(count: int, limit: int, noun: str) -> list[str]:

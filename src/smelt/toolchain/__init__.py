@@ -1,6 +1,6 @@
 """Source -> Library: compiler discovery, flags, parallel compilation, the content-addressed cache."""
 
-from smelt.toolchain.build import build, count_jobs, hash_headers, library_key
+from smelt.toolchain.build import build, can_build, count_jobs, hash_headers, library_key
 from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest
 from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
 from smelt.toolchain.elf import Symbols, read_symbols
@@ -13,6 +13,7 @@ __all__ = [
     "Compiler",
     "Symbols",
     "build",
+    "can_build",
     "count_jobs",
     "file_digest",
     "find_compiler",

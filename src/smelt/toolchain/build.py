@@ -100,6 +100,17 @@ def build(
     return _library(entry, targets, started, cached=False)
 
 
+def can_build(targets: tuple[Target, ...], compiler: Compiler, cache: Cache, config: Config) -> bool:
+    """Whether the compiler and its flags are good for anything: a library of next to nothing can be made."""
+    exported = '__attribute__((visibility("default"))) int smelt_probe = 1;\n'
+    units = Unit("probe", "typedef int smelt_probe_type;\n"), Unit("glue", exported, per_level=False)
+    try:
+        build(Source(units, ()), targets, compiler, cache, config)
+    except ToolchainError:
+        return False
+    return True
+
+
 def library_key(
     source: Source, targets: tuple[Target, ...], compiler: Compiler, config: Config, *, program: bool = False
 ) -> str:
@@ -258,7 +269,11 @@ class _Run:
         source = own / f"{job.unit.name}.c"
         source.write_text(job.unit.text, encoding="utf-8")
         command = compile_command(self.compiler, job.flags, source.name, "out.o", self.source.include_dirs)
-        self._run(command, own, job.label, output="out.o")
+        try:
+            self._run(command, own, job.label, output="out.o")
+        except CompileError as error:
+            error.unit = job.unit.name
+            raise
         _take(own / "out.o", place)
         self.cache.put_object(job.key, own / "out.o")
 

@@ -39,6 +39,16 @@ class Generated:
     codes: tuple[RegionCode, ...]
     left: tuple[Left, ...]
 
+    def regions_in(self, unit: str) -> list[Region]:
+        """The regions of which some code is in the unit of that name."""
+        text = next((u.text for u in self.source.units if u.name == unit), "")
+        named = zip(self.regions, self.entry_of, self.codes, strict=True)
+        return [
+            region
+            for region, entry, code in named
+            if f"SMELT_NAME({entry})(smelt_env" in text or any(kernel.text in text for kernel in code.kernels)
+        ]
+
 
 class CBackend:
     """Claims what the op declarations can state, and writes it as C."""
