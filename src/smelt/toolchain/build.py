@@ -293,6 +293,8 @@ class _Run:
             symbols = _symbols(output)
         if not symbols.exported:
             raise ToolchainError("SM-TOOL-006", "the library exports no symbol, so nothing can be called in it")
+        if missing := sorted(name for name in symbols.needed if name.startswith("smelt_")):
+            raise ToolchainError("SM-TOOL-006", f"no unit defines {', '.join(missing)}")
         return output
 
     def _helper_library(self, folder: Path) -> tuple[str, ...]:

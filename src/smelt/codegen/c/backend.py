@@ -21,6 +21,7 @@ from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
 from . import extern
+from .library import library_units
 from .region import Packed, RegionCode, write_region
 from .structure import structure
 
@@ -119,10 +120,7 @@ def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, ta
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
     units = _kernel_units(distinct, names)
-    if any(k.product is not None for c in distinct for k in c.kernels):
-        units.append(Unit("gemm", "#include <smelt/gemm_unit.h>\n"))
-    if any(k.window is not None for c in distinct for k in c.kernels):
-        units.append(Unit("window", "#include <smelt/window_unit.h>\n"))
+    units += library_units(k.text for c in distinct for k in c.kernels)
     units += extern.units(k for c in distinct for k in c.kernels)
     digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"

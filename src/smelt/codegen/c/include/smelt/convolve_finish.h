@@ -10,6 +10,13 @@
 #include <smelt/finish.h>
 #include <smelt/gemm.h>
 
+#if defined(SMELT_TILES_LINKED) || defined(SMELT_TILES_UNIT)
+#define smelt_finish_narrow SMELT_NAME(smelt_finish_narrow)
+#define smelt_finish_main SMELT_NAME(smelt_finish_main)
+#define smelt_finish_wide SMELT_NAME(smelt_finish_wide)
+#define smelt_finish_eager SMELT_NAME(smelt_finish_eager)
+#endif
+
 /* The usual sums have a bias alone; others may have sums before them and something that is added. */
 #define SMELT_FINISH_BIAS(I, J) const v_f32 bias##J = ld_f32(f->bias + SMELT_TILE_COL(J));
 #define SMELT_FINISH_1(I, J) st_f32(to + SMELT_TILE_COL(J), smelt_limited((v_f32)c##I##_##J + bias##J, least, most));
@@ -42,7 +49,8 @@
     SMELT_ROWS_##R(SMELT_ROW_FINISH_##W, 0)                                                                            \
   }
 
-#define SMELT_FINISH_MICRO_AS(NAME, R, W, LINES)                                                                       \
+#define SMELT_FINISH_MICRO_AS(NAME, R, W, LINES) SMELT_TILE(SMELT_FINISH_MICRO_CODE(NAME, R, W, LINES))
+#define SMELT_FINISH_MICRO_CODE(NAME, R, W, LINES)                                                                     \
   static __attribute__((noinline)) void smelt_##NAME##_##R##x##W(const float *a_, int64_t lda, const float *b_,        \
                                                                  int64_t panel_stride, int64_t kc, const float *next,  \
                                                                  const smelt_finish *f) {                              \
@@ -67,25 +75,25 @@ typedef void (*smelt_finish_tile)(const float *a, int64_t lda, const float *b, i
 
 #if SMELT_VL == 64 && defined(__AVX512F__)
 SMELT_FINISH_MICRO_14(1) SMELT_FINISH_MICRO_14(2) SMELT_FINISH_MICRO_6(4) SMELT_FINISH_MICRO_AS(finish_eager, 5, 4, 2) SMELT_FINISH_MICRO_AS(finish_eager, 6, 4, 2)
-static const smelt_finish_tile smelt_finish_narrow[] = {SMELT_FINISH_NAMES_14(1)};
-static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_14(2)};
-static const smelt_finish_tile smelt_finish_wide[] = {SMELT_FINISH_NAMES_6(4)};
-static const smelt_finish_tile smelt_finish_eager[] = {0, 0, 0, 0, 0, smelt_finish_eager_5x4, smelt_finish_eager_6x4};
+SMELT_TILES(smelt_finish_tile, smelt_finish_narrow, SMELT_FINISH_NAMES_14(1))
+SMELT_TILES(smelt_finish_tile, smelt_finish_main, SMELT_FINISH_NAMES_14(2))
+SMELT_TILES(smelt_finish_tile, smelt_finish_wide, SMELT_FINISH_NAMES_6(4))
+SMELT_TILES(smelt_finish_tile, smelt_finish_eager, 0, 0, 0, 0, 0, smelt_finish_eager_5x4, smelt_finish_eager_6x4)
 #elif SMELT_VL == 64
 SMELT_FINISH_MICRO_3(1) SMELT_FINISH_MICRO_3(2) SMELT_FINISH_MICRO(4, 2) SMELT_FINISH_MICRO(5, 2) SMELT_FINISH_MICRO(1, 4)
 SMELT_FINISH_MICRO(2, 4)
-static const smelt_finish_tile smelt_finish_narrow[] = {SMELT_FINISH_NAMES_3(1)};
-static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_3(2), smelt_finish_4x2, smelt_finish_5x2};
-static const smelt_finish_tile smelt_finish_wide[] = {0, smelt_finish_1x4, smelt_finish_2x4};
+SMELT_TILES(smelt_finish_tile, smelt_finish_narrow, SMELT_FINISH_NAMES_3(1))
+SMELT_TILES(smelt_finish_tile, smelt_finish_main, SMELT_FINISH_NAMES_3(2), smelt_finish_4x2, smelt_finish_5x2)
+SMELT_TILES(smelt_finish_tile, smelt_finish_wide, 0, smelt_finish_1x4, smelt_finish_2x4)
 #elif SMELT_VL == 32
 SMELT_FINISH_MICRO_6(2)
-static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_6(2)};
+SMELT_TILES(smelt_finish_tile, smelt_finish_main, SMELT_FINISH_NAMES_6(2))
 #elif defined(__aarch64__)
 SMELT_FINISH_MICRO_6(4)
-static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_6(4)};
+SMELT_TILES(smelt_finish_tile, smelt_finish_main, SMELT_FINISH_NAMES_6(4))
 #else
 SMELT_FINISH_MICRO_3(2) SMELT_FINISH_MICRO(4, 2)
-static const smelt_finish_tile smelt_finish_main[] = {SMELT_FINISH_NAMES_3(2), smelt_finish_4x2};
+SMELT_TILES(smelt_finish_tile, smelt_finish_main, SMELT_FINISH_NAMES_3(2), smelt_finish_4x2)
 #endif
 
 /* One tile of `rows` x `panels` panels. */

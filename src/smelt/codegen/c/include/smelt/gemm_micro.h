@@ -14,6 +14,27 @@
 #error "SMELT_VL (vector bytes) must be defined: 16, 32 or 64"
 #endif
 
+/* Tiles are compiled where they are used, unless SMELT_TILES_LINKED says that tiles_unit.h has them: then they are declared,
+ * and have the level in their tables' names. */
+#if defined(SMELT_TILES_LINKED) || defined(SMELT_TILES_UNIT)
+#include <smelt/kernel.h>
+#define smelt_gemm_narrow SMELT_NAME(smelt_gemm_narrow)
+#define smelt_gemm_main SMELT_NAME(smelt_gemm_main)
+#define smelt_gemm_wide SMELT_NAME(smelt_gemm_wide)
+#define smelt_gemm_eager SMELT_NAME(smelt_gemm_eager)
+#define smelt_gemm_thin SMELT_NAME(smelt_gemm_thin)
+#endif
+#ifdef SMELT_TILES_LINKED
+#define SMELT_TILES(TYPE, NAME, ...) extern __attribute__((visibility("hidden"))) const TYPE NAME[];
+#define SMELT_TILE(...)
+#elif defined(SMELT_TILES_UNIT)
+#define SMELT_TILES(TYPE, NAME, ...) extern const TYPE NAME[]; const TYPE NAME[] = {__VA_ARGS__};
+#define SMELT_TILE(...) __VA_ARGS__
+#else
+#define SMELT_TILES(TYPE, NAME, ...) static const TYPE NAME[] = {__VA_ARGS__};
+#define SMELT_TILE(...) __VA_ARGS__
+#endif
+
 #define SMELT_GEMM_PANEL 16
 #define SMELT_GEMM_LANES (SMELT_VL / 4)
 /* Vectors in one row of a panel. */
@@ -164,7 +185,8 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
   }
 
 /* The same by another name. It asks for `LINES` lines of what comes next every four steps. */
-#define SMELT_GEMM_MICRO_AS(NAME, R, W, LINES)                                                                         \
+#define SMELT_GEMM_MICRO_AS(NAME, R, W, LINES) SMELT_TILE(SMELT_GEMM_MICRO_CODE(NAME, R, W, LINES))
+#define SMELT_GEMM_MICRO_CODE(NAME, R, W, LINES)                                                                       \
   static __attribute__((noinline)) void smelt_gemm_##NAME##_##R##x##W(                                                 \
       const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
       int add, const float *next) {                                                                                    \
@@ -286,38 +308,38 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 #if SMELT_VL == 64 && defined(__AVX512F__)
 SMELT_GEMM_MICRO_14(1) SMELT_GEMM_MICRO_14(2)
 SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
-static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_14(1)};
-static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_14(2)};
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_narrow, SMELT_GEMM_NAMES_14(1))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_14(2))
 SMELT_GEMM_MICRO_AS(eager, 5, 4, 2) SMELT_GEMM_MICRO_AS(eager, 6, 4, 2)
-static const smelt_gemm_tile smelt_gemm_wide[] = {SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4};
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_wide, SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4)
 /* For blocks of so few rows that the tiles of one line would not bring all of the coming panels. */
 #define SMELT_GEMM_EAGER_ROWS 5
-static const smelt_gemm_tile smelt_gemm_eager[] = {0, 0, 0, 0, 0, smelt_gemm_eager_5x4, smelt_gemm_eager_6x4};
-static const smelt_gemm_tile smelt_gemm_thin[] = {SMELT_GEMM_NAMES_3(8), smelt_gemm_micro_4x4};
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_eager, 0, 0, 0, 0, 0, smelt_gemm_eager_5x4, smelt_gemm_eager_6x4)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, SMELT_GEMM_NAMES_3(8), smelt_gemm_micro_4x4)
 static const int8_t smelt_gemm_thin_panels[] = {0, 8, 8, 8, 4};
 #elif SMELT_VL == 64
 SMELT_GEMM_MICRO(1, 1) SMELT_GEMM_MICRO(2, 1) SMELT_GEMM_MICRO(3, 1) SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(1, 4)
 SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(1, 8)
-static const smelt_gemm_tile smelt_gemm_narrow[] = {SMELT_GEMM_NAMES_3(1)};
-static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_5(2)};
-static const smelt_gemm_tile smelt_gemm_wide[] = {0, smelt_gemm_micro_1x4, smelt_gemm_micro_2x4};
-static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8};
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_narrow, SMELT_GEMM_NAMES_3(1))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(2))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_wide, 0, smelt_gemm_micro_1x4, smelt_gemm_micro_2x4)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8)
 static const int8_t smelt_gemm_thin_panels[] = {0, 8};
 #elif SMELT_VL == 32
 SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(3, 4)
-static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2};
-static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4};
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4)
 static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
 #elif defined(__aarch64__)
 SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 16) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
-static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4};
-static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x16, smelt_gemm_micro_2x8, smelt_gemm_micro_3x8};
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x16, smelt_gemm_micro_2x8, smelt_gemm_micro_3x8)
 static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
 #else
 SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(1, 8)
 SMELT_GEMM_MICRO(2, 4)
-static const smelt_gemm_tile smelt_gemm_main[] = {SMELT_GEMM_NAMES_3(2), smelt_gemm_micro_4x2};
-static const smelt_gemm_tile smelt_gemm_thin[] = {0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4};
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_3(2), smelt_gemm_micro_4x2)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4)
 static const int8_t smelt_gemm_thin_panels[] = {0, 2, 1};
 #endif
 #define SMELT_GEMM_THIN_ROWS ((int64_t)(sizeof smelt_gemm_thin_panels) - 1)

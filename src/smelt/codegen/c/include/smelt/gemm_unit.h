@@ -6,6 +6,7 @@
 #ifndef SMELT_GEMM_UNIT_H
 #define SMELT_GEMM_UNIT_H
 
+#define SMELT_TILES_LINKED
 #include <smelt/few_rows.h>
 #include <smelt/gemm_finish.h>
 #include <smelt/gemm_lying.h>
