@@ -21,15 +21,10 @@
 #define SMELT_FINISH_BIAS(I, J) const v_f32 bias##J = ld_f32(f->bias + SMELT_TILE_COL(J));
 #define SMELT_FINISH_1(I, J) st_f32(to + SMELT_TILE_COL(J), smelt_limited((v_f32)c##I##_##J + bias##J, least, most));
 #define SMELT_FINISH_MORE_1(I, J)                                                                                      \
-  {                                                                                                                    \
-    v_f32 x = (v_f32)c##I##_##J;                                                                                       \
-    if (sums) x = ld_f32(sums + SMELT_TILE_COL(J)) + x;                                                                \
-    x += bias##J;                                                                                                      \
-    if (added) x += ld_f32(added + SMELT_TILE_COL(J));                                                                 \
-    st_f32(to + SMELT_TILE_COL(J), smelt_limited(x, least, most));                                                     \
-  }
+  st_f32(to + SMELT_TILE_COL(J), smelt_limited(ld_f32(sums + SMELT_TILE_COL(J)) + (v_f32)c##I##_##J + bias##J +         \
+                                                   ld_f32(added + SMELT_TILE_COL(J)), least, most));
 #define SMELT_FINISH_NEXT to += f->ld;
-#define SMELT_FINISH_MORE_NEXT to += f->ld, sums += sums ? f->sums_ld : 0, added += added ? f->ld : 0;
+#define SMELT_FINISH_MORE_NEXT to += f->ld, sums += sums_step, added += added_step;
 #define SMELT_ROW_FINISH_1(I, B, O, U) SMELT_COLS_1(SMELT_FINISH_1, I) SMELT_FINISH_NEXT
 #define SMELT_ROW_FINISH_2(I, B, O, U) SMELT_COLS_2(SMELT_FINISH_1, I) SMELT_FINISH_NEXT
 #define SMELT_ROW_FINISH_4(I, B, O, U) SMELT_COLS_4(SMELT_FINISH_1, I) SMELT_FINISH_NEXT
@@ -37,13 +32,17 @@
 #define SMELT_ROW_FINISH_MORE_2(I, B, O, U) SMELT_COLS_2(SMELT_FINISH_MORE_1, I) SMELT_FINISH_MORE_NEXT
 #define SMELT_ROW_FINISH_MORE_4(I, B, O, U) SMELT_COLS_4(SMELT_FINISH_MORE_1, I) SMELT_FINISH_MORE_NEXT
 
+/* What stands for sums or an addend that do not exist: x + -0 is x, whatever x is. */
+static __attribute__((unused)) const float smelt_finish_nothing[4 * SMELT_GEMM_PANEL] = {[0 ... 4 * SMELT_GEMM_PANEL - 1] = -0.0f};
+
 /* Stores a tile of sums. */
 #define SMELT_FINISH_TILE(R, W)                                                                                        \
   const v_f32 least = bc_f32(f->least), most = bc_f32(f->most);                                                        \
-  const float *sums = f->sums, *added = f->added;                                                                      \
   float *to = f->to;                                                                                                   \
   SMELT_COLS_##W(SMELT_FINISH_BIAS, 0)                                                                                 \
-  if (sums || added) {                                                                                                 \
+  if (f->sums || f->added) {                                                                                           \
+    const float *sums = f->sums ? f->sums : smelt_finish_nothing, *added = f->added ? f->added : smelt_finish_nothing; \
+    const int64_t sums_step = f->sums ? f->sums_ld : 0, added_step = f->added ? f->ld : 0;                             \
     SMELT_ROWS_##R(SMELT_ROW_FINISH_MORE_##W, 0)                                                                       \
   } else {                                                                                                             \
     SMELT_ROWS_##R(SMELT_ROW_FINISH_##W, 0)                                                                            \

@@ -74,6 +74,23 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_BASES_13(X) X(0) X(1) X(2) X(3) X(4)
 #define SMELT_BASES_14(X) X(0) X(1) X(2) X(3) X(4)
 
+/* The same rows by base pointer, three of them or what is left: X(rows of the group, base pointer, first row, second, third,
+ * argument). */
+#define SMELT_GROUPS_1(X, U) X(0, 1, 0, 1, 2, U)
+#define SMELT_GROUPS_2(X, U) X(0, 2, 0, 1, 2, U)
+#define SMELT_GROUPS_3(X, U) X(0, 3, 0, 1, 2, U)
+#define SMELT_GROUPS_4(X, U) SMELT_GROUPS_3(X, U) X(1, 1, 3, 4, 5, U)
+#define SMELT_GROUPS_5(X, U) SMELT_GROUPS_3(X, U) X(1, 2, 3, 4, 5, U)
+#define SMELT_GROUPS_6(X, U) SMELT_GROUPS_3(X, U) X(1, 3, 3, 4, 5, U)
+#define SMELT_GROUPS_7(X, U) SMELT_GROUPS_6(X, U) X(2, 1, 6, 7, 8, U)
+#define SMELT_GROUPS_8(X, U) SMELT_GROUPS_6(X, U) X(2, 2, 6, 7, 8, U)
+#define SMELT_GROUPS_9(X, U) SMELT_GROUPS_6(X, U) X(2, 3, 6, 7, 8, U)
+#define SMELT_GROUPS_10(X, U) SMELT_GROUPS_9(X, U) X(3, 1, 9, 10, 11, U)
+#define SMELT_GROUPS_11(X, U) SMELT_GROUPS_9(X, U) X(3, 2, 9, 10, 11, U)
+#define SMELT_GROUPS_12(X, U) SMELT_GROUPS_9(X, U) X(3, 3, 9, 10, 11, U)
+#define SMELT_GROUPS_13(X, U) SMELT_GROUPS_12(X, U) X(4, 1, 12, 13, 14, U)
+#define SMELT_GROUPS_14(X, U) SMELT_GROUPS_12(X, U) X(4, 2, 12, 13, 14, U)
+
 /* Column lists: F(row, vector). */
 #define SMELT_COLS_1(F, I) F(I, 0)
 #define SMELT_COLS_2(F, I) F(I, 0) F(I, 1)
@@ -163,6 +180,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
     SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                                   \
     SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                    \
     SMELT_STEP(R, W, 0)                                                                                                \
+    __asm__ volatile("" ::: "memory");                                                                                 \
     SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                                  \
     SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                    \
   }                                                                                                                    \
@@ -209,7 +227,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
       SMELT_COLS_##W(SMELT_B_AHEAD, U)                                                                                 \
     }                                                                                                                  \
     SMELT_COLS_##W(SMELT_B_LOAD, U)                                                                                    \
-    SMELT_ROWS_##R(SMELT_ROW_FMA_##W, U)                                                                               \
+    SMELT_GROUPS_##R(SMELT_GROUP_FMA_##W, U)                                                                           \
   }
 
 /* x - 0 is x, the sign of zero and NaN included, so nothing is computed. */
@@ -223,18 +241,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_ROW_PUT_2(I, B, O, U) SMELT_COLS_2(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_2(I, B, O, U) SMELT_COLS_2(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_4(I, B, O, U) SMELT_COLS_4(SMELT_ZERO_1, I)
-#if SMELT_VL == 64 && defined(__AVX512F__)
-/* One statement for a row: between four, gcc moves accumulators about. */
-#define SMELT_ROW_FMA_4(I, B, O, U)                                                                                    \
-  {                                                                                                                    \
-    const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U));                                                    \
-    __asm__("vfmadd231ps %4, %5, %0\n\tvfmadd231ps %4, %6, %1\n\tvfmadd231ps %4, %7, %2\n\tvfmadd231ps %4, %8, %3"       \
-            : "+v"(c##I##_0), "+v"(c##I##_1), "+v"(c##I##_2), "+v"(c##I##_3)                                           \
-            : "v"(a), "v"(b0), "v"(b1), "v"(b2), "v"(b3));                                                             \
-  }
-#else
 #define SMELT_ROW_FMA_4(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_4(SMELT_FMA_1, I) }
-#endif
 #define SMELT_ROW_PUT_4(I, B, O, U) SMELT_COLS_4(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_4(I, B, O, U) SMELT_COLS_4(SMELT_ADD_1, I) crow += ldc;
 #define SMELT_ROW_ZERO_8(I, B, O, U) SMELT_COLS_8(SMELT_ZERO_1, I)
@@ -245,6 +252,58 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_ROW_FMA_16(I, B, O, U) { const smelt_gemm_v a = SMELT_SPLAT(SMELT_ROW_ELEMENT(B, O, U)); SMELT_COLS_16(SMELT_FMA_1, I) }
 #define SMELT_ROW_PUT_16(I, B, O, U) SMELT_COLS_16(SMELT_PUT_1, I) crow += ldc;
 #define SMELT_ROW_ADD_16(I, B, O, U) SMELT_COLS_16(SMELT_ADD_1, I) crow += ldc;
+
+/* A group's rows one after the other, as functions of a row. */
+#define SMELT_GROUP_ROWS_1(F, B, I, J, K, U) F(I, B, 0, U)
+#define SMELT_GROUP_ROWS_2(F, B, I, J, K, U) F(I, B, 0, U) F(J, B, 1, U)
+#define SMELT_GROUP_ROWS_3(F, B, I, J, K, U) F(I, B, 0, U) F(J, B, 1, U) F(K, B, 2, U)
+#if SMELT_VL == 64 && defined(__AVX512F__)
+/* One statement for a group of rows, or for a row of four vectors and more, whose operands would be too many. Between several,
+ * gcc moves accumulators about, and the 39 tiles and as many that finish their sums took it four times as long. */
+#define SMELT_ASM_PLACE_0 "%c[u](%[r])"
+#define SMELT_ASM_PLACE_1 "%c[u](%[r],%[l])"
+#define SMELT_ASM_PLACE_2 "%c[u](%[r],%[l],2)"
+#define SMELT_ASM_FMA(C, J) "vfmadd231ps %[a], %[b" #J "], %[" #C #J "]\n\t"
+#define SMELT_ASM_ROW_1(C, O) "vbroadcastss " SMELT_ASM_PLACE_##O ", %[a]\n\t" SMELT_ASM_FMA(C, 0)
+#define SMELT_ASM_ROW_2(C, O) SMELT_ASM_ROW_1(C, O) SMELT_ASM_FMA(C, 1)
+#define SMELT_ASM_ROW_4(C, O) SMELT_ASM_ROW_2(C, O) SMELT_ASM_FMA(C, 2) SMELT_ASM_FMA(C, 3)
+#define SMELT_ASM_ROW_8(C, O)                                                                                          \
+  SMELT_ASM_ROW_4(C, O) SMELT_ASM_FMA(C, 4) SMELT_ASM_FMA(C, 5) SMELT_ASM_FMA(C, 6) SMELT_ASM_FMA(C, 7)
+#define SMELT_ASM_SUM(C, I, J) [C##J] "+v"(c##I##_##J)
+#define SMELT_ASM_SUMS_1(C, I) SMELT_ASM_SUM(C, I, 0)
+#define SMELT_ASM_SUMS_2(C, I) SMELT_ASM_SUMS_1(C, I), SMELT_ASM_SUM(C, I, 1)
+#define SMELT_ASM_SUMS_4(C, I) SMELT_ASM_SUMS_2(C, I), SMELT_ASM_SUM(C, I, 2), SMELT_ASM_SUM(C, I, 3)
+#define SMELT_ASM_SUMS_8(C, I)                                                                                         \
+  SMELT_ASM_SUMS_4(C, I), SMELT_ASM_SUM(C, I, 4), SMELT_ASM_SUM(C, I, 5), SMELT_ASM_SUM(C, I, 6), SMELT_ASM_SUM(C, I, 7)
+#define SMELT_ASM_B_1 [b0] "v"(b0)
+#define SMELT_ASM_B_2 SMELT_ASM_B_1, [b1] "v"(b1)
+#define SMELT_ASM_B_4 SMELT_ASM_B_2, [b2] "v"(b2), [b3] "v"(b3)
+#define SMELT_ASM_B_8 SMELT_ASM_B_4, [b4] "v"(b4), [b5] "v"(b5), [b6] "v"(b6), [b7] "v"(b7)
+/* It reads rows of A behind the compiler's back; steps are between barriers for that. */
+#define SMELT_ASM_GROUP(W, TEXT, B, U, ...)                                                                            \
+  {                                                                                                                    \
+    smelt_gemm_v a;                                                                                                    \
+    __asm__ volatile(TEXT : [a] "=&v"(a), __VA_ARGS__ : [r] "r"(r##B), [l] "r"(lda_bytes), [u] "i"((U) * 4), SMELT_ASM_B_##W); \
+  }
+#define SMELT_GROUP_ASM_1(W, B, I, J, K, U) SMELT_ASM_GROUP(W, SMELT_ASM_ROW_##W(x, 0), B, U, SMELT_ASM_SUMS_##W(x, I))
+#define SMELT_GROUP_ASM_2(W, B, I, J, K, U)                                                                            \
+  SMELT_ASM_GROUP(W, SMELT_ASM_ROW_##W(x, 0) SMELT_ASM_ROW_##W(y, 1), B, U, SMELT_ASM_SUMS_##W(x, I), SMELT_ASM_SUMS_##W(y, J))
+#define SMELT_GROUP_ASM_3(W, B, I, J, K, U)                                                                            \
+  SMELT_ASM_GROUP(W, SMELT_ASM_ROW_##W(x, 0) SMELT_ASM_ROW_##W(y, 1) SMELT_ASM_ROW_##W(z, 2), B, U,                    \
+                  SMELT_ASM_SUMS_##W(x, I), SMELT_ASM_SUMS_##W(y, J), SMELT_ASM_SUMS_##W(z, K))
+#define SMELT_ROW_ASM_4(I, B, O, U) SMELT_ASM_GROUP(4, SMELT_ASM_ROW_4(x, O), B, U, SMELT_ASM_SUMS_4(x, I))
+#define SMELT_ROW_ASM_8(I, B, O, U) SMELT_ASM_GROUP(8, SMELT_ASM_ROW_8(x, O), B, U, SMELT_ASM_SUMS_8(x, I))
+#define SMELT_GROUP_FMA_1(B, N, I, J, K, U) SMELT_GROUP_ASM_##N(1, B, I, J, K, U)
+#define SMELT_GROUP_FMA_2(B, N, I, J, K, U) SMELT_GROUP_ASM_##N(2, B, I, J, K, U)
+#define SMELT_GROUP_FMA_4(B, N, I, J, K, U) SMELT_GROUP_ROWS_##N(SMELT_ROW_ASM_4, B, I, J, K, U)
+#define SMELT_GROUP_FMA_8(B, N, I, J, K, U) SMELT_GROUP_ROWS_##N(SMELT_ROW_ASM_8, B, I, J, K, U)
+#else
+#define SMELT_GROUP_FMA_1(B, N, I, J, K, U) SMELT_GROUP_ROWS_##N(SMELT_ROW_FMA_1, B, I, J, K, U)
+#define SMELT_GROUP_FMA_2(B, N, I, J, K, U) SMELT_GROUP_ROWS_##N(SMELT_ROW_FMA_2, B, I, J, K, U)
+#define SMELT_GROUP_FMA_4(B, N, I, J, K, U) SMELT_GROUP_ROWS_##N(SMELT_ROW_FMA_4, B, I, J, K, U)
+#define SMELT_GROUP_FMA_8(B, N, I, J, K, U) SMELT_GROUP_ROWS_##N(SMELT_ROW_FMA_8, B, I, J, K, U)
+#define SMELT_GROUP_FMA_16(B, N, I, J, K, U) SMELT_GROUP_ROWS_##N(SMELT_ROW_FMA_16, B, I, J, K, U)
+#endif
 
 typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int64_t panel_stride, int64_t kc, float *c,
                                 int64_t ldc, int add, const float *next);
