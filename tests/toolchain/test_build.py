@@ -220,11 +220,10 @@ def test_a_compile_error_carries_the_compilers_words_and_the_command(
     assert cache.entries() == () and not list((cache.root / "tmp").iterdir())
 
 
-
 def test_a_kernel_that_no_unit_defines_is_an_error_of_the_build(
     targets: tuple[Target, ...], compiler: Compiler, cache: Cache, config: Config
 ):
-    text = "void smelt_absent_v9(void);\n__attribute__((visibility(\"default\"))) void f(void) { smelt_absent_v9(); }\n"
+    text = 'void smelt_absent_v9(void);\n__attribute__((visibility("default"))) void f(void) { smelt_absent_v9(); }\n'
     source = Source((Unit("calls", text, False),), ())
     with pytest.raises(ToolchainError, match="smelt_absent_v9"):
         build(source, targets, compiler, cache, config)

@@ -85,7 +85,7 @@ class Dump:
         content = {
             "domain": source.domain,
             "targets": list(targets),
-            "units": [{"name": unit.name, "per_level": unit.per_level} for unit in source.units],
+            "units": [{"name": u.name, "per_level": u.per_level, "optimize": u.optimize} for u in source.units],
             "entries": [asdict(entry) for entry in source.entries],
             "regions": {str(region.index): entry for region, entry in pairs},
         }
@@ -115,7 +115,10 @@ def read_sources(dump: Path, include_dirs: tuple[Path, ...]) -> tuple[Source, tu
     place = dump / SOURCES
     try:
         content: dict[str, Any] = json.loads((place / "source.json").read_bytes())
-        units = tuple(Unit(u["name"], _text(place, u["name"]), bool(u["per_level"])) for u in content["units"])
+        units = tuple(
+            Unit(u["name"], _text(place, u["name"]), bool(u["per_level"]), int(u.get("optimize", 2)))
+            for u in content["units"]
+        )
         entries = tuple(Entry(e["name"], tuple(e["in_types"]), tuple(e["out_types"])) for e in content["entries"])
         source = Source(units, entries, include_dirs, "", str(content["domain"]))
         return source, tuple(content["targets"]), {int(i): str(e) for i, e in content["regions"].items()}

@@ -66,11 +66,15 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Unit:
-    """One C file. A per-level unit is compiled once for each CPU level, others once for the baseline."""
+    """One C file. A per-level unit is compiled once for each CPU level, others once for the baseline.
+
+    `optimize` is the compiler's level: 1 for what takes its time to compile and would not run faster for it.
+    """
 
     name: str
     text: str
     per_level: bool = True
+    optimize: int = 2
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,8 @@ def _jobs(
 ) -> Iterable[_Job]:
     for unit in source.units:
         for target in targets if unit.per_level else (None,):
-            flags = level_flags(compiler, target, extra) if target else plain_flags(compiler, targets, extra)
+            more = (*(() if unit.optimize == 2 else (f"-O{unit.optimize}",)), *extra)
+            flags = level_flags(compiler, target, more) if target else plain_flags(compiler, targets, more)
             key = _digest([FORMAT, unit.name, unit.text, headers, flags, compiler.identity])
             yield _Job(unit, target, flags, key)
 

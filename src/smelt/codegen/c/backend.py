@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -21,11 +20,10 @@ from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
 from . import extern
-from .library import library_units
+from .library import INCLUDE, library_units
 from .region import Packed, RegionCode, write_region
 from .structure import structure
 
-INCLUDE = Path(__file__).parent / "include"
 UNIT_LINES = 700
 _HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/math.h>\n"
 
@@ -119,12 +117,13 @@ def _transplant(
 def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target]) -> Source:
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
-    units = _kernel_units(distinct, names)
-    units += library_units(k.text for c in distinct for k in c.kernels)
-    units += extern.units(k for c in distinct for k in c.kernels)
+    kernels = [k for c in distinct for k in c.kernels]
+    functions = extern.units(kernels)
+    library = library_units([*(k.text for k in kernels), *(u.text for u in functions)])
+    units = [*library, *functions, *_kernel_units(distinct, names)]
     digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"
-    glue = Unit("glue", _glue(entries, domain, targets), per_level=False)
+    glue = Unit("glue", _glue(entries, domain, targets), per_level=False, optimize=1)
     return Source((*units, glue), entries, (INCLUDE,), "", domain)
 
 
@@ -145,7 +144,8 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Un
     declared += extern.declarations(k for c in codes for k in c.kernels)
     regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
     head = f"#include <smelt/loop_chain.h>\n#include <smelt/bands.h>\n\n{declared}\n"
-    return units + [Unit(f"regions{n}", head + "\n".join(part)) for n, part in enumerate(_cut(regions))]
+    # What launches kernels runs once a call: it need not be fast.
+    return units + [Unit(f"regions{n}", head + "\n".join(part), optimize=1) for n, part in enumerate(_cut(regions))]
 
 
 def _cut(texts: Sequence[str]) -> list[list[str]]:

@@ -1,13 +1,17 @@
 """Units that no model changes: the kernels that generated code calls, compiled once per compiler and CPU level.
 
-Input: the texts of generated kernels. Output: the units that define what they call, and what those call in turn.
-Invariant: a unit's text is one include of a header `<name>_unit.h`, so its object is found in the cache whatever the model is.
+Input: the texts of generated kernels and of other units. Output: the units that define what they call, and what those
+call in turn.
+Invariant: a unit's text is one include of a header `<name>_unit.h`, so its object is found in the cache whatever the
+model is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from smelt.ir.records import Unit
@@ -20,15 +24,19 @@ class LibraryUnit:
     name: str
     defines: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    optimize: int = 2
 
     @property
     def unit(self) -> Unit:
-        return Unit(self.name, f"#include <smelt/{self.name}_unit.h>\n")
+        return Unit(self.name, f"#include <smelt/{self.name}_unit.h>\n", optimize=self.optimize)
 
 
+INCLUDE: Final = Path(__file__).parent / "include"
+_INCLUDED: Final = re.compile(r"#include <(smelt/\w+_unit\.h)>")
 # Those that take longest to compile come first.
 LIBRARY: Final = (
-    LibraryUnit("tiles", ()),
+    # Its loops are spelled out: the compiler has nothing to choose there.
+    LibraryUnit("tiles", ("SMELT_TILES_LINKED",), optimize=1),
     LibraryUnit("depthwise", ("SMELT_CHANNELWISE", "SMELT_POOL")),
     LibraryUnit("window", ("SMELT_CONVOLVE", "SMELT_WINOGRAD"), ("tiles",)),
     LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_FEW", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
@@ -36,8 +44,10 @@ LIBRARY: Final = (
 
 
 def library_units(texts: Iterable[str]) -> list[Unit]:
-    """The units that these texts need, in the order of `LIBRARY`."""
+    """The units that these texts, and the headers of units that they include, need, in the order of `LIBRARY`."""
     whole = "\n".join(texts)
+    headers = [INCLUDE / name for name in dict.fromkeys(_INCLUDED.findall(whole))]
+    whole += "\n".join(path.read_text(encoding="utf-8") for path in headers if path.is_file())
     named = {entry.name for entry in LIBRARY if any(name in whole for name in entry.defines)}
     needed = named | {other for entry in LIBRARY if entry.name in named for other in entry.needs}
     return [entry.unit for entry in LIBRARY if entry.name in needed]
