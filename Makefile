@@ -7,7 +7,7 @@ TESTS   ?= tests
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full check format bench stress conformance conformance-torch conformance-eager zoo clean
+.PHONY: help setup demo test test-full check format bench stress conformance conformance-torch conformance-eager zoo real clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ conformance-eager: $(STAMP) ## run PyTorch's operator database on the device `or
 
 zoo: $(STAMP) ## architectures of transformers, tiny, through torch.compile and smelt.export
 	$(PY) -W ignore tests/zoo/zoo_run.py $(ARGS)
+
+real: $(STAMP) ## pretrained models from wheels and architectures of timm: right, compile time, speed
+	$(PY) -W ignore -m smelt.bench.real $(ARGS)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -71,6 +71,8 @@ class Prepared:
                 self.problems[peer.name] = _first_line(error)
 
     def _model_for(self, peer: str) -> Path:
+        if peer == "smelt" and self.case.artifact is not None:
+            return self.case.artifact
         if peer == "smelt":
             started = time.monotonic()
             self.compiled = compile_to(

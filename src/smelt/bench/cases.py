@@ -26,7 +26,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class Case:
     """`module` names the torch module behind the file; `fusion` the kind of model for ONNX Runtime's own optimizer;
-    `tokens` are made by one run. A case that could not be made has a `problem`."""
+    `tokens` are made by one run; `artifact` is what it was compiled to before. A case that could not be made has a
+    `problem`."""
 
     name: str
     about: str
@@ -36,6 +37,7 @@ class Case:
     fusion: str = ""
     tokens: int = 0
     problem: str = ""
+    artifact: Path | None = None
 
 
 @dataclass(frozen=True)

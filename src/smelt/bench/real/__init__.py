@@ -1,0 +1,1 @@
+"""`make real`: models that nobody here chose, compiled, judged and timed as a user would."""

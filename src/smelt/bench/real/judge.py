@@ -1,0 +1,125 @@
+"""Whether an artifact is right on a model that nobody here made: a process of its own, since either may crash.
+
+Input: on stdin a JSON object: model, artifact, feeds (one file for each size), threads. Output: on stdout one JSON line
+for each size. Invariant: results are compared with stock ONNX Runtime without its optimizers; the yardstick is stock
+with them, and how far stock itself moves when its inputs move by their last place. Only where that does not do, both
+are held against the float64 reference: rounding of stock's own must not make a right result wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smelt.bench.peers import Array, read_feeds
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One size. `problem` is empty where the contract holds."""
+
+    shapes: str
+    error: float | None = None
+    stock_error: float | None = None
+    problem: str = ""
+
+    @property
+    def right(self) -> bool:
+        return not self.problem
+
+
+def main() -> None:
+    job = json.load(sys.stdin)
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for path in job["feeds"]:
+        feeds = read_feeds(Path(path))
+        found = judge(Path(job["model"]), Path(job["artifact"]), feeds, job["threads"])
+        print(json.dumps(asdict(found)), file=answers, flush=True)
+
+
+def judge(model: Path, artifact: Path, feeds: dict[str, Array], threads: Sequence[int]) -> Judged:
+    """The worst over all numbers of threads."""
+    from smelt.runtime import Executable, SessionSettings, session_for
+
+    shapes = shapes_text(feeds)
+    plain = session_for(model, None, SessionSettings(threads=1, optimization="disable", log_severity=4))
+    try:
+        reference = plain.run(None, feeds)
+    except Exception as error:  # the feeds are to blame
+        return Judged(shapes, problem=f"stock refuses the inputs: {_line(error)}")
+    stock = session_for(model, None, SessionSettings(threads=1, log_severity=4)).run(None, feeds)
+    worst = Judged(shapes, 0.0, 0.0)
+    for count in threads:
+        try:
+            results = Executable.open(artifact, SessionSettings(threads=count)).run(feeds)
+        except Exception as error:
+            return Judged(shapes, problem=f"{count} threads: {_line(error)}")
+        found = _compared(model, results, reference, stock, lambda: plain.run(None, _moved(feeds)))
+        if found.problem:
+            found = _by_reference(model, feeds, results, (reference, stock)) or found
+        one = Judged(shapes, _finite(found.error), _finite(found.stock_error), found.problem)
+        worst = max(worst, one, key=lambda judged: (bool(judged.problem), judged.error or 0.0))
+    return worst
+
+
+def _compared(model: Path, results: Sequence[Any], reference: Sequence[Any], stock: Sequence[Any], moved: Any) -> Any:
+    from smelt.check.contract import compare_all, has_steps
+    from smelt.ir.load import load_model
+    from smelt.ir.walk import model_nodes
+
+    steps = has_steps(node.op_type for node in model_nodes(load_model(model)))
+    return compare_all(results, reference, stock, "model", steps=steps, stock_is_reference=True, moved=moved)
+
+
+def _by_reference(
+    model: Path, feeds: dict[str, Array], results: Sequence[Any], stocks: Sequence[Sequence[Any]]
+) -> Any | None:
+    """The contract's own comparison, with the better of both stocks as the yardstick; None without a reference."""
+    from smelt.check.contract import compare_all, has_steps
+    from smelt.check.verify import evaluate_model
+    from smelt.ir.load import load_model
+    from smelt.ir.walk import model_nodes
+
+    loaded = load_model(model)
+    names = [value.name for value in loaded.graph.inputs if value.name not in loaded.graph.initializers]
+    try:
+        reference = evaluate_model(model, [feeds[name or ""] for name in names])
+    except Exception:  # the comparison with stock stands
+        return None
+    steps = has_steps(node.op_type for node in model_nodes(loaded))
+    found = [compare_all(results, reference, stock, "model", steps=steps) for stock in stocks]
+    return min(found, key=lambda one: bool(one.problem))
+
+
+def _moved(feeds: dict[str, Array]) -> dict[str, Array]:
+    """Every float moved by one unit in its last place, up or down."""
+    rng = np.random.default_rng(11)
+    made = dict(feeds)
+    for name, array in feeds.items():
+        if array.dtype.kind == "f":
+            towards = rng.choice(np.array([-np.inf, np.inf], array.dtype), array.shape)
+            made[name] = np.asarray(np.nextafter(array, towards))
+    return made
+
+
+def shapes_text(feeds: dict[str, Array]) -> str:
+    """`x 1x3x48x320`; scalars are left out."""
+    return ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in feeds.items() if array.ndim)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None else min(float(value), 1e300)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+if __name__ == "__main__":
+    main()
