@@ -1,7 +1,12 @@
-"""All tests: an internal error is raised where it happens. Tests of containment set a `Config` of their own."""
+"""All tests: an internal error is raised where it happens (tests of containment set a `Config` of their own), and
+artifacts are not timed but where a test turns it on, so that no plan depends on a machine's load."""
 
 from __future__ import annotations
 
 import os
 
+from smelt.base import config
+
 os.environ["SMELT_STRICT"] = "1"
+os.environ["SMELT_TIMING"] = "0"  # for processes that tests start
+config.TIMING = False  # for configurations that tests make

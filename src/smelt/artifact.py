@@ -2,7 +2,8 @@
 
 Input: the rewritten model, its library and what is known about both. Output: a folder with model.onnx, model.data for
 large tensors, the library and manifest.json. Invariant: the folder is complete or as it was before; only an artifact
-or an empty folder is replaced; the same input gives the same bytes, whatever the umask, the clock or the place.
+or an empty folder is replaced; the same input gives the same bytes, whatever the umask, the clock or the place, but for
+what was timed.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ def _manifest(
         "verified": _verified(findings),
         "faults": [asdict(fault) for fault in faults],
         "settings": {} if findings is None else dict(findings.settings),
+        "timed": _timed(findings),
         "options": _options(options),
     }
 
@@ -181,7 +183,7 @@ def _left(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _verified(findings: Findings | None) -> dict[str, Any] | None:
-    """Errors with one digit: more would differ from machine to machine. Times are not part of an artifact."""
+    """Errors with one digit: more would differ from machine to machine."""
     if findings is None or not findings.verdicts:
         return None
     errors = [v.error for v in findings.verdicts if v.error is not None and not v.rejected and v.region is not None]
@@ -193,6 +195,18 @@ def _verified(findings: Findings | None) -> dict[str, Any] | None:
         "rejected": [{"region": index, "reason": reason} for index, reason in sorted(findings.rejected.items())],
         "tuned": any(v.time_us is not None for v in findings.verdicts),
     }
+
+
+def _timed(findings: Findings | None) -> list[dict[str, Any]]:
+    """Stock's time over ours with its 95% interval, where it was measured; regions that fell back are not in it."""
+    return (
+        []
+        if findings is None
+        else [
+            {"threads": one.threads, "ratio": round(one.ratio, 2), "interval": [round(one.low, 2), round(one.high, 2)]}
+            for one in findings.timed
+        ]
+    )
 
 
 def _options(options: Any) -> dict[str, Any]:

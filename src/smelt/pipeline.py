@@ -3,7 +3,7 @@
 Input: a model (path, bytes, ModelProto, onnx_ir.Model) and options. Output: an artifact folder and a `Result` that says
 what happened. Invariant: the folder is complete or absent; the model's inputs and outputs are unchanged.
 
-    load -> passes -> analyze -> capture -> generate -> build -> tune -> examine -> rewrite -> save
+    load -> passes -> analyze -> capture -> generate -> build -> tune -> examine -> time -> rewrite -> save
 
 A fault inside a stage costs the pass, node or region that it belongs to, and is in the result (`ir/faults.py`).
 """
@@ -26,7 +26,7 @@ from smelt.base.config import Config
 from smelt.base.errors import CompileError, NoCompilerError, PassError
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, host_level, runs_on_host, select_targets
-from smelt.check import Choice, Examination, Findings, choose_settings, examine, rehearse, start_digest
+from smelt.check import Choice, Examination, Findings, choose_settings, examine, guard_speed, rehearse, start_digest
 from smelt.check.blame import blame, give_back
 from smelt.check.dump import Dump
 from smelt.check.settle import settle
@@ -48,7 +48,8 @@ class Options:
     """What a user may choose for one compilation. Machine-wide knobs are in `Config`.
 
     `feeds` are inputs to verify on; `recorded` says that they are one call of many, and that findings hold for all.
-    `settings` are sizes that tuning chose before (the manifest has them): they are used again, and nothing is timed.
+    `timing` lets an artifact slower than stock fall back; what is ephemeral, forced, tuned or not verified is not
+    timed. `settings` are sizes that tuning chose before (the manifest has them): they are used again, nothing is timed.
     `ephemeral` is for what this process alone will run: code for other CPU levels would be built for nothing.
     """
 
@@ -65,6 +66,7 @@ class Options:
     verify: bool = True
     tune: bool = False
     tune_seconds: float = 60.0
+    timing: bool = True
     settings: Mapping[str, int] = field(default_factory=dict[str, int])
     threads: int = 0
     dump: Path | None = None
@@ -129,7 +131,7 @@ def compile_to(
         dump.model("10-model", model)
     plan, backend = _plan(model, options, config, clock, faults)
     dump.plan(plan)
-    made = _kernels(model, backend, plan, options, config, progress, clock, dump, faults)
+    made = _kernels(model, backend, plan, options, config, progress, clock, dump, faults, _stock_file(source, options))
     with clock("rewrite"):
         model, made = _rewritten(model, made, source, options, faults)
     with clock("save"):
@@ -212,9 +214,9 @@ def _targets(options: Options, config: Config) -> tuple[Target, ...]:
 
 def _kernels(
     model: ir.Model, backend: CBackend, plan: Plan, options: Options, config: Config, progress: Progress, clock: _Clock,
-    dump: Dump, faults: Faults,
+    dump: Dump, faults: Faults, stock: Path | None,
 ) -> _Made:  # fmt: skip
-    """Generate, build and examine, until every region that is left has passed."""
+    """Generate, build and examine, until every region that is left has passed; then time what came of it."""
     try:
         compiler = find_compiler(config, options.arch)
     except NoCompilerError as error:
@@ -295,6 +297,16 @@ def _kernels(
         findings = dataclasses.replace(findings, settings=choices[0].settings, notes=notes)
     elif options.settings and made.generated is not None:
         findings = _with_given(findings, made.generated.source, options.settings)
+    if wanted is not None and weights is not None and _is_timed(wanted, options, config):
+        with clock("time"):
+            spent = sum(stage.seconds for stage in clock.stages)
+            race: Callable[[Generated, Library], Findings] = lambda generated, library: guard_speed(  # noqa: E731
+                model, generated, library, wanted, config, progress, weights, stock, spent
+            )
+            try:
+                made, findings = _never_slower(made, findings, race)
+            except Exception as error:
+                faults.contain("time", error)
     dump.plan(made.plan)
     dump.findings(findings)
     return dataclasses.replace(made, findings=findings, notes=findings.notes)
@@ -305,6 +317,42 @@ def _report(found: Findings, regions: Sequence[Region], faults: Faults) -> None:
     for region in regions:
         if found.faults.get(region.index) == "wrong":
             faults.report("verify", found.rejected[region.index], region.nodes)
+
+
+def _stock_file(source: Any, options: Options) -> Path | None:
+    """The file that users would run in stock ONNX Runtime; the prepared model stands for anything else."""
+    return Path(source) if isinstance(source, (str, Path)) and not options.preoptimize else None
+
+
+def _is_timed(wanted: Examination, options: Options, config: Config) -> bool:
+    """What is forced, tuned or given sizes has been decided otherwise; what one process runs once does not wait."""
+    decided = options.force or config.force or wanted.tune or bool(options.settings)
+    return options.timing and config.timing and wanted.verify and not decided and not options.ephemeral
+
+
+def _never_slower(
+    made: _Made, findings: Findings, race: Callable[[Generated, Library], Findings]
+) -> tuple[_Made, Findings]:
+    """What is slower than stock falls back to it: some regions, or all."""
+    if made.generated is None or made.library is None:
+        return made, findings
+    found = race(made.generated, made.library)
+    findings = findings.merge(found)
+    if not found.rejected:
+        return made, findings
+    kept = [place for place, region in enumerate(made.generated.regions) if region.index not in found.rejected]
+    plan, generated, library = made.plan.without(found.rejected), made.generated, made.library
+    chosen = dataclasses.replace(
+        generated,
+        regions=tuple(generated.regions[place] for place in kept),
+        codes=tuple(generated.codes[place] for place in kept),
+        entry_of=tuple(generated.entry_of[place] for place in kept),
+    )
+    count = sum(len(region.nodes) for region in generated.regions if region.index in found.rejected)
+    what = "some regions fall" if kept else "the model is stock's own, since all regions fall"
+    note = f"Slower than stock ONNX Runtime when timed: {what} back to it ({count} nodes). --no-timing keeps them."
+    findings = dataclasses.replace(findings, notes=(*findings.notes, note))
+    return (_Made(plan, chosen, library) if kept else _Made(plan)), findings
 
 
 def _with_given(findings: Findings, source: Source, settings: Mapping[str, int]) -> Findings:

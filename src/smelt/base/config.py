@@ -18,6 +18,7 @@ from smelt.base.errors import ConfigError
 
 _TRUE: Final = {"1", "true", "yes", "on"}
 _FALSE: Final = {"0", "false", "no", "off"}
+TIMING = True  # the default; a test suite turns it off, since timing takes longer than all else on small models
 LOG_LEVELS: Final = ("quiet", "info", "debug")
 
 
@@ -37,6 +38,7 @@ class Config:
     force: bool = False
     verify: bool = True
     tune: bool = False
+    timing: bool = True
     check_ir: bool = False
     strict: bool = False
     verify_timeout_s: float = 300.0
@@ -81,6 +83,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("SMELT_FORCE", "force", "take every node that has a kernel, paying or not"),
     Knob("SMELT_VERIFY", "verify", "verify each region and the whole model"),
     Knob("SMELT_TUNE", "tune", "time each region against the nodes it replaces"),
+    Knob("SMELT_TIMING", "timing", "time the artifact against stock ONNX Runtime, and hand out none that is slower"),
     Knob("SMELT_CHECK_IR", "check_ir", "run the IR verifier at every stage boundary"),
     Knob("SMELT_STRICT", "strict", "raise an internal error where it happens; otherwise it costs a region"),
     Knob("SMELT_VERIFY_TIMEOUT", "verify_timeout_s", "seconds that verification may take"),
@@ -116,6 +119,7 @@ def _read(env: Mapping[str, str]) -> Config:
         force=_boolean(env, "SMELT_FORCE", False),
         verify=_boolean(env, "SMELT_VERIFY", True),
         tune=_boolean(env, "SMELT_TUNE", False),
+        timing=_boolean(env, "SMELT_TIMING", TIMING),
         check_ir=_boolean(env, "SMELT_CHECK_IR", False),
         strict=_boolean(env, "SMELT_STRICT", False),
         verify_timeout_s=_seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),

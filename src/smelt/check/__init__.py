@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smelt.check.findings import Choice, Examination, Findings, Verdict
+from smelt.check.findings import Choice, Examination, Findings, Timed, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,17 @@ def rehearse(model: ir.Model, generated: Generated) -> None:
     Variants(model, generated).alone()
 
 
+def guard_speed(
+    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
+    weights: WeightsDigest, stock: Path | None, compiled_s: float,
+) -> Findings:  # fmt: skip
+    """The artifact timed against stock, for a while that depends on what the compilation took so far."""
+    from smelt.check import speed_guard
+
+    seconds = speed_guard.seconds_for(compiled_s)
+    return speed_guard.guard_speed(model, generated, library, wanted, config, progress, weights, stock, seconds)
+
+
 def choose_settings(
     model: ir.Model, generated: Generated, build: Callable[[Source], Library], wanted: Examination, config: Config,
     progress: Progress,
@@ -68,9 +79,11 @@ __all__ = [
     "Choice",
     "Examination",
     "Findings",
+    "Timed",
     "Verdict",
     "choose_settings",
     "examine",
+    "guard_speed",
     "rehearse",
     "standalone",
     "start_digest",

@@ -65,16 +65,38 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """The artifact against stock ONNX Runtime: medians of one run, and stock's time over ours with its 95% interval."""
+
+    threads: int
+    time_us: float
+    stock_time_us: float
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def threads_text(self) -> str:
+        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}] on {self.threads_text}"
+
+
+@dataclass(frozen=True)
 class Findings:
     """`faults` are the rejected regions that are themselves to blame, so that a part of one may be good: those that
     gave a wrong result or crashed, and those that lost time. Others were rejected because nothing could tell.
-    `settings` are the sizes that tuning chose, where they are not the defaults."""
+    `settings` are the sizes that tuning chose, where they are not the defaults. `timed` is the
+    artifact against stock, at several numbers of threads."""
 
     verdicts: tuple[Verdict, ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict[int, str])
     notes: tuple[str, ...] = ()
     faults: Mapping[int, Fault] = field(default_factory=dict[int, "Fault"])
     settings: Mapping[str, int] = field(default_factory=dict[str, int])
+    timed: tuple[Timed, ...] = ()
 
     def merge(self, later: Findings) -> Findings:
         """Earlier rejections stay; a verdict is what the last examination that looked found."""
@@ -85,7 +107,8 @@ class Findings:
         notes = dict.fromkeys((*self.notes, *later.notes))
         rejected = {**self.rejected, **later.rejected}
         faults: dict[int, Fault] = {**self.faults, **later.faults}
-        return Findings(tuple(kept.values()), rejected, tuple(notes), faults)
+        timed = later.timed or self.timed
+        return Findings(tuple(kept.values()), rejected, tuple(notes), faults, timed=timed)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ import onnx_ir as ir
 from smelt.base.target import host_features
 from smelt.base.version import __version__
 from smelt.check.dump import without_weights
-from smelt.check.findings import Examination, Findings, Verdict
+from smelt.check.findings import Examination, Findings, Timed, Verdict
 from smelt.check.weights_digest import WeightsDigest
 from smelt.ir.records import Library, Region
 from smelt.toolchain import Cache
 
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _PACKAGE: Final = Path(__file__).parents[1]
 # Reasons that a busy machine may give, and a later run may not.
 _PASSING: Final = ("not verified", "did not end", "no end after", "memory limit")
@@ -73,6 +73,7 @@ def remember(cache: Cache, key: str, findings: Findings) -> None:
         file = folder / "findings"
         content = {"verdicts": [asdict(v) for v in findings.verdicts], "rejected": list(findings.rejected.items())}
         content["faults"] = list(findings.faults.items())
+        content["timed"] = [asdict(one) for one in findings.timed]
         file.write_text(json.dumps(content), encoding="utf-8")
         cache.put(key, file, {"smelt": __version__, "kind": "findings"}, "")
 
@@ -80,7 +81,8 @@ def remember(cache: Cache, key: str, findings: Findings) -> None:
 def _read(content: dict[str, Any]) -> Findings:
     verdicts = tuple(_verdict(fields) for fields in content["verdicts"])
     rejected = {int(index): str(reason) for index, reason in content["rejected"]}
-    return Findings(verdicts, rejected, faults={int(index): kind for index, kind in content["faults"]})
+    faults = {int(index): kind for index, kind in content["faults"]}
+    return Findings(verdicts, rejected, faults=faults, timed=tuple(Timed(**one) for one in content["timed"]))
 
 
 def _verdict(fields: dict[str, Any]) -> Verdict:

@@ -31,7 +31,7 @@ def time_variants(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     others = {name: Path(library) for name, library in job.get("libraries", {}).items()}
     sessions = _Sessions(folder, Path(job["library"]), int(job["threads"]), others)
     report(at="observe", attempt=int(job["attempt"]))
-    feeds = _accepted_feeds(job, folder, sessions["stock.onnx"])
+    feeds = accepted_feeds(job, folder, sessions["stock.onnx"])
     if feeds is None:
         report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
         return
@@ -71,7 +71,8 @@ class _Sessions(dict[str, Session]):
             self.pop(name, None)
 
 
-def _accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> dict[str, Array] | None:
+def accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> dict[str, Array] | None:
+    """The first inputs that the session runs on: those that were given, or generated ones."""
     for _, feeds in feeds_to_try(job, folder):
         try:
             session.run(None, feeds)

@@ -48,6 +48,10 @@ def main(job_file: Path) -> None:
         from smelt.check.verify import verify
 
         verify(job, job_file.parent, report)
+    elif job["mode"] == "race":
+        from smelt.check.race import race
+
+        race(job, job_file.parent, report)
     else:
         from smelt.check.timing import time_variants
 

@@ -33,6 +33,7 @@ def compile_command(
     levels: opt.Levels = "",
     no_verify: opt.NoVerify = False,
     tune: opt.Tune = False,
+    no_timing: opt.NoTiming = False,
     tune_seconds: opt.TuneSeconds = 60.0,
     settings: opt.Settings = None,
     threads: opt.Threads = 0,
@@ -58,6 +59,7 @@ def compile_command(
             reason_lines,
             region_lines,
             stage_lines,
+            timed_lines,
         )
 
         folder = output if output != Path() else model.with_suffix(".smelt")
@@ -73,6 +75,7 @@ def compile_command(
             preoptimize=preoptimize,
             verify=not no_verify,
             tune=tune,
+            timing=not no_timing,
             tune_seconds=tune_seconds,
             settings=opt.read_settings(settings, tune),
             threads=threads,
@@ -84,7 +87,7 @@ def compile_command(
         out.lines(ops_lines(report, limit), "", region_lines(report, limit), "")
         if report.reasons:
             out.lines(reason_lines(report, limit), "")
-        out.lines(stage_lines(report), "", check_line(report.check), fault_lines(report, limit))
+        out.lines(stage_lines(report), "", check_line(report.check), fault_lines(report, limit), *timed_lines(report))
         out.lines(*(f"note: {note}" for note in report.notes))
         out.lines(headline(report))
         out.result(str(folder))

@@ -53,6 +53,10 @@ Tune = Annotated[
     bool,
     typer.Option("--tune", help="Choose sizes by timing, and leave regions that do not pay to ONNX Runtime."),
 ]
+NoTiming = Annotated[
+    bool,
+    typer.Option("--no-timing", help="Do not time the artifact against stock ONNX Runtime, and keep it if slower."),
+]
 TuneSeconds = Annotated[float, typer.Option("--tune-seconds", min=0, help="Time that the choice of sizes may take.")]
 Settings = Annotated[
     Path | None,

@@ -29,6 +29,7 @@ from smelt.report.text import (
     reason_lines,
     region_lines,
     stage_lines,
+    timed_lines,
 )
 from smelt.report.times import Launch, Peaks, Times, by_op, divide
 
@@ -72,5 +73,6 @@ __all__ = [
     "report_of",
     "stage_lines",
     "table",
+    "timed_lines",
     "value_text",
 ]

@@ -164,6 +164,7 @@ class Report:
     library: Mapping[str, Any] = field(default_factory=dict[str, Any])
     check: Check = field(default_factory=lambda: Check(False))
     times: Times | None = None
+    timed: tuple[str, ...] = ()
     version: str = __version__
     faults: tuple[Fault, ...] = ()
 
@@ -240,6 +241,7 @@ def report_of(result: ResultLike, title: str, picture: Picture, times: Times | N
         check=_check(result, regions),
         times=times,
         faults=tuple(readable_fault(fault) for fault in result.faults),
+        timed=tuple(str(one) for one in result.findings.timed) if result.findings is not None else (),
     )
 
 

@@ -1,0 +1,84 @@
+"""Two models against each other inside the examining process.
+
+Input: a job of `speed_guard`: pairs of models, numbers of threads, seconds. Output: an event for each pair and number
+of threads with the times of both, round by round. Invariant: the two take turns, in alternating order, and each is run
+once before it is timed, so that whatever else the machine does meets both alike; a clearly decided pair ends early.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from smelt.check.timing import accepted_feeds
+from smelt.check.verify import Report, short
+from smelt.runtime import Session, SessionSettings, session_for
+
+Array = np.ndarray[Any, Any]
+
+FEWEST_ROUNDS: Final = 5  # with fewer, all of them on one side are no evidence
+_MOST_ROUNDS: Final = 60
+_CLEAR: Final = 1.05  # times as fast in each of the first rounds: no more are needed to know who is ahead
+_CLEAR_ROUNDS: Final = 4
+_SHORTEST_S: Final = 300e-6  # shorter runs are repeated: a clock and a scheduler have their own grain
+_LONG_S: Final = 20e-3  # a longer run needs no run before it
+
+
+def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
+    """Every pair at every number of threads. Names are files of the folder; `stock` is the model as it was given."""
+    report(at="observe", attempt=0)
+    settings = SessionSettings(threads=int(job["threads"][0]), log_severity=4)
+    feeds = accepted_feeds(job, folder, _open(job, folder, "stock", settings))
+    if feeds is None:
+        report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
+        return
+    for threads in job["threads"]:
+        settings = SessionSettings(threads=int(threads), log_severity=4)
+        for left, right in job["pairs"]:
+            report(at="race", left=left, right=right)
+            try:
+                pair = [_open(job, folder, name, settings) for name in (left, right)]
+                rounds = _rounds(pair[0], pair[1], feeds, float(job["seconds"]))
+            except Exception as error:  # onnxruntime raises many kinds
+                report(failed=f"{left} or {right} does not run: {short(error)}")
+                return
+            report(raced=[left, right], threads=threads, rounds=rounds)
+
+
+def _open(job: Mapping[str, Any], folder: Path, name: str, settings: SessionSettings) -> Session:
+    if name == "stock":
+        return session_for(Path(job["stock"]), None, settings)
+    return session_for(folder / name, Path(job["library"]), settings)
+
+
+def _rounds(left: Session, right: Session, feeds: Mapping[str, Array], seconds: float) -> list[list[float]]:
+    """Microseconds of one run of each."""
+    once = min(max(_run_s(left, feeds, 1), _run_s(right, feeds, 1)) for _ in range(2))
+    repeats = max(1, round(_SHORTEST_S / max(once, 1e-7)))
+    warm = 0 if once > _LONG_S else 1
+    ends = time.perf_counter() + seconds
+    out: list[list[float]] = []
+    while len(out) < _MOST_ROUNDS and not _decided(out) and (len(out) < FEWEST_ROUNDS or time.perf_counter() < ends):
+        pair = [0.0, 0.0]
+        for place in (0, 1) if len(out) % 2 else (1, 0):
+            session = (left, right)[place]
+            _run_s(session, feeds, warm)
+            pair[place] = _run_s(session, feeds, repeats) * 1e6 / repeats
+        out.append(pair)
+    return out
+
+
+def _decided(rounds: list[list[float]]) -> bool:
+    """The right one is ahead, whatever comes. That it is behind is never taken for granted."""
+    return len(rounds) >= _CLEAR_ROUNDS and all(left > _CLEAR * right for left, right in rounds)
+
+
+def _run_s(session: Session, feeds: Mapping[str, Array], repeats: int) -> float:
+    started = time.perf_counter()
+    for _ in range(repeats):
+        session.run(None, feeds)
+    return time.perf_counter() - started

@@ -1,0 +1,171 @@
+"""An artifact that is slower than stock ONNX Runtime is not handed out.
+
+Input: the prepared model with its verified regions, the model as it was given, and the seconds that may be spent.
+Output: `Findings`: what was measured, and the regions that fall back to ONNX Runtime. Invariant: a region falls back
+only where the paired 95% interval of the whole artifact says that it is slower than stock, twice, in two processes;
+then those regions lose without which the model is faster, and all of them where no single one is to blame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import onnx_ir as ir
+
+from smelt.base.config import Config
+from smelt.base.progress import Progress
+from smelt.check.bundle import Bundle
+from smelt.check.findings import Examination, Findings, Timed
+from smelt.check.race import FEWEST_ROUNDS
+from smelt.check.remembered import findings_key, recall, remember
+from smelt.check.timing import median_interval
+from smelt.check.variants import Variants
+from smelt.check.verify import write_feeds
+from smelt.check.watch import Limits, Ran, run_worker
+from smelt.check.weights_digest import WeightsDigest
+from smelt.codegen import Generated
+from smelt.ir.records import Library
+from smelt.toolchain import Cache
+
+LOSS: Final = 0.02  # a smaller loss is none: code placement alone moves a loop by as much
+MOST_SECONDS: Final = 3.0
+_LEAST_SECONDS: Final = 0.2
+_SHARE: Final = 0.25  # of the time that the compilation has taken so far
+_MOST_ENTRIES: Final = 12  # distinct regions timed one by one, those with the most nodes first
+
+
+def seconds_for(compiled_s: float) -> float:
+    """How long the rounds of one question may take, after a compilation of so many seconds."""
+    return max(_LEAST_SECONDS, min(MOST_SECONDS, _SHARE * compiled_s))
+
+
+def guard_speed(
+    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
+    weights: WeightsDigest, stock: Path | None, seconds: float,
+) -> Findings:  # fmt: skip
+    """Time the artifact against stock. `stock` is the file that the user gave; the prepared model stands for it."""
+    cache = Cache(config.cache_dir)
+    key = findings_key(model, generated.regions, library, wanted, weights)
+    key = hashlib.sha256(f"timed {key}".encode()).hexdigest()
+    known = recall(cache, key)
+    if known is not None:
+        return known
+    with cache.work() as folder:
+        step = progress.task("time", 1)
+        guard = _Guard(Variants(model, generated), library, wanted, config, folder, stock, seconds)
+        try:
+            found = guard.run()
+        finally:
+            guard.close()
+        step("model")
+    remember(cache, key, found)
+    return found
+
+
+class _Guard:
+    def __init__(
+        self, variants: Variants, library: Library, wanted: Examination, config: Config, folder: Path,
+        stock: Path | None, seconds: float,
+    ) -> None:  # fmt: skip
+        self.variants, self.library, self.wanted, self.config = variants, library, wanted, config
+        self.folder, self.seconds = folder, seconds
+        self.bundle = Bundle(folder)
+        self.bundle.add(variants.model, "stock.onnx")  # inputs are made by it
+        self.stock = stock.absolute() if stock is not None else folder / "stock.onnx"
+        if wanted.feeds:
+            write_feeds(folder / "feeds.npz", wanted.feeds)
+        self.entries: dict[str, list[int]] = defaultdict(list)
+        for region, entry in zip(variants.generated.regions, variants.generated.entry_of, strict=True):
+            self.entries[entry].append(region.index)
+
+    def close(self) -> None:
+        self.bundle.close()
+
+    def run(self) -> Findings:
+        every = [index for indices in self.entries.values() for index in indices]
+        self._write("fast.onnx", every)
+        first = self._against_stock("fast.onnx", self._threads())
+        if isinstance(first, str):
+            return Findings(notes=(f"Not timed against stock ONNX Runtime: {first}.",))
+        slow = [one.threads for one in first if is_slower(one)]
+        if not slow:
+            return Findings(timed=first)
+        again = self._against_stock("fast.onnx", slow)
+        if isinstance(again, str) or not any(is_slower(one) for one in again):
+            return Findings(timed=first)
+        return self._without_losers(again, [one.threads for one in again if is_slower(one)], every)
+
+    def _without_losers(self, measured: Sequence[Timed], slow: Sequence[int], every: Sequence[int]) -> Findings:
+        losers = self._losers(slow)
+        kept = [index for index in every if index not in losers]
+        if losers and kept:
+            self._write("kept.onnx", kept)
+            final = self._against_stock("kept.onnx", self._threads())
+            if not isinstance(final, str) and not any(is_slower(one) for one in final):
+                return Findings(timed=final, rejected=dict.fromkeys(losers, _reason(measured, "this region of it")))
+        return Findings(timed=tuple(measured), rejected=dict.fromkeys(every, _reason(measured, "all regions of it")))
+
+    def _losers(self, threads: Sequence[int]) -> list[int]:
+        """Regions without which the model is faster, by pairs of the model without them and with all."""
+        if len(self.entries) == 1:
+            return []
+        sizes = {region.index: len(region.nodes) for region in self.variants.generated.regions}
+        total = {entry: sum(sizes[i] for i in indices) for entry, indices in self.entries.items()}
+        chosen = sorted(total, key=lambda entry: -total[entry])[:_MOST_ENTRIES]
+        names: dict[str, str] = {}
+        for place, entry in enumerate(chosen):
+            others = [i for other, indices in self.entries.items() if other != entry for i in indices]
+            names[self._write(f"without{place}.onnx", others)] = entry
+        ran = self._race([(name, "fast.onnx") for name in names], threads, self.seconds / len(names))
+        losing = {names[event["raced"][0]] for event in ran.events if "raced" in event and is_slower(_timed(event))}
+        return sorted(index for entry in losing for index in self.entries[entry])
+
+    def _against_stock(self, name: str, threads: Sequence[int]) -> tuple[Timed, ...] | str:
+        """Stock and a file of the folder, at each number of threads; a text where that cannot be had."""
+        ran = self._race([("stock", name)], threads, self.seconds / len(threads))
+        told = next((str(event["failed"]) for event in ran.events if "failed" in event), "")
+        problem = told or (f"the timing process {ran.failure}" if ran.failure else "")
+        return problem or tuple(_timed(event) for event in ran.events if "raced" in event)
+
+    def _race(self, pairs: Sequence[tuple[str, str]], threads: Sequence[int], seconds: float) -> Ran:
+        self.bundle.flush()
+        job: dict[str, Any] = {
+            "mode": "race", "size": "real", "attempt": 0, "threads": list(threads), "seconds": seconds, "pairs": pairs,
+            "library": str(self.library.path), "stock": str(self.stock),
+            "feeds": "feeds.npz" if self.wanted.feeds else None,
+        }  # fmt: skip
+        limit_s = self.config.verify_timeout_s
+        return run_worker(job, self.folder, Limits(limit_s, limit_s, self.config.verify_memory_bytes))
+
+    def _write(self, name: str, keep: Sequence[int]) -> str:
+        made, _ = self.variants.rewritten(keep)
+        self.bundle.add(made, name)
+        return name
+
+    def _threads(self) -> list[int]:
+        """One, and as many as a session has by default."""
+        usual = self.wanted.threads or self.config.threads or len(os.sched_getaffinity(0))
+        return sorted({1, usual})
+
+
+def _timed(event: dict[str, Any]) -> Timed:
+    rounds: list[list[float]] = event["rounds"]
+    ratio, low, high = median_interval([left / right for left, right in rounds])
+    left, right = (median_interval([pair[side] for pair in rounds])[0] for side in (0, 1))
+    return Timed(int(event["threads"]), right, left, ratio, low, high, len(rounds))
+
+
+def is_slower(timed: Timed) -> bool:
+    """Whether the interval leaves no doubt."""
+    return timed.rounds >= FEWEST_ROUNDS and timed.high < 1 and timed.ratio < 1 - LOSS
+
+
+def _reason(measured: Iterable[Timed], why: str) -> str:
+    slow = [one for one in measured if is_slower(one)]
+    told = ", ".join(f"{one.ratio:.2f} times as fast on {one.threads_text}" for one in slow)
+    return f"slower than stock ONNX Runtime ({told}): {why}"

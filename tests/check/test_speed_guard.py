@@ -1,0 +1,201 @@
+"""What is slower than stock ONNX Runtime falls back to it, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from smelt import pipeline
+from smelt.base.config import Config
+from smelt.check import Findings, Timed, speed_guard
+from smelt.check.race import _decided  # pyright: ignore[reportPrivateUsage]
+from smelt.check.speed_guard import is_slower, seconds_for
+from smelt.pipeline import Options, compile_to
+from smelt.runtime import Executable, session_for
+
+X = np.random.default_rng(3).standard_normal((64, 192), np.float32)
+
+
+def written(path: Path) -> Path:
+    """Two layers."""
+    rng = np.random.default_rng(4)
+    weights = [numpy_helper.from_array(rng.standard_normal((192, 192), np.float32) / 14, name) for name in ("v", "w")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["c"]),
+        helper.make_node("Tanh", ["c"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 192]) for name in ("x", "y"))
+    graph = helper.make_graph(nodes, "layers", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.fixture
+def timing(config: Config) -> Config:
+    return replace(config, timing=True, levels=("v3",))
+
+
+def timed(ratio: float, spread: float = 0.01, rounds: int = 9) -> Timed:
+    return Timed(1, 100.0, 100.0 * ratio, ratio, ratio * (1 - spread), ratio * (1 + spread), rounds)
+
+
+@pytest.mark.parametrize(
+    ("measured", "slower"),
+    [
+        (timed(1.2), False),
+        (timed(0.99, 0.001), False),  # no more than code placement may cost
+        (timed(0.9, 0.2), False),  # the interval holds 1
+        (timed(0.9), True),
+        (timed(0.5, rounds=4), False),
+    ],
+)
+def test_only_an_interval_below_one_says_slower(measured: Timed, slower: bool):
+    assert is_slower(measured) == slower
+
+
+def test_a_race_ends_early_only_when_ours_is_ahead_in_every_round():
+    assert _decided([[110.0, 100.0]] * 4)
+    assert not _decided([[110.0, 100.0]] * 3)
+    assert not _decided([*[[110.0, 100.0]] * 5, [104.0, 100.0]])
+    assert not _decided([[50.0, 100.0]] * 20)
+
+
+def test_timing_takes_a_quarter_of_the_compilation_and_three_seconds_at_most():
+    assert seconds_for(4.0) == 1.0 and seconds_for(100.0) == 3.0 and 0 < seconds_for(0.0) < 1
+
+
+def test_slow_kernels_are_not_handed_out_and_the_report_says_so(timing: Config, tmp_path: Path):
+    path = written(tmp_path / "model.onnx")
+    slow = replace(timing, cflags="-O0 -fno-inline")
+    result = compile_to(path, tmp_path / "out", Options(feeds={"x": X}), slow)
+    assert result.plan.regions == () and result.library is None
+    assert {left.node.op_type for left in result.plan.left} == {"MatMul", "Tanh"}
+    assert all("slower than stock ONNX Runtime" in left.reason for left in result.plan.left)
+    assert any("the model is stock's own" in note for note in result.notes)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["library"] is None and manifest["timed"][0]["interval"][1] < 1
+    expected = session_for(path, None).run(None, {"x": X})
+    np.testing.assert_allclose(Executable.open(tmp_path / "out").run({"x": X})[0], expected[0], rtol=1e-5)
+    kept = compile_to(path, tmp_path / "kept", Options(feeds={"x": X}, timing=False), slow)
+    assert len(kept.plan.regions) == 1
+
+
+def test_what_was_measured_is_kept_in_the_manifest_and_remembered(
+    timing: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = written(tmp_path / "model.onnx")
+    first = compile_to(path, tmp_path / "out", Options(feeds={"x": X}), timing)
+    assert first.findings is not None
+    counts = [one.threads for one in first.findings.timed]
+    assert counts[0] == 1 and counts == sorted(counts)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [one["threads"] for one in manifest["timed"]] == counts
+
+    def raced(*_: object) -> None:
+        pytest.fail("timed again")
+
+    monkeypatch.setattr(speed_guard, "run_worker", raced)
+    again = compile_to(path, tmp_path / "again", Options(feeds={"x": X}), timing)
+    assert again.findings is not None and again.findings.timed == first.findings.timed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [Options(timing=False), Options(ephemeral=True), Options(force=True), Options(verify=False)],
+    ids=["no timing", "ephemeral", "forced", "not verified"],
+)
+def test_some_artifacts_are_not_timed(
+    options: Options, timing: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def raced(*_: object) -> None:
+        pytest.fail("timed")
+
+    monkeypatch.setattr(pipeline, "guard_speed", raced)
+    compile_to(written(tmp_path / "model.onnx"), tmp_path / "out", replace(options, feeds={"x": X}), timing)
+
+
+class Races:
+    """Stands for the timing process: says what each pair comes to."""
+
+    def __init__(self, ratios: dict[str, float]) -> None:
+        self.ratios, self.asked = ratios, list[list[str]]()
+
+    def __call__(self, job: dict[str, object], *_: object) -> object:
+        pairs: Sequence[tuple[str, str]] = job["pairs"]  # type: ignore[assignment]
+        threads: Sequence[int] = job["threads"]  # type: ignore[assignment]
+        self.asked.append([left for left, _ in pairs])
+        events = [
+            {"raced": [left, right], "threads": count, "rounds": [[self.ratio(left, right) * 100, 100.0]] * 9}
+            for count in threads
+            for left, right in pairs
+        ]
+        return speed_guard.Ran(tuple(events))
+
+    def ratio(self, left: str, right: str) -> float:
+        return self.ratios.get(f"{left} {right}", self.ratios.get(left, 1.0))
+
+
+def guarded(path: Path, config: Config, folder: Path, exclude: tuple[str, ...], races: Races) -> Findings:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed_guard, "run_worker", races)
+        found = compile_to(path, folder, Options(feeds={"x": X}, exclude=exclude), config).findings
+    assert found is not None
+    return found
+
+
+def two_regions(path: Path) -> Path:
+    """Two products with a node between them that is left to ONNX Runtime."""
+    written(path)
+    model = onnx.load(path)
+    model.graph.node[1].name = "border"
+    onnx.save(model, path)
+    return path
+
+
+def test_of_several_regions_the_one_that_loses_falls_back(timing: Config, tmp_path: Path):
+    path = two_regions(tmp_path / "model.onnx")
+    races = Races({"stock fast.onnx": 0.8, "without0.onnx": 0.7, "without1.onnx": 1.2, "stock kept.onnx": 1.1})
+    found = guarded(path, timing, tmp_path / "out", ("border",), races)
+    assert len(found.rejected) == 1
+    assert races.asked == [["stock"], ["stock"], ["without0.onnx", "without1.onnx"], ["stock"]]
+    assert all(one.ratio == pytest.approx(1.1) for one in found.timed)
+    np.testing.assert_allclose(
+        Executable.open(tmp_path / "out").run({"x": X})[0], session_for(path, None).run(None, {"x": X})[0], rtol=1e-5
+    )
+
+
+def test_where_no_region_is_to_blame_all_fall_back(timing: Config, tmp_path: Path):
+    path = two_regions(tmp_path / "model.onnx")
+    found = guarded(path, timing, tmp_path / "out", ("border",), Races({"stock fast.onnx": 0.8}))
+    assert len(found.rejected) == 2
+
+
+def test_a_loss_that_is_not_seen_again_changes_nothing(timing: Config, tmp_path: Path):
+    class Once(Races):
+        def ratio(self, left: str, right: str) -> float:
+            del left, right
+            return 0.8 if len(self.asked) == 1 else 1.0
+
+    path = two_regions(tmp_path / "model.onnx")
+    races = Once({})
+    assert not guarded(path, timing, tmp_path / "out", ("border",), races).rejected
+    assert races.asked == [["stock"], ["stock"]]
+
+
+def test_a_failed_measurement_is_said_and_costs_nothing(timing: Config, tmp_path: Path):
+    class Dead(Races):
+        def __call__(self, job: dict[str, object], *_: object) -> object:
+            del job
+            return speed_guard.Ran((), "was killed")
+
+    found = guarded(two_regions(tmp_path / "model.onnx"), timing, tmp_path / "out", (), Dead({}))
+    assert not found.rejected and any("Not timed" in note for note in found.notes)
