@@ -145,8 +145,13 @@ class Races:
 
 
 def guarded(path: Path, config: Config, folder: Path, exclude: tuple[str, ...], races: Races) -> Findings:
+    def nothing(*_: object) -> None:
+        return None
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed_guard, "run_worker", races)
+        patch.setattr(speed_guard, "recall", nothing)
+        patch.setattr(speed_guard, "remember", nothing)
         found = compile_to(path, folder, Options(feeds={"x": X}, exclude=exclude), config).findings
     assert found is not None
     return found

