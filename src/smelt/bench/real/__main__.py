@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with open_progress(config) as progress:
         models = collect(given.kinds.split(","), given.names, config, progress)
         run = _Run(store, steps, _plan(given), config, progress, given.minutes * 60 if given.minutes else None)
+        run.timed_sizes = given.sizes
         known = run.all(models)
     print("\n".join(summary(known, describe_machine())))
     wrong = [one for one in known if one.step("compile").get("problem") or (one.step("right") and not is_right(one))]
@@ -57,6 +58,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", default="ort,smelt,openvino")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a peer's turn")
+    parser.add_argument("--sizes", type=int, default=9, help="time at so many sizes; all are judged")
     parser.add_argument("--minutes", type=float, help="begin nothing after so long")
     parser.add_argument("--keep", action="store_true", help="take results of other sources and machines for good")
     parser.add_argument("--results", type=Path, default=Path("build/real"))
@@ -71,6 +73,8 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 
 class _Run:
+    timed_sizes: int = 9
+
     def __init__(
         self, store: Store, steps: Sequence[Step], plan: Plan, config: Config, progress: Progress, limit_s: float | None
     ) -> None:
@@ -111,7 +115,7 @@ class _Run:
             return verify_artifact(model, artifact)
         if step == "right":
             return judge_sizes(model, artifact, self.plan.threads)
-        return time_sizes(model, artifact, self.plan, self.config, self.progress)
+        return time_sizes(model, artifact, self.plan, self.config, self.progress, self.timed_sizes)
 
 
 def _short(step: Step, found: Facts) -> str:

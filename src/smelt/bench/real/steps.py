@@ -120,10 +120,12 @@ def judge_sizes(model: RealModel, artifact: Path, threads: Sequence[int]) -> Fac
     return {"sizes": [*sizes, *unknown]}
 
 
-def time_sizes(model: RealModel, artifact: Path, plan: Plan, config: Config, progress: Progress) -> Facts:
-    """Interleaved rounds against the peers, at every size and number of threads."""
+def time_sizes(
+    model: RealModel, artifact: Path, plan: Plan, config: Config, progress: Progress, most: int
+) -> Facts:  # fmt: skip
+    """Interleaved rounds against the peers, at the first sizes and every number of threads."""
     rows: list[Facts] = []
-    for feeds in model.feeds:
+    for feeds in model.feeds[:most]:
         case = Case(model.name, shapes_text(dict(feeds)), model.path, feeds, artifact=artifact)
         with tempfile.TemporaryDirectory(prefix="smelt-real-") as folder:
             bench = CaseBench(case, Prepared(case, plan, config, progress, Path(folder)))
