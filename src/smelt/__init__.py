@@ -30,6 +30,10 @@ _LAZY = {
     "register_converter": "smelt.export",
     "dump": "smelt.frontends.dumping",
     "intercept": "smelt.frontends.intercept",
+    "InferenceSession": "smelt.frontends.session",
+    "install": "smelt.frontends.session",
+    "session_options": "smelt.frontends.session",
+    "uninstall": "smelt.frontends.session",
 }
 
 _MODULES = {"eager": "smelt.frontends.eager", "export": "smelt.export", "patterns": "smelt.passes.patterns"}

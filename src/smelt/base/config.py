@@ -20,6 +20,7 @@ _TRUE: Final = {"1", "true", "yes", "on"}
 _FALSE: Final = {"0", "false", "no", "off"}
 TIMING = True  # the default; a test suite turns it off, since timing takes longer than all else on small models
 LOG_LEVELS: Final = ("quiet", "info", "debug")
+HOOKS: Final = ("off", "on", "background")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class Config:
     exporter: Literal["smelt", "torch"] = "smelt"
     log: str = "info"
     color: bool = True
+    hook: str = "off"
+    hook_limit_s: float = 30.0
+    hook_skip: tuple[str, ...] = ()
     search_path: str = ""
 
     @classmethod
@@ -100,6 +104,9 @@ KNOBS: Final[tuple[Knob, ...]] = (
     ),
     Knob("SMELT_LOG", "log", "quiet, info or debug"),
     Knob("NO_COLOR", "color", "set to anything: no colour"),
+    Knob("SMELT_HOOK", "hook", "on or background: every ONNX Runtime session uses a compiled model; default off"),
+    Knob("SMELT_HOOK_LIMIT", "hook_limit_s", "seconds that a session of the hook waits for its model to be compiled"),
+    Knob("SMELT_HOOK_SKIP", "hook_skip", "patterns of model paths that the hook leaves to stock, separated by colons"),
 )
 
 
@@ -128,6 +135,9 @@ def _read(env: Mapping[str, str]) -> Config:
         exporter="smelt" if _boolean(env, "ONNXRT_CHANGE_REWRITER", True) else "torch",
         log=_choice(env, "SMELT_LOG", "info", LOG_LEVELS),
         color=not env.get("NO_COLOR"),
+        hook=_choice(env, "SMELT_HOOK", "off", HOOKS),
+        hook_limit_s=_seconds(env, "SMELT_HOOK_LIMIT", 30.0),
+        hook_skip=tuple(pattern for pattern in env.get("SMELT_HOOK_SKIP", "").split(os.pathsep) if pattern),
         search_path=env.get("PATH", os.defpath),
     )
 

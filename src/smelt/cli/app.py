@@ -29,6 +29,7 @@ VERBS: Final = (
     "lighten",
     "cache",
     "doctor",
+    "exec",
     "explain_error",
 )
 

@@ -1,15 +1,23 @@
 """Artifact -> Executable: live ONNX Runtime sessions. Needs numpy and onnxruntime alone; never compiles."""
 
-from smelt.runtime.artifact import open_artifact, read_manifest, trusted_library
+from smelt.runtime.artifact import MANIFEST, open_artifact, read_manifest, trusted_library
 from smelt.runtime.call_file import read_call, write_call
 from smelt.runtime.executable import Executable
 from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
 from smelt.runtime.launch_clocks import LaunchClocks
 from smelt.runtime.profile import NodeTime, node_times, read_profile
-from smelt.runtime.session import Session, SessionSettings, available_providers, session_for
+from smelt.runtime.session import (
+    Session,
+    SessionSettings,
+    available_providers,
+    is_own_session,
+    own_sessions,
+    session_for,
+)
 from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed, runner_of
 
 __all__ = [
+    "MANIFEST",
     "Executable",
     "Feed",
     "FeedChecker",
@@ -24,10 +32,12 @@ __all__ = [
     "available_providers",
     "input_specs",
     "integer_feed",
+    "is_own_session",
     "node_times",
     "number_feed",
     "open_artifact",
     "output_specs",
+    "own_sessions",
     "read_call",
     "read_manifest",
     "read_profile",

@@ -7,7 +7,9 @@ that others may have touched go through `artifact.open_artifact` first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
@@ -15,6 +17,23 @@ from typing import Any, Final, Literal, Protocol, cast
 Optimization = Literal["disable", "basic", "extended", "all"]
 CPU_PROVIDERS: Final[tuple[str, ...]] = ("CPUExecutionProvider",)
 _EXTERNAL_DATA_KEY: Final = "session.model_external_initializers_file_folder_path"
+
+
+_own: ContextVar[bool] = ContextVar("smelt_own_session", default=False)
+
+
+@contextmanager
+def own_sessions() -> Generator[None]:
+    """Sessions constructed in here are stock's, also where a hook gives others compiled models."""
+    token = _own.set(True)
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
+
+def is_own_session() -> bool:
+    return _own.get()
 
 
 def _ort() -> Any:
@@ -100,4 +119,5 @@ def session_for(
     settings = settings or SessionSettings()
     source = model if isinstance(model, bytes) else str(model)
     options = session_options(settings, library)
-    return cast("Session", _ort().InferenceSession(source, options, providers=list(settings.providers)))
+    with own_sessions():
+        return cast("Session", _ort().InferenceSession(source, options, providers=list(settings.providers)))

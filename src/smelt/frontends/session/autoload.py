@@ -1,0 +1,65 @@
+"""The hook for programs that do not know of it: armed at start, set when onnxruntime is imported.
+
+Input: SMELT_HOOK and its kin. Output: an import hook for onnxruntime alone. Invariant: a program that never imports
+onnxruntime pays nothing but this module; a fault in arming leaves the program as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+_NAME = "onnxruntime"
+
+
+def arm() -> None:
+    """Install the hook as soon as onnxruntime is there, if the environment asks for it."""
+    from smelt.base.config import Config
+
+    if Config.from_env().hook == "off":
+        return
+    if _NAME in sys.modules:
+        _install()
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+def _install() -> None:
+    from smelt.base.config import Config
+    from smelt.frontends.session.hook import install
+
+    config = Config.from_env()
+    install(config.hook_limit_s, background=config.hook == "background", skip=config.hook_skip)
+
+
+class _Then(Loader):
+    """Loads the module as it would be, then installs the hook."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        assert spec is not None
+        spec.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        _install()
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != _NAME:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Then(spec.loader)
+        return spec

@@ -1,0 +1,70 @@
+"""The process that compiles a model for the store: `python -m smelt.frontends.session.build JOB`.
+
+Input: a job file (JSON) in a folder of its own: the model, the key, options, a time limit. Output: an artifact in the
+store, or a remembered failure. Invariant: it ends by itself at its limit; its folder is gone when it ends; a second
+one for the same key does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from smelt.base.config import Config
+from smelt.base.errors import CacheError, SmeltError
+from smelt.frontends.session.store import Store
+
+
+class TimeUpError(Exception):
+    """The job's time is over."""
+
+
+def main(job_file: Path) -> int:
+    job: dict[str, Any] = json.loads(job_file.read_bytes())
+    store = Store(Config.from_env())
+    _stop_after(float(job["limit_s"]))
+    try:
+        if job["locked"]:
+            return _compile(store, job, job_file.parent)
+        with store.lock(job["key"], 0):
+            return _compile(store, job, job_file.parent)
+    except CacheError:  # another process is at it
+        return 1
+    except TimeUpError:
+        store.fail(job["key"], f"not compiled within {job['limit_s']:g} s")
+        return 1
+    finally:
+        shutil.rmtree(job_file.parent, ignore_errors=True)
+
+
+def _compile(store: Store, job: dict[str, Any], folder: Path) -> int:
+    if store.find(job["key"]) is not None:
+        return 0
+    from smelt.pipeline import Options, compile_to
+
+    try:
+        compile_to(job["model"], folder / "artifact", Options(**job["options"]), Config.from_env())
+    except SmeltError as error:
+        store.fail(job["key"], f"{error.code}: {error.message}")
+        return 1
+    store.publish(job["key"], folder / "artifact")
+    return 0
+
+
+def _stop_after(seconds: float) -> None:
+    def stop(number: int, frame: object) -> None:
+        del number, frame
+        raise TimeUpError
+
+    handler: Callable[[int, object], None] = stop
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,131 @@
+"""A model as a session is asked for -> an artifact folder, or the reason for stock.
+
+Input: a path or bytes, and how long to wait. Output: a `Found`. Invariant: nothing is raised; one process compiles a
+model at a time, in a process of its own that is gone with its children when the time is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from smelt.base.config import Config, child_environment
+from smelt.base.errors import CacheError, SmeltError
+from smelt.frontends.session.identity import digest_of
+from smelt.frontends.session.store import Store
+
+BACKGROUND_LIMIT_S: Final = 1800.0
+_GRACE_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a model is compiled. `limit_s` is how long a session waits for it; 0: it is compiled in the background."""
+
+    limit_s: float = 30.0
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Found:
+    """An artifact folder, or why there is none. `compiled`: it was made for this call."""
+
+    folder: Path | None
+    reason: str = ""
+    compiled: bool = False
+    seconds: float = 0.0
+
+
+def artifact_for(model: Path | bytes, wanted: Wanted, config: Config | None = None) -> Found:
+    """The artifact of a model, compiled now if need be."""
+    started = time.monotonic()
+    try:
+        config = config or Config.from_env()
+        store = Store(config)
+        key = store.key(digest_of(model, store.known), wanted.options)
+        found = store.find(key)
+        if found is not None:
+            return Found(found)
+        failed = store.failure(key)
+        if failed is not None:
+            return Found(None, failed)
+        made = _made(store, key, model, wanted)
+        return Found(made.folder, made.reason, made.folder is not None, time.monotonic() - started)
+    except SmeltError as error:
+        return Found(None, f"{error.code}: {error.message}")
+    except Exception as error:  # whatever it is, the program goes on with stock
+        return Found(None, f"{type(error).__name__}: {error}")
+
+
+def _made(store: Store, key: str, model: Path | bytes, wanted: Wanted) -> Found:
+    if not wanted.limit_s:
+        folder = Path(tempfile.mkdtemp(dir=store.cache.root / "tmp"))
+        _start(folder, key, model, wanted, locked=False)
+        return Found(None, "it is being compiled in the background; later sessions will use it")
+    waiting = time.monotonic()
+    try:
+        with store.lock(key, wanted.limit_s):
+            found = store.find(key)  # by who held the lock
+            if found is not None:
+                return Found(found)
+            failed = store.failure(key)
+            if failed is not None:
+                return Found(None, failed)
+            left = max(wanted.limit_s - (time.monotonic() - waiting), 0.1)
+            with store.cache.work() as folder:
+                return _wait(store, key, _start(folder, key, model, wanted, locked=True), left)
+    except CacheError:
+        return Found(None, f"another process was still compiling it after {wanted.limit_s:g} s")
+
+
+def _start(folder: Path, key: str, model: Path | bytes, wanted: Wanted, *, locked: bool) -> subprocess.Popen[bytes]:
+    """The compiling process, in a session of its own: killing its group leaves no compiler behind."""
+    if not sys.executable:
+        raise RuntimeError("this program has no Python interpreter to compile with")
+    source = folder / "model.onnx" if isinstance(model, bytes) else model.absolute()
+    if isinstance(model, bytes):
+        source.write_bytes(model)
+    limit_s = wanted.limit_s + _GRACE_S if locked else BACKGROUND_LIMIT_S
+    job = {"key": key, "model": str(source), "options": dict(wanted.options), "limit_s": limit_s, "locked": locked}
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "smelt.frontends.session.build", str(folder / "job.json")],
+        env=child_environment({"PYTHONPATH": path, "SMELT_HOOK": "off"}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _wait(store: Store, key: str, process: subprocess.Popen[bytes], limit_s: float) -> Found:
+    try:
+        process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        reason = f"it was not compiled within {limit_s:.0f} s"
+        store.fail(key, reason)
+        return Found(store.find(key), reason)
+    finally:
+        _end(process)
+    reason = store.failure(key) or f"the compiling process ended with {process.returncode}"
+    found = store.find(key)
+    if found is None:
+        store.fail(key, reason)
+    return Found(found, "" if found is not None else reason)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,77 @@
+"""What a model is, whatever its name: the digest of its bytes and of its external data.
+
+Input: a path or bytes. Output: a digest. Invariant: files whose size, time and inode are as they were when they were
+last hashed are not read again; a model that changed on disk has another digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+
+def digest_of(model: Path | bytes, memo: Path) -> str:
+    """The digest of a model; `memo` is a folder that remembers those of files."""
+    if isinstance(model, bytes):
+        return hashlib.sha256(model).hexdigest()
+    path = model.resolve()
+    note = memo / hashlib.sha256(os.fsencode(path)).hexdigest()
+    known = _recall(note)
+    if known is not None:
+        return known
+    files = [path, *sorted(_external(path))]
+    before = [_stamp(file) for file in files]
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    if before == [_stamp(file) for file in files]:
+        _remember(note, files, before, digest.hexdigest())
+    return digest.hexdigest()
+
+
+def _stamp(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev]
+
+
+def _recall(note: Path) -> str | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        content: dict[str, Any] = json.loads(note.read_bytes())
+        if all(_stamp(Path(name)) == stamp for name, stamp in content["files"]):
+            return str(content["digest"])
+    return None
+
+
+def _remember(note: Path, files: list[Path], stamps: list[list[int]], digest: str) -> None:
+    content = {"files": [[str(file), stamp] for file, stamp in zip(files, stamps, strict=True)], "digest": digest}
+    aside = note.with_name(f"{note.name}.{os.getpid()}")
+    with suppress(OSError, UnicodeEncodeError):
+        aside.write_text(json.dumps(content), encoding="utf-8")
+        aside.replace(note)
+
+
+def _external(path: Path) -> set[Path]:
+    """Files that hold tensors of the model. Those that are not there are the loader's to complain about."""
+    proto = onnx.load_model(str(path), load_external_data=False)
+    names = {
+        entry.value for tensor in _tensors(proto.graph) for entry in tensor.external_data if entry.key == "location"
+    }
+    return {file for name in names if (file := path.parent / name).is_file()}
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield attribute.t
+            yield from attribute.tensors
+            for nested in (attribute.g, *attribute.graphs):
+                yield from _tensors(nested)

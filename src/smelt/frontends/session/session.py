@@ -1,0 +1,123 @@
+"""`onnxruntime.InferenceSession` over a compiled model.
+
+Input: the arguments of a stock session. Output: the same class's object, which runs the artifact where there is one.
+Invariant: arguments that ask for something else than a fast CPU session (another provider, a saved optimized model,
+no optimization) get stock; so does an artifact that does not load.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import onnxruntime
+
+from smelt.frontends.session.compiled import Wanted, artifact_for
+from smelt.frontends.session.options import with_library
+from smelt.runtime import MANIFEST, open_artifact, own_sessions
+
+_ort = cast("Any", onnxruntime)
+_log = logging.getLogger("smelt.session")
+_CPU = "CPUExecutionProvider"
+Construct = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of a session."""
+
+    model: Any
+    options: Any
+    providers: Sequence[Any] | None
+    provider_options: Any
+    more: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return "a model in memory" if isinstance(self.model, bytes) else str(self.model)
+
+    def construct(self, session: Any, construct: Construct) -> None:
+        construct(session, self.model, self.options, self.providers, self.provider_options, **self.more)
+
+
+def open_session(session: Any, construct: Construct, request: Request, wanted: Wanted) -> None:
+    """Construct `session` over the compiled model, or as stock does."""
+    reason = unsuitable(request)
+    found = None if reason else _artifact(request, wanted)
+    if found is None or isinstance(found, str):
+        _log.warning("%s runs on stock ONNX Runtime: %s", request.name, reason or found)
+        with own_sessions():
+            request.construct(session, construct)
+        return
+    try:
+        _construct_over(session, construct, request, found)
+    except Exception as error:  # onnxruntime raises many kinds
+        _log.warning("%s runs on stock ONNX Runtime: its artifact does not load: %s", request.name, error)
+        with own_sessions():
+            request.construct(session, construct)
+
+
+def unsuitable(request: Request) -> str:
+    """Why these arguments ask for stock; empty when they do not."""
+    if not isinstance(request.model, (str, bytes, os.PathLike)):
+        return "the model is neither a path nor bytes"
+    if str(cast("object", request.model)).endswith(".ort") or (
+        isinstance(request.model, bytes) and request.model[4:8] == b"ORTM"
+    ):
+        return "it is in ONNX Runtime's own format"
+    options = request.options
+    if options is not None:
+        if options.optimized_model_filepath:
+            return "its optimized form is to be saved"
+        if options.graph_optimization_level == _ort.GraphOptimizationLevel.ORT_DISABLE_ALL:
+            return "optimizations are switched off"
+        if options.has_providers():
+            return "its providers are chosen by device"
+    available = set(_ort.get_available_providers())
+    asked = [p if isinstance(p, str) else p[0] for p in (request.providers or _ort.get_available_providers())]
+    others = [p for p in asked if p in available and p not in (_CPU, "AzureExecutionProvider")]
+    return f"it asks for {others[0]}" if others else ""
+
+
+def _artifact(request: Request, wanted: Wanted) -> Path | str:
+    """The folder, or the reason for stock."""
+    model = request.model
+    if not isinstance(model, bytes):
+        path = Path(model)
+        folder = path if path.is_dir() else path.parent
+        if (folder / MANIFEST).is_file():
+            return folder
+        if not path.is_file():
+            return "it is no file"
+    found = artifact_for(model if isinstance(model, bytes) else Path(model), wanted)
+    if found.compiled:
+        _log.info("%s was compiled in %.1f s", request.name, found.seconds)
+    return found.folder if found.folder is not None else found.reason
+
+
+def _construct_over(session: Any, construct: Construct, request: Request, folder: Path) -> None:
+    opened = open_artifact(folder)
+    options = with_library(request.options, opened.library)
+    more = {**request.more, "enable_fallback": 0}  # a failure is told here, not printed
+    with own_sessions():
+        construct(session, str(opened.model), options, request.providers, request.provider_options, **more)
+    if int(request.more.get("enable_fallback", 1)) == 1:
+        session.enable_fallback()
+    if not isinstance(request.model, bytes):
+        session._model_path = os.fspath(request.model)  # programs look for files beside their model
+    _log.info("%s runs on compiled kernels", request.name)
+
+
+class InferenceSession(_ort.InferenceSession):
+    """A drop-in for `onnxruntime.InferenceSession`: compiles at first use, and loads from the cache ever after."""
+
+    def __init__(
+        self, path_or_bytes: Any, sess_options: Any = None, providers: Sequence[Any] | None = None,
+        provider_options: Any = None, *, compile_limit_s: float = 600.0, **more: Any,
+    ) -> None:  # fmt: skip
+        request = Request(path_or_bytes, sess_options, providers, provider_options, more)
+        open_session(self, _ort.InferenceSession.__init__, request, Wanted(compile_limit_s))

@@ -1,0 +1,85 @@
+"""Artifacts that sessions use, in the cache.
+
+Input: keys. Output: artifact folders, and reasons why there is none. Invariant: an artifact appears whole or not at all
+(rename); what could not be compiled is remembered for a day, so that no start waits for it twice.
+
+    <cache>/session/<key>/artifact/    an artifact folder
+    <cache>/session/<key>/failed.json  why there is none
+    <cache>/session/known/             digests of files
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from smelt.base.config import Config
+from smelt.base.target import host_features
+from smelt.base.version import __version__
+from smelt.toolchain import Cache
+
+FORMAT: Final = 1
+_FORGET_S: Final = 24 * 3600.0
+
+
+class Store:
+    """The sessions' part of one cache folder."""
+
+    def __init__(self, config: Config) -> None:
+        self.cache = Cache(config.cache_dir)
+        self.root = self.cache.root / "session"
+        self.known = self.root / "known"
+        self.known.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def key(self, model_digest: str, options: Mapping[str, Any]) -> str:
+        """All that decides what a compilation gives on this machine."""
+        facts = [FORMAT, __version__, version("onnxruntime"), sorted(host_features()), model_digest, dict(options)]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def find(self, key: str) -> Path | None:
+        folder = self.root / key / "artifact"
+        if not folder.is_dir():
+            return None
+        with suppress(OSError):
+            os.utime(folder)
+        return folder
+
+    def failure(self, key: str) -> str | None:
+        """Why an earlier attempt of the last day gave nothing."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            content: dict[str, Any] = json.loads((self.root / key / "failed.json").read_bytes())
+            if time.time() - float(content["time"]) < _FORGET_S:
+                return str(content["reason"])
+        return None
+
+    def fail(self, key: str, reason: str) -> None:
+        with suppress(OSError):
+            folder = self.root / key
+            folder.mkdir(mode=0o700, exist_ok=True)
+            aside = folder / f"failed.{os.getpid()}"
+            aside.write_text(json.dumps({"time": time.time(), "reason": reason}), encoding="utf-8")
+            aside.replace(folder / "failed.json")
+
+    def publish(self, key: str, staged: Path) -> None:
+        """Move a finished artifact into its place; where another process was first, its own stays."""
+        folder = self.root / key
+        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            staged.rename(folder / "artifact")
+        except OSError:
+            if not (folder / "artifact").is_dir():
+                raise
+        (folder / "failed.json").unlink(missing_ok=True)
+
+    @contextmanager
+    def lock(self, key: str, timeout_s: float) -> Generator[None]:
+        """Held by the process that compiles."""
+        with self.cache.lock(key, timeout_s):
+            yield
