@@ -135,6 +135,10 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
         return [*apart, ("Reshape", lines), ("Pad", filled), ("Reshape", matrices)]
     if kind == "planes":
         return [("Reshape", [rows, columns * taps]), ("Transpose", [1, 0])]
+    if kind == "stacked":
+        return [("Reshape", [rows * columns, taps]), ("Transpose", [1, 0])]
+    if kind == "gates":
+        return _gate_steps(rows, groups, taps, matrices)
     if kind == "channelwise":
         split, order = [rows, taps], [1, 0]
     elif kind == "stamp":
@@ -142,6 +146,18 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
     else:
         split, order = [groups, rows // groups, columns, taps], [0, 3, 2, 1] if kind == "window" else [0, 3, 1, 2]
     return [("Reshape", split), ("Transpose", order), ("Reshape", matrices)]
+
+
+def _gate_steps(directions: int, gates: int, hidden: int, matrices: list[int]) -> list[tuple[str, list[int]]]:
+    """Units filled up to whole blocks, then block by block with all gates of each."""
+    missing = -hidden % PANEL
+    return [
+        ("Reshape", [directions, gates, hidden, hidden]),
+        *([("Pad", [0, 0, 0, 0, 0, 0, missing, 0])] if missing else []),
+        ("Reshape", [directions, gates, -1, PANEL, hidden]),
+        ("Transpose", [0, 4, 2, 1, 3]),
+        ("Reshape", matrices),
+    ]
 
 
 @dataclass(frozen=True)

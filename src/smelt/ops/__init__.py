@@ -18,6 +18,7 @@ from . import normalization as _normalization
 from . import pooling as _pooling
 from . import product as _product
 from . import quantize as _quantize
+from . import recurrent as _recurrent
 from . import reduction as _reduction
 from . import resize as _resize
 from . import rotary as _rotary
@@ -52,6 +53,6 @@ _FAMILIES = (
     _product, _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
-    _scatter, _topk, _grid_sample, _signal,
+    _scatter, _topk, _grid_sample, _signal, _recurrent,
     _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
 )  # fmt: skip

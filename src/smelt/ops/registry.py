@@ -68,6 +68,12 @@ class Call:
     def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         return tuple(int(v) for v in self._attribute(name, default, ir.AttributeType.INTS))
 
+    def floats(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
+        return tuple(float(v) for v in self._attribute(name, default, ir.AttributeType.FLOATS))
+
+    def strs(self, name: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
+        return tuple(str(v) for v in self._attribute(name, default, ir.AttributeType.STRINGS))
+
     def _attribute(self, name: str, default: Any, kind: ir.AttributeType) -> Any:
         if name in self.attributes:
             attribute = self.attributes[name]

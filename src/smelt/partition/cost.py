@@ -44,7 +44,7 @@ HEAVY = frozenset(
         "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
         "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
         "GroupNormalization", "InstanceNormalization", "BatchNormalization", "LpNormalization",
-        "MeanVarianceNormalization", "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "CumSum",
+        "MeanVarianceNormalization", "LSTM", "GRU", "RNN", "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "CumSum",
     )
 )  # fmt: skip
 

@@ -1,0 +1,245 @@
+/* A recurrent layer (ONNX's RNN, GRU, LSTM) over the products of its inputs, as a unit of its own.
+ *
+ * Input:     smelt_task: b = input products, recurrent weights, bias, lengths, initial h, initial c, peepholes, Y, Y_h, Y_c,
+ *            scratch; s and f as the enums below count them. Output: smelt_recurrent() for the level it is compiled for.
+ * Invariant: results do not depend on threads. Directions and blocks of rows never wait for each other. Where there are too few of
+ *            them, workers share the units of a step: each takes units that nobody has taken and waits only for units that
+ *            another worker is computing, so one worker alone is enough.
+ */
+#ifndef SMELT_RECURRENT_UNIT_H
+#define SMELT_RECURRENT_UNIT_H
+
+#include <smelt/recurrent_cell.h>
+
+enum { SMELT_RB_X, SMELT_RB_R, SMELT_RB_BIAS, SMELT_RB_LENGTHS, SMELT_RB_H, SMELT_RB_C, SMELT_RB_PEEPHOLE, SMELT_RB_Y,
+       SMELT_RB_Y_H, SMELT_RB_Y_C, SMELT_RB_SCRATCH };
+enum { SMELT_RS_KIND, SMELT_RS_STEPS, SMELT_RS_ROWS, SMELT_RS_HIDDEN, SMELT_RS_DIRECTIONS, SMELT_RS_REVERSE, SMELT_RS_MODIFIED,
+       SMELT_RS_PACKED, SMELT_RS_BATCH_FIRST, SMELT_RS_ACTIVATIONS };
+enum { SMELT_RF_CLIP, SMELT_RF_FACTORS };
+
+enum {
+  SMELT_CELL_WORKERS = 8,       /* that share a step at most */
+  SMELT_CELL_ALONE = 60000,     /* multiply-adds of a whole call that are not worth waking a thread for */
+  SMELT_CELL_SHARE = 24000,     /* those of a step that are worth one worker more */
+  SMELT_CELL_BLOCK_ROWS = 8,    /* rows that a task takes where there are many */
+  SMELT_CELL_LINE = 64
+};
+
+/* What workers that share steps agree on: each on a cache line of its own. */
+typedef struct {
+  int64_t done __attribute__((aligned(SMELT_CELL_LINE)));
+  struct { int64_t phase __attribute__((aligned(SMELT_CELL_LINE))); } taken[SMELT_CELL_WORKERS];
+} smelt_cell_share;
+
+typedef struct {
+  smelt_cell cell[2];
+  int64_t directions, blocks, workers;
+  smelt_cell_share *share; /* one of each direction and block, where there is more than one worker */
+} smelt_layer;
+
+static inline void smelt_cell_pause(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+SMELT_FN int64_t smelt_cell_edge(const smelt_cell *cell, int64_t worker, int64_t workers) {
+  const int64_t pair = 2 * SMELT_CELL_PANEL, pairs = (cell->hidden + pair - 1) / pair;
+  const int64_t unit = smelt_min(worker * pairs / workers * pair, cell->hidden);
+  return (unit + SMELT_L - 1) / SMELT_L;
+}
+
+/* All steps of a block of rows, on this thread alone. */
+static void smelt_cell_alone(const smelt_cell *cell, int64_t row, int64_t end) {
+  const int64_t vectors = (cell->hidden + SMELT_L - 1) / SMELT_L;
+  for (int64_t t = 0; t < cell->steps; t++)
+    for (int phase = 0; phase < smelt_cell_phases(cell); phase++) smelt_cell_step(cell, t, phase, row, end, 0, vectors);
+}
+
+static void smelt_cell_shared(const smelt_cell *cell, int64_t row, int64_t end, smelt_cell_share *share, int64_t worker,
+                              int64_t workers) {
+  const int phases = smelt_cell_phases(cell);
+  for (int64_t p = __atomic_load_n(&share->done, __ATOMIC_ACQUIRE) / workers; p < cell->steps * phases; p++) {
+    for (int64_t i = 0; i < workers; i++) {
+      const int64_t part = (worker + i) % workers;
+      int64_t free = p;
+      if (!__atomic_compare_exchange_n(&share->taken[part].phase, &free, p + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+      smelt_cell_step(cell, p / phases, (int)(p % phases), row, end, smelt_cell_edge(cell, part, workers),
+           smelt_cell_edge(cell, part + 1, workers));
+      __atomic_fetch_add(&share->done, 1, __ATOMIC_RELEASE);
+    }
+    while (__atomic_load_n(&share->done, __ATOMIC_ACQUIRE) < (p + 1) * workers) smelt_cell_pause();
+  }
+}
+
+/* Index = worker, then direction and block: the first workers of all come first. */
+static void smelt_layer_body(void *ctx, int64_t index) {
+  const smelt_layer *layer = (const smelt_layer *)ctx;
+  const int64_t parts = layer->directions * layer->blocks, part = index % parts, worker = index / parts;
+  const smelt_cell *cell = &layer->cell[part / layer->blocks];
+  const int64_t block = part % layer->blocks, row = block * cell->rows / layer->blocks;
+  const int64_t end = (block + 1) * cell->rows / layer->blocks;
+  if (layer->workers == 1) smelt_cell_alone(cell, row, end);
+  else smelt_cell_shared(cell, row, end, &layer->share[part], worker, layer->workers);
+}
+
+/* How many tasks: directions first, then rows where there are many, then units of each step. */
+static void smelt_layer_cut(smelt_layer *layer, int64_t processors) {
+  const smelt_cell *cell = &layer->cell[0];
+  const int64_t each = (smelt_max(1, processors) + layer->directions - 1) / layer->directions;
+  const double step = (double)cell->rows * (double)cell->hidden * (double)cell->hidden * cell->gates;
+  const int64_t shares = (int64_t)smelt_min((int64_t)(step / SMELT_CELL_SHARE), SMELT_CELL_WORKERS);
+  layer->blocks = layer->workers = 1;
+  if (each == 1) return;
+  if (cell->rows >= SMELT_CELL_BLOCK_ROWS * each) layer->blocks = each;
+  else if (shares > 1) layer->workers = smelt_min(smelt_min(each, shares), (cell->hidden + 31) / 32);
+  else layer->blocks = smelt_min(each, cell->rows);
+}
+
+static int32_t smelt_layer_run(smelt_env *env, smelt_layer *layer) {
+  const smelt_cell *cell = &layer->cell[0];
+  const double all = (double)cell->steps * (double)cell->rows * (double)cell->hidden * (double)cell->hidden * cell->gates *
+                     (double)layer->directions;
+  smelt_layer_cut(layer, all < SMELT_CELL_ALONE ? 1 : env->processors);
+  smelt_cell_share *share = layer->share;
+  __builtin_memset(share, 0, sizeof *share * (size_t)layer->directions); /* steps are shared where blocks are one */
+  const int64_t tasks = layer->directions * layer->blocks * layer->workers;
+  if (all < SMELT_CELL_ALONE || tasks == 1)
+    for (int64_t i = 0; i < tasks; i++) smelt_layer_body(layer, i);
+  else
+    env->parallel(env, tasks, smelt_layer_body, layer);
+  return env->code;
+}
+
+/* Takes memory from the scratch block. */
+static float *smelt_cell_take(char **at, int64_t floats) {
+  float *taken = (float *)*at;
+  *at += (floats * 4 + SMELT_CELL_LINE - 1) / SMELT_CELL_LINE * SMELT_CELL_LINE;
+  return taken;
+}
+
+/* Rows of `hidden` floats into rows of `padded`; zeros where there are none to copy. */
+static void smelt_cell_pad(float *to, int64_t padded, const float *from, int64_t from_row, int64_t rows, int64_t hidden) {
+  for (int64_t r = 0; r < rows; r++, to += padded) {
+    __builtin_memset(to, 0, (size_t)padded * 4);
+    if (from) __builtin_memcpy(to, from + r * from_row, (size_t)hidden * 4);
+  }
+}
+
+/* Both biases of a gate in one, but for the last gate of a GRU that is linear before its reset. */
+static void smelt_cell_bias(const smelt_cell *cell, const float *bias) {
+  const int64_t H = cell->hidden, W = cell->gates * H;
+  __builtin_memset(cell->bias, 0, (size_t)(SMELT_CELL_GATES * cell->padded) * 4);
+  if (!bias) return;
+  const int apart = cell->kind == SMELT_GRU && cell->modified;
+  for (int64_t g = 0; g < cell->gates; g++)
+    for (int64_t u = 0; u < H; u++) {
+      const int last = apart && g == 2;
+      cell->bias[g * cell->padded + u] = bias[g * H + u] + (last ? 0 : bias[W + g * H + u]);
+      if (last) cell->bias[3 * cell->padded + u] = bias[W + g * H + u];
+    }
+}
+
+/* Recurrent weights that come at run time (gates * hidden rows of hidden) into panels. */
+static void smelt_cell_pack(const smelt_cell *cell, const float *weights, float *panels) {
+  const int64_t H = cell->hidden;
+  for (int64_t block = 0; block < cell->padded / SMELT_CELL_PANEL; block++)
+    for (int64_t g = 0; g < cell->gates; g++)
+      for (int64_t k = 0; k < H; k++)
+        for (int64_t j = 0; j < SMELT_CELL_PANEL; j++) {
+          const int64_t u = block * SMELT_CELL_PANEL + j;
+          *panels++ = u < H ? weights[(g * H + u) * H + k] : 0;
+        }
+}
+
+static void smelt_cell_activations(smelt_cell *cell, const smelt_task *task, int64_t direction) {
+  const int64_t first = direction * SMELT_CELL_ACTIVATIONS;
+  for (int64_t i = 0; i < SMELT_CELL_ACTIVATIONS; i++)
+    cell->act[i] = (smelt_activation){task->s[SMELT_RS_ACTIVATIONS + first + i],
+                                      (float)task->f[SMELT_RF_FACTORS + 2 * (first + i)],
+                                      (float)task->f[SMELT_RF_FACTORS + 2 * (first + i) + 1]};
+  const int lstm = cell->kind == SMELT_LSTM, rnn = cell->kind == SMELT_RNN;
+  const int fits = cell->act[0].code == (rnn ? SMELT_ACT_TANH : SMELT_ACT_SIGMOID) &&
+                   (rnn || cell->act[1].code == SMELT_ACT_TANH) && (!lstm || cell->act[2].code == SMELT_ACT_TANH);
+  cell->clip = (float)task->f[SMELT_RF_CLIP];
+  cell->usual = fits && cell->clip == __builtin_inff() && !cell->peephole && !(lstm && cell->modified);
+}
+
+static void smelt_cell_states(smelt_cell *cell, const smelt_task *task, int64_t direction, char **at) {
+  const int64_t states = cell->rows * cell->padded, from = direction * (task->s[SMELT_RS_BATCH_FIRST] ? 1 : cell->rows);
+  const float *h = (const float *)task->b[SMELT_RB_H], *c = (const float *)task->b[SMELT_RB_C];
+  for (int i = 0; i < 2; i++) cell->h[i] = smelt_cell_take(at, states);
+  cell->c = smelt_cell_take(at, states);
+  cell->z = smelt_cell_take(at, states);
+  cell->reset = smelt_cell_take(at, states);
+  smelt_cell_pad(cell->h[0], cell->padded, h ? h + from * cell->hidden : NULL, cell->last_row, cell->rows, cell->hidden);
+  smelt_cell_pad(cell->c, cell->padded, c ? c + from * cell->hidden : NULL, cell->last_row, cell->rows, cell->hidden);
+}
+
+static void smelt_cell_weights(smelt_cell *cell, const smelt_task *task, int64_t direction, char **at) {
+  const int64_t H = cell->hidden, size = cell->padded * cell->gates * H;
+  const float *weights = (const float *)task->b[SMELT_RB_R], *bias = (const float *)task->b[SMELT_RB_BIAS];
+  const float *peephole = (const float *)task->b[SMELT_RB_PEEPHOLE];
+  cell->bias = smelt_cell_take(at, SMELT_CELL_GATES * cell->padded);
+  smelt_cell_bias(cell, bias ? bias + direction * 2 * cell->gates * H : NULL);
+  float *padded = smelt_cell_take(at, 3 * cell->padded);
+  cell->peephole = peephole ? padded : NULL;
+  if (peephole) smelt_cell_pad(padded, cell->padded, peephole + direction * 3 * H, H, 3, H);
+  cell->panels = weights + direction * size;
+  if (task->s[SMELT_RS_PACKED]) return;
+  float *panels = smelt_cell_take(at, size);
+  smelt_cell_pack(cell, weights + direction * cell->gates * H * H, panels);
+  cell->panels = panels;
+}
+
+/* One direction; the scratch memory that it needs is what ops/recurrent.py reserves. */
+static smelt_cell smelt_cell_of(const smelt_task *task, int64_t direction, char **at) {
+  const int64_t *s = task->s, D = s[SMELT_RS_DIRECTIONS], T = s[SMELT_RS_STEPS], B = s[SMELT_RS_ROWS], H = s[SMELT_RS_HIDDEN];
+  const int64_t first = s[SMELT_RS_BATCH_FIRST], kind = s[SMELT_RS_KIND], gates = smelt_gates((int)kind, 1, 0);
+  smelt_cell cell = {.kind = (int)kind, .gates = (int)gates, .modified = (int)s[SMELT_RS_MODIFIED],
+                     .reverse = s[SMELT_RS_REVERSE] || direction, .steps = T, .rows = B, .hidden = H,
+                     .padded = (H + SMELT_CELL_PANEL - 1) / SMELT_CELL_PANEL * SMELT_CELL_PANEL};
+  const int64_t wide = D * gates * H;
+  cell.x = (const float *)task->b[SMELT_RB_X] + direction * gates * H;
+  cell.x_step = first ? wide : B * wide;
+  cell.x_row = first ? T * wide : wide;
+  cell.y_step = D * H * (first ? 1 : B);
+  cell.y_row = H * (first ? T * D : 1);
+  cell.last_row = H * (first ? D : 1);
+  const int64_t y_direction = direction * H * (first ? 1 : B);
+  cell.y = (float *)task->b[SMELT_RB_Y];
+  cell.y_h = (float *)task->b[SMELT_RB_Y_H];
+  cell.y_c = (float *)task->b[SMELT_RB_Y_C];
+  if (cell.y) cell.y += y_direction;
+  if (cell.y_h) cell.y_h += y_direction;
+  if (cell.y_c) cell.y_c += y_direction;
+  cell.lengths = (const int32_t *)task->b[SMELT_RB_LENGTHS];
+  smelt_cell_states(&cell, task, direction, at);
+  smelt_cell_weights(&cell, task, direction, at);
+  smelt_cell_activations(&cell, task, direction);
+  return cell;
+}
+
+int32_t SMELT_NAME(smelt_recurrent)(smelt_task *task);
+int32_t SMELT_NAME(smelt_recurrent)(smelt_task *task) {
+  const int64_t *s = task->s, states = s[SMELT_RS_DIRECTIONS] * s[SMELT_RS_ROWS] * s[SMELT_RS_HIDDEN];
+  const int32_t *lengths = (const int32_t *)task->b[SMELT_RB_LENGTHS];
+  for (int64_t row = 0; lengths && row < s[SMELT_RS_ROWS]; row++)
+    if (lengths[row] < 0 || lengths[row] > s[SMELT_RS_STEPS])
+      return smelt_fail(task->env, SMELT_E_VALUE, -1, lengths[row], 0, 0);
+  if (!states) return SMELT_OK;
+  if (!s[SMELT_RS_STEPS]) {
+    if (task->b[SMELT_RB_Y_H]) __builtin_memset(task->b[SMELT_RB_Y_H], 0, (size_t)states * 4);
+    if (task->b[SMELT_RB_Y_C]) __builtin_memset(task->b[SMELT_RB_Y_C], 0, (size_t)states * 4);
+    return SMELT_OK;
+  }
+  char *at = (char *)task->b[SMELT_RB_SCRATCH];
+  smelt_layer layer = {.directions = s[SMELT_RS_DIRECTIONS], .share = (smelt_cell_share *)at};
+  at += sizeof(smelt_cell_share) * (size_t)layer.directions;
+  for (int64_t d = 0; d < layer.directions; d++) layer.cell[d] = smelt_cell_of(task, d, &at);
+  return smelt_layer_run(task->env, &layer);
+}
+
+#endif

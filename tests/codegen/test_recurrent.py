@@ -1,0 +1,114 @@
+"""Recurrent layers in kernels: every attribute against float64 numpy; ONNX Runtime's own error is the yardstick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from merged import feeds_of, merge, split
+from recurrent_models import Layer, random_layer
+from region_check import stock
+
+import smelt
+from smelt.ops import recurrent_reference
+
+TOLERANCE = 2e-6
+
+
+def compiled_outputs(layers: Sequence[Layer], threads: int = 1, levels: str = "v2") -> list[list[np.ndarray]]:
+    made = [layer.model() for layer in layers]
+    models = [m for m, _ in made]
+    with smelt.compile(merge(models), force=True, levels=levels, verify=False, threads=threads) as compiled:
+        left = [item.reason for item in compiled.result.plan.left]
+        outputs = compiled.run(feeds_of(models, [arrays for _, arrays in made]))
+    assert not left
+    return list(split(models, outputs))
+
+
+def reference(layer: Layer) -> list[np.ndarray]:
+    arrays = [a if a is None or a.dtype == np.int32 else a.astype(np.float64) for a in layer.arrays()]
+    made = getattr(recurrent_reference, layer.op.lower())(*arrays, **layer.options)
+    return [y for y, keep in zip(made, layer.outputs, strict=False) if keep]
+
+
+def error(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
+    """The largest share of the tolerance that an element takes."""
+    worst = 0.0
+    for a, b in zip(found, wanted, strict=True):
+        assert a.shape == b.shape
+        if b.size:
+            worst = max(
+                worst, float(np.max(np.abs(a - b) / (TOLERANCE * (np.abs(b) + np.sqrt(np.mean(b * b)) + 1e-9))))
+            )
+    return worst
+
+
+def check(layers: Sequence[Layer], *, compare: bool = True, threads: int = 1) -> None:
+    for layer, found in zip(layers, compiled_outputs(layers, threads), strict=True):
+        wanted = reference(layer)
+        mine = error(found, wanted)
+        theirs = error(stock(*layer.model()), wanted) if compare else 0.0
+        if compare and "activations" not in layer.options:
+            assert theirs < 100, f"the reference differs from ONNX Runtime: {layer}"
+        assert mine <= max(1.0, 1.5 * theirs), f"{mine} of the tolerance, ONNX Runtime {theirs}: {layer}"
+
+
+def test_random_layers_are_as_right_as_those_of_onnx_runtime():
+    check([random_layer(seed) for seed in range(36)])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", range(36, 436, 50))
+def test_many_random_layers_are_as_right_as_those_of_onnx_runtime(first: int):
+    check([random_layer(seed) for seed in range(first, first + 50)], threads=2)
+
+
+def test_rows_before_steps_are_the_same_layer():
+    """ONNX Runtime refuses this layout."""
+    options = {"direction": "bidirectional", "layout": 1}
+    layers = [Layer(op, 5, 3, 4, 19, 2, dict(options), lengths=[2, 0, 5], state=True) for op in ("LSTM", "GRU", "RNN")]
+    check(layers, compare=False)
+
+
+def test_all_threads_give_the_same_bits():
+    """Directions, blocks of rows and units of a step that workers share."""
+    layers = [
+        Layer("LSTM", 9, 1, 8, 200, 1, scale=0.1), Layer("GRU", 9, 1, 8, 200, 1, {"linear_before_reset": 0}, scale=0.1),
+        Layer("LSTM", 4, 40, 8, 64, 1, scale=0.1),
+        Layer("GRU", 9, 3, 8, 96, 2, {"direction": "bidirectional"}, scale=0.1),
+    ]  # fmt: skip
+    one, two = (compiled_outputs(layers, threads) for threads in (1, 2))
+    assert all(np.array_equal(a, b) for x, y in zip(one, two, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def test_empty_sequences_give_zeros():
+    layers = [Layer(op, 0, 2, 3, 5, state=True) for op in ("LSTM", "GRU", "RNN")] + [Layer("LSTM", 3, 0, 3, 5)]
+    for found in compiled_outputs(layers):
+        assert all(not y.any() for y in found)
+    assert compiled_outputs(layers[-1:])[0][0].shape == (3, 1, 0, 5)
+
+
+def test_a_length_beyond_the_sequence_is_an_error():
+    model, (x, _) = Layer("LSTM", 3, 2, 3, 5, lengths=[1, 2]).model()
+    with smelt.compile(model, force=True, levels="v2", verify=False, threads=1) as compiled:
+        for wrong in (4, -1):
+            with pytest.raises(Exception, match=f"{wrong}"):
+                compiled.run({"x": x, "l": np.array([1, wrong], np.int32)})
+
+
+def test_infinite_and_nan_inputs_stay_in_their_rows():
+    layer = Layer("LSTM", 3, 3, 3, 20)
+    model, (x,) = layer.model()
+    x[1, 1, 0], x[1, 2, 0] = np.nan, np.inf
+    with smelt.compile(model, force=True, levels="v2", verify=False, threads=1) as compiled:
+        every = compiled.run({"x": x})[0]
+    assert np.isfinite(every[:, :, 0]).all() and np.isfinite(every[0]).all()
+    assert np.isnan(every[1:, :, 1]).all() and np.isfinite(every[1:, :, 2]).all()
+
+
+def test_a_layer_is_one_product_and_one_function():
+    model, _ = Layer("LSTM", 3, 2, 3, 20).model()
+    with smelt.compile(model, force=True, levels="v2", verify=False, threads=1) as compiled:
+        kinds = [k.kind for entry in compiled.result.generated.source.entries for k in entry.kernels]
+    assert kinds == ["gemm", "function"]
