@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from smelt.base import Config, SmeltError
 from smelt.bench import (
@@ -180,3 +181,16 @@ def test_names_of_peers_and_threads_are_checked():
 def test_a_file_is_described_by_its_feeds(tmp_path: Path):
     case = file_case(tmp_path / "m.onnx", {"x": np.ones((1, 128)), "s": np.array(1)})
     assert case.about == "x 1x128, s scalar"
+
+
+def test_scalars_stay_scalars_on_the_way_to_a_peer(tmp_path: Path):
+    """Inputs are made contiguous, which must not give them an axis."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "scalar", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (tmp_path / "scalar.onnx").write_bytes(model.SerializeToString())
+    write_feeds(tmp_path / "feeds.npz", {"x": np.array(2.0, np.float32)})
+    loaded = PEERS["ort"].open(Job("ort", tmp_path / "scalar.onnx", tmp_path / "feeds.npz", 1))
+    loaded.run()
+    assert loaded.outputs()[0].shape == ()

@@ -89,7 +89,7 @@ def _bound(session: Any, job: Job) -> Loaded:
 
     binding = session.io_binding()
     for name, array in read_feeds(job.feeds).items():
-        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C")))
     for output in session.get_outputs():
         binding.bind_output(output.name, "cpu")
 
@@ -135,7 +135,7 @@ def _open_openvino(job: Job) -> Loaded:
     compiled = core.compile_model(core.read_model(str(job.model)), "CPU", settings)
     request = compiled.create_infer_request()
     for name, array in read_feeds(job.feeds).items():
-        request.set_tensor(name, cast("Any", openvino).Tensor(np.ascontiguousarray(array)))
+        request.set_tensor(name, cast("Any", openvino).Tensor(np.asarray(array, order="C")))
 
     def outputs() -> list[Array]:
         return [np.array(request.get_output_tensor(place).data) for place in range(len(compiled.outputs))]
@@ -158,7 +158,7 @@ def _open_torch(job: Job) -> Loaded:
     module = module_of(job.module, job.model)
     if job.peer in _INDUCTOR:
         module = _compiled(library, module, _INDUCTOR[job.peer])
-    values = [library.from_numpy(np.ascontiguousarray(array)) for array in feeds.values()]
+    values = [library.from_numpy(np.asarray(array, order="C")) for array in feeds.values()]
     last: list[Any] = []
 
     def run() -> None:
