@@ -34,14 +34,15 @@ from smelt.toolchain import Cache
 
 LOSS: Final = 0.02  # a smaller loss is none: code placement alone moves a loop by as much
 MOST_SECONDS: Final = 3.0
-_LEAST_SECONDS: Final = 0.2
+_LEAST_SECONDS: Final = 0.3
+_STARTING_S: Final = 0.7  # a process, and two sessions for each number of threads
 _SHARE: Final = 0.25  # of the time that the compilation has taken so far
 _MOST_ENTRIES: Final = 12  # distinct regions timed one by one, those with the most nodes first
 
 
 def seconds_for(compiled_s: float) -> float:
-    """How long the rounds of one question may take, after a compilation of so many seconds."""
-    return max(_LEAST_SECONDS, min(MOST_SECONDS, _SHARE * compiled_s))
+    """How long the rounds of one question may take after a compilation of so many seconds; starting takes the rest."""
+    return max(_LEAST_SECONDS, min(MOST_SECONDS, _SHARE * compiled_s) - _STARTING_S)
 
 
 def guard_speed(

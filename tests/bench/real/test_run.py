@@ -105,7 +105,7 @@ def test_the_page_has_every_model_and_findings_put_the_worst_first(tmp_path: Pat
     known = [result("p/fast", [2.0, 1.9, 2.1]), result("p/slow", [0.5, 0.4, 0.6], problem="it is off")]
     write_page(known, "a machine", page)
     text = page.read_text()
-    assert "| p/fast | x 1 | yes | 3 of 4 | 2.0 | **2.00** [1.90, 2.10] | **2.00** [1.90, 2.10] ort |" in text
+    assert "| p/fast | x 1 | yes | 3 of 4 | 2.0 (3.0) | **2.00** [1.90, 2.10] | **2.00** [1.90, 2.10] ort |" in text
     assert "1 of 2 right" in text and "1.00x stock" in text and "slower than stock on 1" in text
     assert "| p/slow | x 1 | **no** |" in text and "old" not in text and text.endswith("after\n")
     told = "\n".join(findings(known))

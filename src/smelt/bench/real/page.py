@@ -84,7 +84,7 @@ def _mean(ratios: Sequence[Sequence[float]]) -> float:
 
 def table(known: Sequence[Known]) -> list[str]:
     threads = sorted({int(row["threads"]) for k in known for row in timed(k)})
-    heads = ["model", "size", "right", "nodes in kernels", "compile, s"]
+    heads = ["model", "size", "right", "nodes in kernels", "compile, s (CPU)"]
     heads += [f"{_threads(n)}{of}" for of in (", to stock", ", to the best") for n in threads]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for one in known:
@@ -104,7 +104,7 @@ def _cells(known: Known, place: int, size: Facts, threads: Sequence[int]) -> lis
     nodes = f"{compiled.get('in_kernels')} of {compiled.get('nodes')}" if compiled.get("nodes") else "-"
     wall = compiled.get("wall_s")
     cells = [known.name if first else "", _plain(size.get("shapes", "")), right, nodes if first else ""]
-    cells.append(f"{wall:.1f}" if first and wall else "")
+    cells.append(f"{wall:.1f} ({compiled['cpu_s']:.1f})" if first and wall else "")
     for key in ("ratio", "vs_best"):
         cells += [_ratio(rows.get(count), key) for count in threads]
     return cells
