@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from smelt.base.errors import ArtifactError, SmeltError
 from smelt.base.version import __version__
-from smelt.check import Findings
+from smelt.check import Findings, Verdict
 from smelt.codegen import Generated, packed_names
 from smelt.ir.faults import Fault
 from smelt.ir.records import Artifact, Library, Plan
@@ -35,7 +35,7 @@ MIN_ORT: Final = "1.17"
 MODEL: Final = "model.onnx"
 DATA: Final = "model.data"
 MANIFEST: Final = "manifest.json"
-_UNRECORDED: Final = frozenset(("dump", "feeds"))
+_UNRECORDED: Final = frozenset(("dump", "feeds", "inputs"))
 
 
 def check_replaceable(directory: Path) -> None:
@@ -187,11 +187,14 @@ def _verified(findings: Findings | None) -> dict[str, Any] | None:
     if findings is None or not findings.verdicts:
         return None
     errors = [v.error for v in findings.verdicts if v.error is not None and not v.rejected and v.region is not None]
-    whole = next((v.error for v in findings.verdicts if v.region is None), None)
+    whole = next((v for v in findings.verdicts if v.region is None), None)
     return {
         "regions": len(errors),
         "largest_error": None if not errors else f"{max(errors):.0e}",
-        "model_error": None if whole is None else f"{whole:.0e}",
+        "model_error": None if whole is None or whole.error is None else f"{whole.error:.0e}",
+        "model": None if whole is None else _compared(whole),
+        "by_region": {str(v.region): _compared(v) for v in findings.verdicts if v.region is not None and v.reference},
+        "compared": dict(findings.compared),
         "rejected": [{"region": index, "reason": reason} for index, reason in sorted(findings.rejected.items())],
         "tuned": any(v.time_us is not None for v in findings.verdicts),
     }
@@ -207,6 +210,15 @@ def _timed(findings: Findings | None) -> list[dict[str, Any]]:
             for one in findings.timed
         ]
     )
+
+
+def _compared(verdict: Verdict) -> dict[str, Any]:
+    """What decided, how far off the results were, and how far they might have been."""
+    return {
+        "reference": verdict.reference,
+        "error": None if verdict.error is None else f"{verdict.error:.0e}",
+        "tolerance": None if verdict.tolerance is None else f"{verdict.tolerance:.0e}",
+    }
 
 
 def _options(options: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -29,6 +29,7 @@ from smelt.base.target import Target, host_level, runs_on_host, select_targets
 from smelt.check import Choice, Examination, Findings, choose_settings, examine, guard_speed, rehearse, start_digest
 from smelt.check.blame import blame, give_back
 from smelt.check.dump import Dump
+from smelt.check.given_inputs import Given, check_shapes, given_calls
 from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
 from smelt.codegen import CBackend, Generated, attach_packed, strangers, with_inputs, with_settings
@@ -47,7 +48,9 @@ from smelt.toolchain import Cache, Compiler, build, can_build, count_jobs, find_
 class Options:
     """What a user may choose for one compilation. Machine-wide knobs are in `Config`.
 
-    `feeds` are inputs to verify on; `recorded` says that they are one call of many, and that findings hold for all.
+    `inputs` are what to verify on: a path (.npz, .npy, a folder), arrays by name, or a list of such calls; `shapes` are
+    those of generated inputs. `feeds` are arrays by name that need no check; `recorded` says that they are one call of
+    many, and that findings hold for all.
     `timing` lets an artifact slower than stock fall back; what is ephemeral, forced, tuned or not verified is not
     timed. `settings` are sizes that tuning chose before (the manifest has them): they are used again, nothing is timed.
     `ephemeral` is for what this process alone will run: code for other CPU levels would be built for nothing.
@@ -71,6 +74,8 @@ class Options:
     threads: int = 0
     dump: Path | None = None
     feeds: Mapping[str, Any] | None = None
+    inputs: Given | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict[str, "Sequence[int]"])
     recorded: bool = False
 
 
@@ -126,12 +131,15 @@ def compile_to(
     with clock("load"):
         model = _load(source, options)
         dump.model("00-captured", model)
+        original = model.clone() if options.verify and config.verify else None
+        options = _with_given_inputs(model, options)
     with clock("passes"):
         model, passes = _prepare(model, source, options, dump, faults)
         dump.model("10-model", model)
     plan, backend = _plan(model, options, config, clock, faults)
     dump.plan(plan)
-    made = _kernels(model, backend, plan, options, config, progress, clock, dump, faults, _stock_file(source, options))
+    stock = _stock_file(source, options)
+    made = _kernels(model, original, backend, plan, options, config, progress, clock, dump, faults, stock)
     with clock("rewrite"):
         model, made = _rewritten(model, made, source, options, faults)
     with clock("save"):
@@ -163,6 +171,14 @@ def _load(source: Any, options: Options) -> ir.Model:
         save_model(model, given)
         ort_preoptimize(given, optimized)
         return load_model(optimized)  # its tensors are mapped, which outlasts their files
+
+
+def _with_given_inputs(model: ir.Model, options: Options) -> Options:
+    """Inputs and shapes are read and checked before anything long begins."""
+    check_shapes(model, options.shapes)
+    if options.inputs is None:
+        return options
+    return dataclasses.replace(options, inputs=given_calls(model, options.inputs))
 
 
 def _prepare(
@@ -213,10 +229,11 @@ def _targets(options: Options, config: Config) -> tuple[Target, ...]:
 
 
 def _kernels(
-    model: ir.Model, backend: CBackend, plan: Plan, options: Options, config: Config, progress: Progress, clock: _Clock,
-    dump: Dump, faults: Faults, stock: Path | None,
+    model: ir.Model, original: ir.Model | None, backend: CBackend, plan: Plan, options: Options, config: Config,
+    progress: Progress, clock: _Clock, dump: Dump, faults: Faults, stock: Path | None,
 ) -> _Made:  # fmt: skip
-    """Generate, build and examine, until every region that is left has passed; then time what came of it."""
+    """Generate, build and examine, until every region that is left has passed; then time what came of it. `original` is
+    the model as it was given."""
     try:
         compiler = find_compiler(config, options.arch)
     except NoCompilerError as error:
@@ -271,7 +288,7 @@ def _kernels(
         with clock("examine"):
             found = Findings()
             if wanted is not None:
-                chosen = dataclasses.replace(wanted, known=known)
+                chosen = dataclasses.replace(wanted, known=known, original=original)
                 found = examine(model, generated, library, chosen, config, progress, weights)
         _report(found, generated.regions, faults)
         return _Made(plan, generated, library), found
@@ -378,15 +395,19 @@ def _examination(targets: Sequence[Target], options: Options, config: Config, du
     if not (verify or tune):
         return None
     force = options.force or config.force
+    calls = cast("list[Mapping[str, Any]]", options.inputs or [])  # they were read
+    calls = [options.feeds] if options.feeds is not None else calls
     return Examination(
         verify,
         tune,
         options.threads,
         options.tune_seconds,
-        options.feeds,
+        calls[0] if calls else None,
         dump.calls,
         keep_unverified=force,
         recorded=options.recorded,
+        more_feeds=tuple(calls[1:]),
+        shapes={name: tuple(shape) for name, shape in options.shapes.items()},
     )
 
 

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper
 from tests.cli.conftest import own_levels, small_model
 from tests.report.conftest import HOSTILE
 
+from smelt.runtime import read_manifest
+
 
 @pytest.fixture(scope="module")
 def compiled(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -100,6 +102,31 @@ def test_verify_passes_for_its_own_model(call, artifact: Path, model_path: Path)
     ran = call("verify", artifact, "--against", model_path, "--runs", "2")
     assert ran.code == 0, ran.out + ran.err
     assert ran.out.endswith("verified\n")
+
+
+def test_verify_says_what_compilation_said_on_the_same_inputs(call, artifact: Path, model_path: Path):
+    facts = json.loads(call("verify", artifact, "--against", model_path, "--json").out)
+    assert facts["right"] and not facts["notes"]
+    compared = read_manifest(artifact)["verified"]["compared"]
+    assert facts["runs"][0]["inputs"] == "as compiled"
+    assert len(facts["runs"]) == 1 + len(compared["bindings"]) > 1
+
+
+def test_verify_takes_inputs_and_tolerances_of_the_users_own(call, artifact: Path, model_path: Path, tmp_path: Path):
+    np.savez(tmp_path / "data.npz", x=np.ones((3, 8), np.float32))
+    given = ("verify", artifact, "--against", model_path, "--inputs", tmp_path / "data.npz", "--json")
+    facts = json.loads(call(*given, "--rtol", "1e-3").out)
+    assert [row["inputs"] for row in facts["runs"]] == ["call 1"] and facts["right"]
+    ran = call(*given, "--rtol", "0", "--atol", "0")
+    assert ran.code == 1, "float32 is not float64"
+
+
+def test_compile_takes_inputs_and_shapes_and_says_what_the_model_wants(call, model_path: Path, tmp_path: Path):
+    np.savez(tmp_path / "bad.npz", z=np.ones((3, 8), np.float32))
+    ran = call("compile", model_path, "-o", tmp_path / "out", "--inputs", tmp_path / "bad.npz")
+    assert ran.code == 2 and "no input 'z'" in ran.err and "x: float" in ran.err
+    ran = call("compile", model_path, "-o", tmp_path / "out", "--shapes", "x:3,9")
+    assert ran.code == 2 and "x: float" in ran.err
 
 
 def test_verify_finds_another_models_results(call, artifact: Path, tmp_path: Path):

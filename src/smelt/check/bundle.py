@@ -45,9 +45,9 @@ class Bundle:
         proto.ir_version = lowest_ir_version(model)
         known = {output.name for output in proto.graph.output}
         for value in extra_outputs:
-            if value.name and value.name not in known and value.dtype is not None:
+            if value.name and value.name not in known:
                 known.add(value.name)
-                proto.graph.output.append(onnx.helper.make_tensor_value_info(value.name, int(value.dtype), None))
+                proto.graph.output.append(_declaration(value.name, value.dtype))
         path = self.folder / name
         path.write_bytes(proto.SerializeToString())
         return path
@@ -73,6 +73,11 @@ class Bundle:
             )
             self._alive.append(tensor)
         return self._placed[id(tensor)]
+
+
+def _declaration(name: str, dtype: ir.DataType | None) -> onnx.ValueInfoProto:
+    """Without a type where none is known: ONNX Runtime knows what its own ops give."""
+    return onnx.ValueInfoProto(name=name) if dtype is None else onnx.helper.make_tensor_value_info(name, dtype, None)
 
 
 def _goes_outside(tensor: ir.TensorProtocol) -> bool:

@@ -2,12 +2,12 @@
 
 Input: a result, the reference in float64 and, where known, what stock ONNX Runtime gave. Output: a `Comparison`.
 Invariant: the tolerances are declared here and nowhere else; shapes and element types must be equal, NaN meets NaN and
-an infinity meets the same infinity.
+an infinity meets the same infinity; a sequence or a map is right when each of its tensors is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -29,6 +29,9 @@ TOLERANCES: Final[dict[str, dict[str, float]]] = {
 # Where stock ONNX Runtime has to serve as the reference, its own rounding is in the difference too.
 STOCK_AS_REFERENCE: Final = {"float32": 1e-5, "float64": 1e-11, "float16": 1e-2, "bfloat16": 8e-2}
 STOCK_FACTOR: Final = 1.5
+# So near to stock ONNX Runtime a result holds the contract whatever the reference says: with s the error of stock and t
+# the tolerance, the error is at most s + t / 3, which is below t for s up to 2 t / 3, and below 1.5 s beyond.
+NEAR_STOCK: Final = 1 / 3
 # A sum that cancels has few digits left, whoever computes it. An output may be off by so many times what the reference
 # itself moves by (the median over the output) when every input moves by one unit in its last place.
 MOVED_FACTOR: Final = 16.0
@@ -58,6 +61,14 @@ class Comparison:
     failing: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """A tolerance of the user's own, as numpy.allclose has it: |result - reference| <= atol + rtol * |reference|."""
+
+    rtol: float = 0.0
+    atol: float = 0.0
+
+
 def op_class(op_types: Iterable[str]) -> str:
     return "product" if PRODUCTS.intersection(op_types) else "elementwise"
 
@@ -67,32 +78,102 @@ def has_steps(op_types: Iterable[str]) -> bool:
 
 
 def compare_all(
-    results: Sequence[Array], references: Sequence[Any], stock: Sequence[Any] | None, kind: str, *,
+    results: Sequence[Any], references: Sequence[Any], stock: Sequence[Any] | None, kind: str, *,
     steps: bool = False, stock_is_reference: bool = False, moved: Callable[[], Sequence[Any]] | None = None,
+    share: float = 1.0,
 ) -> Comparison:  # fmt: skip
     """The worst comparison over all outputs; the first problem counts, and all outputs that have one are named.
 
-    `moved` gives the references for inputs moved by their last place; it is asked only when an output is off.
+    `moved` gives the references for inputs moved by their last place; it is asked only when an output is off. `share`
+    is the part of the tolerance that may be used.
     """
-    worst = Comparison()
-    problems: dict[int, Comparison] = {}
-    nearby: Sequence[Any] | None = None
-    if len(results) != len(references):
-        return Comparison(problem=f"{len(results)} outputs instead of {len(references)}")
-    for place, (result, reference) in enumerate(zip(results, references, strict=True)):
-        yardstick = None if stock is None else stock[place]
-        tolerance = _tolerance(result, kind, stock_is_reference)
+    nearby: list[Sequence[Any]] = []
+
+    def one(place: int, path: TensorPath, result: Any, reference: Any) -> Comparison:
+        yardstick = None if stock is None else tensor_at(stock[place], path)
+        tolerance = tolerance_of(result, kind, stock_is_reference) * share
         found = compare(result, reference, yardstick, tolerance, steps=steps)
         if found.problem and moved is not None and tolerance and np.isfinite(found.error):
-            nearby = moved() if nearby is None else nearby
-            allowed = MOVED_FACTOR * movement(reference, nearby[place])
+            if not nearby:
+                nearby.append(moved())
+            allowed = MOVED_FACTOR * movement(reference, tensor_at(nearby[0][place], path))
             found = found if found.error > allowed else replace(found, tolerance=allowed, problem="")
-        if found.problem:
-            problem = f"output {place}: {found.problem}"
-            problems[place] = Comparison(found.error, found.stock_error, tolerance, problem, (place,))
-        elif found.error >= worst.error:
-            worst = found
+        return found
+
+    return over_outputs(results, references, one)
+
+
+def compare_bounds(results: Sequence[Any], references: Sequence[Any], bounds: Bounds) -> Comparison:
+    """By the user's own tolerance, integers and booleans too. The error is the largest difference."""
+
+    def one(place: int, path: TensorPath, result: Any, reference: Any) -> Comparison:
+        del place, path
+        if result.dtype.kind not in "fiub" and result.dtype.name != "bfloat16":
+            return compare(result, reference, None, 0.0)
+        if result.shape != np.shape(reference):
+            return compare(result, reference, None, bounds.rtol)
+        got, wanted = np.asarray(result, np.float64), np.asarray(reference, np.float64)
+        right = np.isclose(got, wanted, rtol=bounds.rtol, atol=bounds.atol, equal_nan=True)
+        with np.errstate(invalid="ignore"):
+            errors = np.where(np.isfinite(got) & np.isfinite(wanted), np.abs(got - wanted), np.where(right, 0, np.inf))
+        error = float(errors.max(initial=0.0))
+        if right.all():
+            return Comparison(error, tolerance=bounds.atol)
+        at = np.unravel_index(int(np.where(right, -1, errors).argmax()), errors.shape)
+        wrong = int((~right).sum())
+        problem = (
+            f"{wrong} of {right.size} elements are off by more than {bounds.atol:g} + {bounds.rtol:g} * |reference|; "
+            f"the worst is {float(got[at])!r} instead of {float(wanted[at])!r}"
+        )
+        return Comparison(error, tolerance=bounds.atol, problem=problem)
+
+    return over_outputs(results, references, one)
+
+
+TensorPath = tuple[int | str, ...]  # where a tensor lies inside a sequence or a map
+
+
+def over_outputs(
+    results: Sequence[Any], references: Sequence[Any], one: Callable[[int, TensorPath, Any, Any], Comparison]
+) -> Comparison:
+    if len(results) != len(references):
+        return Comparison(problem=f"{len(results)} outputs instead of {len(references)}")
+    worst = Comparison()
+    problems: dict[int, Comparison] = {}
+    for place, (result, reference) in enumerate(zip(results, references, strict=True)):
+        got, wanted = dict(tensors_of(result)), dict(tensors_of(reference))
+        if list(got) != list(wanted):
+            problem = f"output {place}: {_form(got)} instead of {_form(wanted)}"
+            problems[place] = Comparison(1.0, problem=problem, failing=(place,))
+            continue
+        for path, tensor in got.items():
+            found = one(place, path, tensor, wanted[path])
+            if found.problem and place not in problems:
+                problems[place] = replace(found, problem=f"output {place}: {found.problem}", failing=(place,))
+            elif not found.problem and found.error >= worst.error:
+                worst = found
     return joined(problems.values()) if problems else worst
+
+
+def tensors_of(value: Any, path: TensorPath = ()) -> Iterable[tuple[TensorPath, Array]]:
+    """The tensors of an output in order: itself, or those of a sequence or a map, however nested."""
+    if isinstance(value, (list, tuple)):
+        for place, part in enumerate(cast("Sequence[Any]", value)):
+            yield from tensors_of(part, (*path, place))
+    elif isinstance(value, dict):
+        for key, part in sorted(cast("dict[Any, Any]", value).items(), key=lambda item: str(item[0])):
+            yield from tensors_of(part, (*path, str(key)))
+    elif value is not None:
+        # The float of a map is a float32 that Python has widened.
+        yield path, np.asarray(value, np.float32) if type(value) is float else np.asarray(value)
+
+
+def tensor_at(value: Any, path: TensorPath) -> Any:
+    return dict(tensors_of(value)).get(path)
+
+
+def _form(tensors: Mapping[TensorPath, Array]) -> str:
+    return "a tensor" if list(tensors) == [()] else f"a value of {len(tensors)} tensors"
 
 
 def joined(problems: Iterable[Comparison]) -> Comparison:
@@ -115,7 +196,7 @@ def movement(reference: Any, nearby: Any) -> float:
     return float(np.median(np.abs(after - before)[both] / scale[both]))
 
 
-def _tolerance(result: Any, kind: str, stock_is_reference: bool) -> float:
+def tolerance_of(result: Any, kind: str, stock_is_reference: bool = False) -> float:
     name = getattr(getattr(result, "dtype", None), "name", "")
     if stock_is_reference:
         return STOCK_AS_REFERENCE.get(name, 0.0)
@@ -123,9 +204,7 @@ def _tolerance(result: Any, kind: str, stock_is_reference: bool) -> float:
 
 
 def compare(result: Any, reference: Any, stock: Any, tolerance: float, *, steps: bool = False) -> Comparison:
-    """One output. With `steps`, an element may also be what stock ONNX Runtime gave there."""
-    if not (_is_array(result) and _is_array(reference)):
-        return Comparison(problem="" if _same(result, reference) else "a value that is no tensor differs")
+    """One tensor. With `steps`, an element may also be what stock ONNX Runtime gave there."""
     got, wanted = cast("Array", result), cast("Array", reference)
     if got.shape != wanted.shape:
         return Comparison(problem=f"shape {list(got.shape)} instead of {list(wanted.shape)}")
@@ -224,13 +303,3 @@ def _describe(errors: Array, result: Array, reference: Array, tolerance: float) 
 
 def _first(wrong: Array) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()
-
-
-def _same(left: object, right: object) -> bool:
-    """Values that are no tensors: sequences element by element, anything else by what numpy makes of it."""
-    if isinstance(left, list) and isinstance(right, list):
-        pairs = list(zip(cast("list[object]", left), cast("list[object]", right), strict=False))
-        return len(cast("list[object]", left)) == len(cast("list[object]", right)) and all(
-            _same(a, b) for a, b in pairs
-        )
-    return bool(np.array_equal(cast("Any", left), cast("Any", right)))

@@ -7,7 +7,6 @@ reason.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +18,14 @@ from smelt.base.config import Config
 from smelt.base.progress import Progress, Step
 from smelt.base.target import find_target, runs_on_host
 from smelt.check.bundle import Bundle
+from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Fault, Findings, Verdict
+from smelt.check.inputs import every_attempt
 from smelt.check.op_types import op_types_of
 from smelt.check.remembered import findings_key, recall, remember
+from smelt.check.special_values import defined_outputs
 from smelt.check.tune import tune
 from smelt.check.variants import Alone, Variants
-from smelt.check.verify import write_feeds
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.check.weights_digest import WeightsDigest
 from smelt.codegen import Generated
@@ -80,7 +81,16 @@ class _State:
     faults: dict[int, Fault] = field(default_factory=dict[int, Fault])
     notes: list[str] = field(default_factory=list[str])
     attempt: int = 0
+    without_reference: list[int] = field(default_factory=list[int])
+    suspects: list[int] = field(default_factory=list[int])
+    skipped_bindings: list[int] = field(default_factory=list[int])
+    observed: dict[str, Any] = field(default_factory=dict[str, Any])
     finished: bool = False
+
+    def job(self) -> dict[str, Any]:
+        """What the next run of the worker has to know."""
+        names = ("attempt", "without_reference", "suspects", "skipped_bindings")
+        return {"rejected": bool(self.rejected), **{name: getattr(self, name) for name in names}}
 
     def reject(self, indices: Iterable[int], reason: str) -> None:
         for index in indices:
@@ -105,17 +115,20 @@ class _Verification:
 
     def run(self) -> Findings:
         job = self._job()
-        deadline = time.monotonic() + self.config.verify_timeout_s
+        left = self.config.verify_timeout_s
         while not self.state.finished:
-            left = deadline - time.monotonic()
             if left <= 0:
                 self.state.reject(self._open(), f"verification did not end within {self.config.verify_timeout_s:g} s")
                 break
             limits = Limits(left, self.config.verify_timeout_s / 5, self.config.verify_memory_bytes)
-            job |= {"done": sorted(self._done()), "rejected": bool(self.state.rejected), "attempt": self.state.attempt}
-            self._learn(run_worker(job, self.folder, limits))
+            ran = run_worker({**job, **self.state.job(), "done": sorted(self._done())}, self.folder, limits)
+            left -= ran.seconds
+            self._learn(ran)
         state = self.state
-        return Findings(tuple(state.verdicts.values()), dict(state.rejected), tuple(state.notes), dict(state.faults))
+        return Findings(
+            tuple(state.verdicts.values()), dict(state.rejected), tuple(state.notes), dict(state.faults),
+            compared=state.observed,
+        )  # fmt: skip
 
     def _done(self) -> set[int]:
         return {index for index in self.state.verdicts if index is not None} | set(self.wanted.known)
@@ -131,7 +144,14 @@ class _Verification:
         for event in ran.events:
             if "verdict" in event:
                 self._take(_read_verdict(event["verdict"]))
+            elif "unverified" in event:
+                self._take_unverified(int(event["unverified"]), str(event["why"]))
+            elif "alone" in event:
+                self._take_alone(str(event["alone"]))
+            elif "observed" in event:
+                state.observed = dict(event["observed"])
             elif "model" in event:
+                state.observed["bindings"] = event["bindings"]
                 self._take_model(_read_verdict(event["model"]))
             elif "failed" in event:
                 self._give_up(str(event["failed"]))
@@ -147,6 +167,24 @@ class _Verification:
         if verdict.rejected:
             self.state.rejected[verdict.region] = f"verification failed: {verdict.rejected}"
             self.state.faults[verdict.region] = "wrong"
+
+    def _take_unverified(self, index: int, why: str) -> None:
+        """A smaller part of it may take inputs that can be made."""
+        self.step(f"region {index}")
+        if self.wanted.keep_unverified:
+            self.state.notes.append(f"Region {index} was not verified ({why}) and kept, as was asked for.")
+            self.state.verdicts[index] = Verdict(index, note=f"not verified: {why}")
+        else:
+            self.state.reject([index], f"not verified: {why}")
+            self.state.faults[index] = "unverified"
+
+    def _take_alone(self, why: str) -> None:
+        note = f"The whole model was not run ({why}); its regions were verified on inputs of their own."
+        if note not in self.state.notes:
+            self.state.notes.append(note)
+        nested = self.variants.nested()
+        if nested and not self.wanted.keep_unverified:
+            self.state.reject(nested, f"not verified: it lies inside control flow, and {why}")
 
     def _take_model(self, verdict: Verdict) -> None:
         """A wrong whole with right parts: nothing tells which part, unless some could not be watched."""
@@ -170,6 +208,14 @@ class _Verification:
             state.faults[int(step["index"])] = "wrong"
         elif step["at"] == "observe" and not self.wanted.feeds:
             state.attempt = int(step["attempt"]) + 1
+        elif step["at"] == "reference" and int(step["index"]) not in state.without_reference:
+            state.without_reference.append(int(step["index"]))  # a reference never decides by what it costs
+        elif step["at"] == "reference" and int(step["index"]) >= 0:
+            state.reject([int(step["index"])], f"not verified: stock ONNX Runtime {ran.failure} on its nodes")
+        elif step["at"] == "binding":
+            state.skipped_bindings.append(int(step["number"]))
+        elif step["at"] == "model" and step["binding"] is not None and step["binding"] not in state.suspects:
+            state.suspects.append(int(step["binding"]))  # its regions will be looked at one by one
         elif step["at"] == "model":
             state.finished = True
             if not state.rejected:
@@ -205,20 +251,37 @@ class _Verification:
             # What is compiled for a call of this process runs at the best level alone.
             "levels": host_levels(self.library)[: 1 if self.wanted.recorded else None],
             "feeds": "feeds.npz" if self.wanted.feeds else None,
+            "more": self._more_feeds(),
+            "shapes": {name: list(shape) for name, shape in self.wanted.shapes.items()},
             "inputs": inputs,
             "outputs": [v.name for v in graph.outputs],
-            "op_types": op_types_of(model_nodes(self.variants.model)),
+            "op_types": op_types_of(model_nodes(self._original())),
+            "original": "original.onnx",
+            "recipes": every_attempt(self.variants.model, "small", self.wanted.feeds or {}, self.wanted.shapes),
             "calls": None if self.wanted.keep_calls is None else str(self.wanted.keep_calls.absolute()),
             "nested": bool(self.variants.nested()),
+            "input_dims": {v.name: _named_dims(v, self._original()) for v in graph.inputs if v.name in inputs},
+            # A traced program is called at the sizes that its tracer allows, and its scalars tell them too.
+            "other_sizes": not self.wanted.recorded,
             **self._write_models(),
         }
+
+    def _more_feeds(self) -> list[str]:
+        names = [f"feeds{place}.npz" for place in range(1, len(self.wanted.more_feeds) + 1)]
+        for name, feeds in zip(names, self.wanted.more_feeds, strict=True):
+            write_feeds(self.folder / name, feeds)
+        return names
+
+    def _original(self) -> ir.Model:
+        """The model as it was given, where that is known."""
+        return self.wanted.original or self.variants.model
 
     def _write_models(self) -> dict[str, Any]:
         bundle = Bundle(self.folder)
         try:
             fast, _ = self.variants.rewritten()
             bundle.add(fast, "fast.onnx")
-            bundle.add(self.variants.model, "stock.onnx")
+            bundle.add(self._original(), "original.onnx")
             alone = self.variants.alone()
             watched = [v for region in alone for v in (*region.inputs, *region.plain_inputs, *region.outputs)]
             produced = [v for v in dict.fromkeys(watched) if not v.is_graph_input()]
@@ -229,6 +292,22 @@ class _Verification:
             return {"regions": regions, "declared": declared}
         finally:
             bundle.close()
+
+
+def _value_dims(value: ir.Value) -> list[int | str | None] | None:
+    return None if value.shape is None else [dim if isinstance(dim, int) else dim.value for dim in value.shape]
+
+
+def _named_dims(value: ir.Value, original: ir.Model) -> list[int | str | None] | None:
+    """Sizes that are fixed, and the names that the file gave to the others."""
+    if value.shape is None:
+        return None
+    given = next((v.shape for v in original.graph.inputs if v.name == value.name), None)
+    names = given if given is not None and len(given) == len(value.shape) else value.shape
+    return [
+        dim if isinstance(dim, int) else (name if isinstance(name, int) else name.value)
+        for dim, name in zip(value.shape, names, strict=True)
+    ]
 
 
 def _dims(value: ir.Value) -> list[int | None]:
@@ -246,8 +325,10 @@ def _region_job(region: Alone, bundle: Bundle, seen: set[str]) -> dict[str, Any]
         "plain": bundle.add(region.plain, f"plain{region.index}.onnx").name,
         "inputs": [v.name for v in region.inputs],
         "plain_inputs": [v.name for v in region.plain_inputs],
+        "plain_dims": [_value_dims(v) for v in region.plain_inputs],
         "outputs": [v.name for v in region.outputs],
         "op_types": list(region.op_types),
+        "defined": defined_outputs(region.plain),
     }
 
 
@@ -255,4 +336,5 @@ def _read_verdict(event: dict[str, Any]) -> Verdict:
     return Verdict(
         event["region"], event["error"], event["stock_error"], event["tolerance"], rejected=event["rejected"],
         levels=tuple(event["levels"]), note=event["note"], failing=tuple(event["failing"]),
+        reference=event["reference"],
     )  # fmt: skip

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-Fault = Literal["wrong", "slow"]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Fault = Literal["wrong", "slow", "unverified"]
 KERNELS: Final = "kernels"  # the trial of all sizes of single kernels together
 
 
@@ -24,6 +27,8 @@ class Examination:
     `tune_seconds` bounds the search for sizes.
     `recorded` says that the inputs are one call of many: findings are kept for all calls of those shapes.
     `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
+    `feeds` may leave out inputs, which are generated; `more_feeds` are further calls; `shapes` are those of generated
+    inputs. `original` is the model as it was given, which the whole is compared with; without it, the prepared one.
     """
 
     verify: bool = True
@@ -35,6 +40,9 @@ class Examination:
     keep_unverified: bool = False
     known: tuple[int, ...] = ()
     recorded: bool = False
+    original: ir.Model | None = None
+    more_feeds: tuple[Mapping[str, Any], ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class Verdict:
 
     `levels` are the CPU levels that ran; `note` says what was unusual, such as a missing reference. `ratio` is the 95%
     interval of stock time over our time, for the whole model. `failing` are the places of the outputs that were wrong,
-    where it is known which.
+    where it is known which. `reference` is what decided: stock, float64 or steps.
     """
 
     region: int | None
@@ -57,6 +65,7 @@ class Verdict:
     note: str = ""
     ratio: tuple[float, float] | None = None
     failing: tuple[int, ...] = ()
+    reference: str = ""
 
     def updated(self, later: Verdict) -> Verdict:
         """What a later examination of the same region found, with what it did not look at."""
@@ -87,9 +96,11 @@ class Timed:
 @dataclass(frozen=True)
 class Findings:
     """`faults` are the rejected regions that are themselves to blame, so that a part of one may be good: those that
-    gave a wrong result or crashed, and those that lost time. Others were rejected because nothing could tell.
-    `settings` are the sizes that tuning chose, where they are not the defaults. `timed` is the
-    artifact against stock, at several numbers of threads."""
+    gave a wrong result or crashed, those that took no inputs, and those that lost time. Others were rejected because
+    nothing could tell.
+    `settings` are the sizes that tuning chose, where they are not the defaults. `timed` is the artifact against stock,
+    at several numbers of threads. `compared` says on which inputs the whole model was compared: the attempt of the
+    generator, shapes, bindings."""
 
     verdicts: tuple[Verdict, ...] = ()
     rejected: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -97,6 +108,7 @@ class Findings:
     faults: Mapping[int, Fault] = field(default_factory=dict[int, "Fault"])
     settings: Mapping[str, int] = field(default_factory=dict[str, int])
     timed: tuple[Timed, ...] = ()
+    compared: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def merge(self, later: Findings) -> Findings:
         """Earlier rejections stay; a verdict is what the last examination that looked found."""
@@ -107,8 +119,8 @@ class Findings:
         notes = dict.fromkeys((*self.notes, *later.notes))
         rejected = {**self.rejected, **later.rejected}
         faults: dict[int, Fault] = {**self.faults, **later.faults}
-        timed = later.timed or self.timed
-        return Findings(tuple(kept.values()), rejected, tuple(notes), faults, timed=timed)
+        timed, compared = later.timed or self.timed, later.compared or self.compared
+        return Findings(tuple(kept.values()), rejected, tuple(notes), faults, timed=timed, compared=compared)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """Inputs for a model that nobody gave inputs for.
 
-Input: a model, a size class and an attempt number. Output: arrays by name, or None when an input's type cannot be made.
-Invariant: the same model, size and attempt give the same arrays; indices stay within the tables that they look up where
-those can be found; later attempts try other sizes and tamer contents.
+Input: a model, a size class, an attempt number and shapes that are known. Output: a `Recipe` per input, and arrays made
+from recipes; None when an input's type cannot be made. Invariant: recipes and a seed give the same arrays everywhere;
+indices stay within the tables that they look up where those can be found; later attempts try other sizes and tamer
+contents.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -16,177 +17,288 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from smelt.check.axis_sizes import known_sizes
+from smelt.check.bindings import evaluate_size
 from smelt.check.shape_inputs import shape_like
 from smelt.ir.weights import is_weight
 
 Array = np.ndarray[Any, Any]
 Size = Literal["small", "real"]
+Shapes = Mapping[str, Sequence[int]]
+SizesOf = Callable[[ir.Value], Sequence[int | None]]
 
 _CARRY: Final = frozenset(
     ("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice", "Expand", "Concat", "Tile",
      "Split", "Clip", "Gather", "Add", "Where", "Abs", "Relu")
 )  # fmt: skip
-_LOOKUPS: Final = {"Gather": 1, "GatherElements": 1, "EmbedLayerNormalization": 0, "ScatterElements": 1}
+# Where an op takes indices, and where the table that they look up stands.
+_LOOKUPS: Final = {
+    ("Gather", 1): 0,
+    ("GatherElements", 1): 0,
+    ("ScatterElements", 1): 0,
+    ("EmbedLayerNormalization", 0): 2,
+    ("RotaryEmbedding", 1): 2,
+}
+_POSITIVE: Final = frozenset(("Sqrt", "Log", "Reciprocal", "Rsqrt"))
+_RATES: Final = re.compile(r"(^|_)(sr|sampling_?rate|sample_?rate)$", re.IGNORECASE)
 _MAX_WALK: Final = 400
 MAX_ELEMENTS: Final = 1 << 24
 MAX_WEIGHT_ELEMENTS: Final = 1 << 29  # a weight's size is the model's own, not a guess
 
+Kind = Literal["normal", "uniform", "integers", "mask", "bool", "text", "values"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the contents of one input are made.
+
+    `numbers` are the scale of normal contents, the bounds of uniform ones and of integers (the upper one excluded), the
+    share of ones in masks and booleans, or the values themselves.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    kind: Kind
+    numbers: tuple[float, ...] = ()
+
+    def plain(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.dtype, list(self.shape), self.kind, list(self.numbers)]
+
+    @classmethod
+    def read(cls, plain: Sequence[Any]) -> Recipe:
+        dtype, shape, kind, numbers = plain
+        return cls(str(dtype), tuple(map(int, shape)), kind, tuple(numbers))
+
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Sizes of free dims (first axis, others, image sides), the contents of free integers, and whether integers that
-    shape other tensors are chosen by what reads them."""
+    """Sizes of free dims (first axis, others, image sides), the contents of free integers, whether integers that shape
+    other tensors are chosen by what reads them, and whether masks leave anything out."""
 
     batch: int
     length: int
     side: int
     integers: Literal["varied", "small", "ones", "zeros"]
     shapes: bool = False
+    full_masks: bool = False
 
 
-# Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes.
+# Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes,
+# and the lengths of sound.
 _SMALL: Final = (
     _Attempt(2, 17, 64, "varied", shapes=True),
-    _Attempt(2, 17, 224, "small", shapes=True),
-    _Attempt(1, 16, 32, "ones"),
+    _Attempt(2, 17, 224, "small", shapes=True, full_masks=True),
+    _Attempt(1, 16, 32, "ones", full_masks=True),
     _Attempt(4, 4, 16, "small"),
-    _Attempt(1, 1, 8, "ones"),
+    _Attempt(1, 1, 8, "ones", full_masks=True),
     _Attempt(3, 128, 128, "zeros"),
+    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True),
+    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True),
+    _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
+    _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
 )
 _REAL: Final = (
-    _Attempt(1, 128, 224, "varied", shapes=True),
-    _Attempt(1, 128, 256, "small", shapes=True),
-    _Attempt(1, 64, 128, "ones"),
+    _Attempt(1, 128, 224, "varied", shapes=True, full_masks=True),
+    _Attempt(1, 128, 256, "small", shapes=True, full_masks=True),
+    _Attempt(1, 64, 128, "ones", full_masks=True),
     _Attempt(2, 17, 64, "small"),
-    _Attempt(1, 1, 32, "ones"),
+    _Attempt(1, 1, 32, "ones", full_masks=True),
     _Attempt(1, 16, 64, "zeros"),
+    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True),
+    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True),
+    _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
+    _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
 )
 ATTEMPTS: Final = len(_SMALL)
 
 
-def make_feeds(model: ir.Model, size: Size, attempt: int, seed: int = 0) -> dict[str, Array] | None:
+def make_feeds(
+    model: ir.Model, size: Size, attempt: int, seed: int = 0, shapes: Shapes | None = None
+) -> dict[str, Array] | None:
     """One array per input; None where an input is no tensor, or attempts are used up."""
+    made = make_recipes(model, size, attempt, shapes)
+    return None if made is None else fill(made, seed)
+
+
+def make_recipes(model: ir.Model, size: Size, attempt: int, shapes: Shapes | None = None) -> dict[str, Recipe] | None:
+    """One recipe per input; `shapes` of some inputs are given."""
     if attempt >= ATTEMPTS:
         return None
     style = (_SMALL if size == "small" else _REAL)[attempt]
-    rng = np.random.default_rng([seed, attempt])
-    dims = _plain_dims(model, style)
-    feeds: dict[str, Array] = {}
-    for value in model.graph.inputs:
-        if value.name is None or value.name in model.graph.initializers:
-            continue
+    inputs = [v for v in model.graph.inputs if v.name and v.name not in model.graph.initializers]
+    sizes = _Sizes(inputs, style, shapes or {})
+    recipes: dict[str, Recipe] = {}
+    for value in inputs:
         if value.dtype is None or not isinstance(value.type, ir.TensorType):
             return None
-        shape = _shape(value, style, dims)
+        shape = sizes.shape(value)
         if int(np.prod(shape, dtype=np.float64)) > (MAX_WEIGHT_ELEMENTS if is_weight(value) else MAX_ELEMENTS):
             return None
-        array = _contents(value, shape, style, rng)
-        if array is None:
+        recipe = _recipe(value, shape, style, sizes)
+        if recipe is None:
             return None
-        feeds[value.name] = array
-    return feeds
+        recipes[value.name or ""] = recipe
+    return recipes
+
+
+def every_attempt(
+    model: ir.Model, size: Size, given: Mapping[str, Any], shapes: Shapes
+) -> list[dict[str, list[Any]] | None]:
+    """For each attempt the plain recipes of the inputs that are not given; None where they cannot be made. Empty where
+    all are given."""
+    inputs = [v.name for v in model.graph.inputs if v.name and v.name not in model.graph.initializers]
+    if all(name in given for name in inputs):
+        return []
+    known = {**shapes, **{name: np.shape(array) for name, array in given.items()}}
+    every = (make_recipes(model, size, attempt, known) for attempt in range(ATTEMPTS))
+    return [None if made is None else {n: r.plain() for n, r in made.items() if n not in given} for made in every]
 
 
 # sizes
 
 
-def _plain_dims(model: ir.Model, style: _Attempt) -> dict[str, int]:
-    """Sizes of the names that are no sums, by all inputs: a sum may stand before its terms."""
-    dims: dict[str, int] = {}
-    for value in model.graph.inputs:
-        if value.name not in model.graph.initializers:
-            _shape(value, style, dims)
-    return {name: size for name, size in dims.items() if "+" not in name}
+class _Sizes:
+    """The size of every free axis. One name is one size; a name that is a sum of others is their sum."""
+
+    def __init__(self, inputs: Sequence[ir.Value], style: _Attempt, shapes: Shapes) -> None:
+        self.style = style
+        self.given = shapes
+        self.known: dict[str, int] = {}
+        for value in inputs:
+            for dim, size in zip(value.shape or (), shapes.get(value.name or "", ()), strict=False):
+                if not isinstance(dim, int) and dim.value:
+                    self.known.setdefault(dim.value, size)
+        for value in inputs:  # a sum may stand before its terms
+            self.shape(value)
+        plain = {name: size for name, size in self.known.items() if evaluate_size(name, self.known) is None}
+        self.known = {**plain, **_totals(plain)}
+
+    def shape(self, value: ir.Value) -> tuple[int, ...]:
+        given = self.given.get(value.name or "")
+        if given is not None:
+            return tuple(given)
+        hints = known_sizes(value)
+        if value.shape is None:
+            rank = max(hints, default=1) + 1
+            return tuple(hints.get(axis, self.style.batch if axis == 0 else self.style.length) for axis in range(rank))
+        image = len(value.shape) >= 4 and value.dtype is not None and value.dtype.is_floating_point()
+        sizes: list[int] = []
+        for axis, dim in enumerate(value.shape):
+            if isinstance(dim, int) and dim >= 0:
+                sizes.append(dim)
+                continue
+            name = ("" if isinstance(dim, int) else dim.value) or f"?{value.name}{axis}"
+            default = hints.get(axis, self.style.side if image and axis >= 2 else self.style.length)
+            sizes.append(self._free(name, axis, default, axis in hints))
+        return tuple(sizes)
+
+    def of(self, value: ir.Value) -> list[int | None]:
+        """The sizes of any value of the graph, as far as names tell."""
+        dims = value.shape if value.shape is not None else ()
+        return [dim if isinstance(dim, int) else self.known.get(dim.value or "") for dim in dims]
+
+    def _free(self, name: str, axis: int, default: int, hinted: bool) -> int:
+        if name not in self.known:
+            total = evaluate_size(name, self.known)
+            lowered = name.lower()
+            first = "batch" in lowered or (axis == 0 and not any(part in lowered for part in ("seq", "len", "token")))
+            self.known[name] = total if total is not None else self.style.batch if first and not hinted else default
+        return self.known[name]
 
 
-def _shape(value: ir.Value, style: _Attempt, dims: dict[str, int]) -> tuple[int, ...]:
-    if value.shape is None:
-        return (style.batch, style.length)
-    image = len(value.shape) >= 4 and value.dtype is not None and value.dtype.is_floating_point()
-    sizes: list[int] = []
-    for axis, dim in enumerate(value.shape):
-        if isinstance(dim, int):
-            sizes.append(dim)
-        else:
-            default = style.side if image and axis >= 2 else style.length
-            sizes.append(_free(dim.value or f"?{value.name}{axis}", axis, default, style, dims))
-    return tuple(sizes)
-
-
-def _free(name: str, axis: int, default: int, style: _Attempt, dims: dict[str, int]) -> int:
-    if name not in dims:
-        total = _sum(name, dims)
-        lowered = name.lower()
-        first = "batch" in lowered or (axis == 0 and not any(part in lowered for part in ("seq", "len", "token")))
-        dims[name] = total if total is not None else style.batch if first else default
-    return dims[name]
-
-
-def _sum(name: str, dims: Mapping[str, int]) -> int | None:
-    """`past + seq`, as exporters write the size of a concatenation."""
-    parts = [part.strip() for part in name.split("+")]
-    if len(parts) < 2:
-        return None
-    sizes = [int(part) if part.isdigit() else dims.get(part) for part in parts]
-    return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
+def _totals(known: Mapping[str, int]) -> dict[str, int]:
+    """`total_sequence_length` beside `past_sequence_length` and `sequence_length` is their sum."""
+    past = next((size for name, size in known.items() if "past" in name.lower()), None)
+    new = next((n for name, n in known.items() if re.search("seq|len", name.lower()) and "past" not in name.lower()
+                and "total" not in name.lower()), None)  # fmt: skip
+    if past is None or new is None:
+        return {}
+    return {name: past + new for name in known if "total" in name.lower()}
 
 
 # contents
 
 
-def _contents(value: ir.Value, shape: tuple[int, ...], style: _Attempt, rng: np.random.Generator) -> Array | None:
+def fill(recipes: Mapping[str, Recipe], seed: int = 0) -> dict[str, Array]:
+    """The arrays of recipes."""
+    return {
+        name: _filled(recipe, np.random.default_rng([seed, place]))
+        for place, (name, recipe) in enumerate(recipes.items())
+    }
+
+
+def _filled(recipe: Recipe, rng: np.random.Generator) -> Array:
+    shape, numbers = recipe.shape, recipe.numbers
+    dtype = ir.DataType[recipe.dtype]
+    if recipe.kind == "text":
+        return np.full(shape, "a", dtype=object)
+    if recipe.kind == "normal":
+        made = rng.standard_normal(shape, np.float32) * np.float32(numbers[0])
+    elif recipe.kind == "uniform":
+        made = rng.uniform(numbers[0], numbers[1], shape)
+    elif recipe.kind == "integers":
+        made = rng.integers(int(numbers[0]), int(numbers[1]), shape)
+    elif recipe.kind == "values":
+        made = np.resize(np.array(numbers), shape)
+    else:
+        made = rng.random(shape) < numbers[0]
+        if recipe.kind == "mask" and made.ndim and made.shape[-1]:
+            made[..., 0] = True  # no row is empty
+    return np.asarray(made).astype(ml_dtypes.bfloat16 if dtype == ir.DataType.BFLOAT16 else dtype.numpy())
+
+
+def _recipe(value: ir.Value, shape: tuple[int, ...], style: _Attempt, sizes: _Sizes) -> Recipe | None:
     dtype = value.dtype
     assert dtype is not None
     if dtype == ir.DataType.BOOL:
-        return np.asarray(rng.random(shape) < 0.75)
+        return Recipe(dtype.name, shape, "bool", (1.0 if style.full_masks else 0.75,))
     if dtype == ir.DataType.STRING:
-        return np.full(shape, "a", dtype=object)
-    if dtype.is_floating_point():
-        return np.asarray(rng.standard_normal(shape, np.float32) * _scale(value, shape)).astype(_numpy(dtype))
+        return Recipe(dtype.name, shape, "text")
+    if dtype.is_floating_point() and dtype.bitwidth >= 16:
+        if any(user.op_type in _POSITIVE for user, _ in value.uses()):
+            return Recipe(dtype.name, shape, "uniform", (0.25, 2.0))
+        return Recipe(dtype.name, shape, "normal", (_scale(value, shape),))
     if dtype.is_integer() and dtype.bitwidth >= 8:
-        return np.asarray(_integers(value, shape, style, rng)).astype(dtype.numpy())
+        kind, numbers = _integers(value, shape, style, sizes)
+        return Recipe(dtype.name, shape, kind, numbers)
     return None
 
 
-def _scale(value: ir.Value, shape: tuple[int, ...]) -> np.float32:
+def _scale(value: ir.Value, shape: tuple[int, ...]) -> float:
     """Weights as they are initialized: a product with them keeps the size of what it is applied to."""
     if not is_weight(value) or len(shape) < 2:
-        return np.float32(1)
-    return np.float32(min(shape[0], int(np.prod(shape[1:]))) ** -0.5)
+        return 1.0
+    return float(min(shape[0], int(np.prod(shape[1:]))) ** -0.5)
 
 
-def _numpy(dtype: ir.DataType) -> Any:
-    return ml_dtypes.bfloat16 if dtype == ir.DataType.BFLOAT16 else dtype.numpy()
-
-
-def _integers(value: ir.Value, shape: tuple[int, ...], style: _Attempt, rng: np.random.Generator) -> Array:
-    meant = shape_like(value, int(np.prod(shape))) if style.shapes else None
+def _integers(
+    value: ir.Value, shape: tuple[int, ...], style: _Attempt, sizes: _Sizes
+) -> tuple[Kind, tuple[float, ...]]:
+    count = int(np.prod(shape))
+    meant = shape_like(value, count, sizes.of) if style.shapes else None
     if meant is not None:
-        return np.array(meant).reshape(shape)
-    bound = index_bound(value)
+        return "values", tuple(meant)
+    if _RATES.search(value.name or ""):
+        return "values", (16000,)
     if re.search("mask", value.name or "", re.IGNORECASE):
-        return _mask(shape, rng)
+        return "mask", (1.0 if style.full_masks else 0.85,)
+    bound = index_bound(value, sizes.of)
     if bound is not None:
-        return rng.integers(0, bound, shape)
+        return "integers", (0, bound)
+    if any(user.op_type in ("Div", "Mod") and place == 1 for user, place in value.uses()):
+        return "integers", (1, 10)
     if style.integers == "varied":
         signed = value.dtype is not None and value.dtype.is_signed()
-        return rng.integers(-9 if signed else 0, 10, shape)
+        return "integers", (-9 if signed else 0, 10)
     if style.integers == "small":
-        return rng.integers(0, 2, shape)
-    return np.full(shape, int(style.integers == "ones"))
+        return "integers", (0, 2)
+    return "values", (int(style.integers == "ones"),)
 
 
-def _mask(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Ones with some zeros; the first element of each row stays, so that no row is empty."""
-    mask = np.asarray(rng.random(shape) < 0.85).astype(np.int64)
-    if mask.ndim and mask.shape[-1]:
-        mask[..., 0] = 1
-    return mask
-
-
-def index_bound(value: ir.Value) -> int | None:
+def index_bound(value: ir.Value, sizes: SizesOf | None = None) -> int | None:
     """The size of the smallest table that the value, as it is or reshaped, looks up."""
-    bounds = [bound for user, place in _users(value) if (bound := _table(user, place)) is not None]
+    bounds = [bound for user, place in _users(value) if (bound := _table(user, place, sizes)) is not None]
     return min(bounds, default=None)
 
 
@@ -203,13 +315,16 @@ def _users(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
                     pending.append(output)
 
 
-def _table(user: ir.Node, place: int) -> int | None:
-    if _LOOKUPS.get(user.op_type) != place:
+def _table(user: ir.Node, place: int, sizes: SizesOf | None) -> int | None:
+    where = _LOOKUPS.get((user.op_type, place))
+    if where is None or where >= len(user.inputs):
         return None
-    table = user.inputs[2 if user.op_type == "EmbedLayerNormalization" else 0]
+    table = user.inputs[where]
     if table is None or table.shape is None or not len(table.shape):
         return None
     axis_attribute = user.attributes.get("axis")
     axis = axis_attribute.as_int() if axis_attribute is not None else 0
-    size = table.shape[axis] if -len(table.shape) <= axis < len(table.shape) else None
+    if not -len(table.shape) <= axis < len(table.shape):
+        return None
+    size = table.shape[axis] if sizes is None else sizes(table)[axis]
     return size if isinstance(size, int) and size > 0 else None

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from smelt.check.judge import short
+from smelt.check.observe import Report
 from smelt.check.timing import accepted_feeds
-from smelt.check.verify import Report, short
 from smelt.runtime import Session, SessionSettings, session_for
 
 Array = np.ndarray[Any, Any]

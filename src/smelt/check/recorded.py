@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from smelt.base.errors import InputError
 from smelt.check.contract import compare
-from smelt.check.verify import read_feeds, write_feeds
+from smelt.check.feed_files import read_feeds, write_feeds
 from smelt.ir.load import load_model
 
 Array = np.ndarray[Any, Any]

@@ -46,10 +46,12 @@ def findings_key(
         for path in sorted((_PACKAGE / folder).rglob("*.py")):
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     digest.update(without_weights(model))
-    for name, array in (wanted.feeds or {}).items():
+    digest.update(json.dumps([[n, *s] for n, s in wanted.shapes.items()]).encode())
+    for name, array in (item for call in (wanted.feeds or {}, *wanted.more_feeds) for item in call.items()):
         given = np.ascontiguousarray(array)
         digest.update(f"{name}\0{given.dtype}\0{given.shape}\0".encode())
-        digest.update(b"recorded" if wanted.recorded else given.tobytes())
+        text = given.dtype.kind == "O"  # an object's bytes are its address
+        digest.update(b"recorded" if wanted.recorded else str(given.tolist()).encode() if text else given.tobytes())
     digest.update(weights.digest())
     return digest.hexdigest()
 
@@ -71,9 +73,13 @@ def remember(cache: Cache, key: str, findings: Findings) -> None:
         return
     with cache.work() as folder:
         file = folder / "findings"
-        content = {"verdicts": [asdict(v) for v in findings.verdicts], "rejected": list(findings.rejected.items())}
-        content["faults"] = list(findings.faults.items())
-        content["timed"] = [asdict(one) for one in findings.timed]
+        content: dict[str, Any] = {
+            "verdicts": [asdict(v) for v in findings.verdicts],
+            "rejected": list(findings.rejected.items()),
+            "faults": list(findings.faults.items()),
+            "timed": [asdict(one) for one in findings.timed],
+            "compared": dict(findings.compared),
+        }
         file.write_text(json.dumps(content), encoding="utf-8")
         cache.put(key, file, {"smelt": __version__, "kind": "findings"}, "")
 
@@ -82,7 +88,8 @@ def _read(content: dict[str, Any]) -> Findings:
     verdicts = tuple(_verdict(fields) for fields in content["verdicts"])
     rejected = {int(index): str(reason) for index, reason in content["rejected"]}
     faults = {int(index): kind for index, kind in content["faults"]}
-    return Findings(verdicts, rejected, faults=faults, timed=tuple(Timed(**one) for one in content["timed"]))
+    timed = tuple(Timed(**one) for one in content["timed"])
+    return Findings(verdicts, rejected, faults=faults, timed=timed, compared=content["compared"])
 
 
 def _verdict(fields: dict[str, Any]) -> Verdict:

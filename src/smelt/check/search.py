@@ -24,11 +24,11 @@ from smelt.base.errors import SmeltError
 from smelt.base.progress import Progress
 from smelt.base.target import host_features
 from smelt.check.bundle import Bundle
+from smelt.check.feed_files import write_feeds
 from smelt.check.findings import KERNELS, Choice, Examination, Trial
 from smelt.check.kernel_search import Team, Ticks, judge, teams_of
 from smelt.check.timing import median_interval
 from smelt.check.variants import Variants
-from smelt.check.verify import write_feeds
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.codegen import (
     Generated,
@@ -172,7 +172,9 @@ class _Search:
 
     def _worker(self, base: Library, labels: dict[str, str], asked: dict[str, Any]) -> Ran:
         job: dict[str, Any] = {
-            "mode": "time", "size": "real", "attempt": 0, "threads": self.wanted.threads or self.config.threads,
+            "mode": "time", "size": "real", "prepared": "stock.onnx",
+            "attempt": 0, "threads": self.wanted.threads or self.config.threads,
+            "shapes": {name: list(shape) for name, shape in self.wanted.shapes.items()},
             "library": str(base.path), "libraries": labels, "feeds": "feeds.npz" if self.wanted.feeds else None,
             "pairs": [], "keep": ["fast.onnx"], "profile": False, **asked,
         }  # fmt: skip

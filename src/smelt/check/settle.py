@@ -17,7 +17,7 @@ from smelt.ir.records import Plan
 from smelt.partition import Splitter
 
 # Parts are a quarter of what they come from. A round costs a build; one that looks for lost time costs timing too.
-ROUNDS: Final[dict[Fault, int]] = {"wrong": 8, "slow": 3}
+ROUNDS: Final[dict[Fault, int]] = {"wrong": 8, "slow": 3, "unverified": 3}
 PEELS: Final = 2  # rounds that may take off what wrong outputs need; a fault that stays lies deeper
 
 

@@ -15,11 +15,14 @@ import onnx_ir as ir
 
 _FAR: Final = 1 << 30
 Shape = tuple[int, ...]
+SizesOf = Callable[[ir.Value], Sequence[int | None]]
 
 
-def shape_like(value: ir.Value, count: int) -> list[int] | None:
-    """`count` numbers for the first node that reads the value so."""
+def shape_like(value: ir.Value, count: int, sizes: SizesOf | None = None) -> list[int] | None:
+    """`count` numbers for the first node that reads the value so. `sizes` are those of any value, where known."""
     for user, place in value.uses():
+        if user.op_type == "GroupQueryAttention" and place in (5, 6) and sizes is not None:
+            return [_keys(user, sizes) - (place == 5)] * count
         rule = _RULES.get((user.op_type, place))
         if rule is None and user.op_type.startswith("Reduce") and place == 1:
             rule = _reduced_axes
@@ -27,6 +30,16 @@ def shape_like(value: ir.Value, count: int) -> list[int] | None:
             made = rule(user, count)
             return (made + [0] * count)[:count]
     return None
+
+
+def _keys(node: ir.Node, sizes: SizesOf) -> int:
+    """How many keys there are: those of the cache, and one for each row of the query."""
+    query, past = node.inputs[0], node.inputs[3] if len(node.inputs) > 3 else None
+    new: Sequence[int | None] = sizes(query) if query is not None else ()
+    old: Sequence[int | None] = sizes(past) if past is not None else ()
+    rows = new[1] if len(new) > 1 else None
+    cached = old[2] if len(old) > 2 else None
+    return (rows or 1) + (cached or 0)
 
 
 def _static(value: ir.Value | None) -> Shape | None:

@@ -20,12 +20,13 @@ import onnx_ir as ir
 from smelt.base.config import Config
 from smelt.base.progress import Progress
 from smelt.check.bundle import Bundle
+from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Findings, Timed
+from smelt.check.inputs import every_attempt
 from smelt.check.race import FEWEST_ROUNDS
 from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.timing import median_interval
 from smelt.check.variants import Variants
-from smelt.check.verify import write_feeds
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.check.weights_digest import WeightsDigest
 from smelt.codegen import Generated
@@ -139,6 +140,7 @@ class _Guard:
             "mode": "race", "size": "real", "attempt": 0, "threads": list(threads), "seconds": seconds, "pairs": pairs,
             "library": str(self.library.path), "stock": str(self.stock),
             "feeds": "feeds.npz" if self.wanted.feeds else None,
+            "recipes": every_attempt(self.variants.model, "real", self.wanted.feeds or {}, self.wanted.shapes),
         }  # fmt: skip
         limit_s = self.config.verify_timeout_s
         return run_worker(job, self.folder, Limits(limit_s, limit_s, self.config.verify_memory_bytes))

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from smelt.check.verify import Report, feeds_to_try, short
+from smelt.check.judge import short
+from smelt.check.observe import Report, offers
 from smelt.runtime import LaunchClocks, Session, SessionSettings, node_times, session_for
 
 Array = np.ndarray[Any, Any]
@@ -73,12 +74,12 @@ class _Sessions(dict[str, Session]):
 
 def accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> dict[str, Array] | None:
     """The first inputs that the session runs on: those that were given, or generated ones."""
-    for _, feeds in feeds_to_try(job, folder):
+    for offer in offers(job, folder):
         try:
-            session.run(None, feeds)
+            session.run(None, offer.feeds)
         except Exception:  # noqa: S112  the next attempt has other sizes
             continue
-        return feeds
+        return offer.feeds
     return None
 
 

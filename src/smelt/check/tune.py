@@ -15,10 +15,10 @@ from typing import Any, Final
 from smelt.base.config import Config
 from smelt.base.progress import Progress
 from smelt.check.bundle import Bundle
+from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Findings, Verdict
 from smelt.check.timing import median_interval
 from smelt.check.variants import Variants
-from smelt.check.verify import write_feeds
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.ir.records import Library
 
@@ -113,10 +113,12 @@ class _Timer:
         job: dict[str, Any] = {
             "mode": "time",
             "size": "real",
+            "prepared": "stock.onnx",
             "attempt": 0,
             "threads": self.wanted.threads or self.config.threads,
             "library": str(self.library.path),
             "feeds": "feeds.npz" if self.wanted.feeds else None,
+            "shapes": {name: list(shape) for name, shape in self.wanted.shapes.items()},
             "pairs": pairs,
             "keep": ["fast.onnx", "stock.onnx"],
             "profile": profile,

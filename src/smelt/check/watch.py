@@ -2,7 +2,8 @@
 
 Input: a job (plain JSON), its folder, and how long it may take in all and for one step. Output: `Ran`: the events that
 the process reported, and how it ended. Invariant: no pickle, no shell; the process and its children are gone
-when `run_worker` returns or raises; a crash, a hang or a memory bomb in the process is a result, not an error.
+when `run_worker` returns or raises; a crash, a hang or a memory bomb in the process is a result, not an error. Time is
+processor time of the process, so that a busy machine decides nothing; one that uses none for as long is stuck too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from smelt.base.config import child_environment
 
 _POLL_S: Final = 0.01
 _TAIL_BYTES: Final = 4000
+_STOCK_TIMES: Final = 200.0  # a kernel that takes so many times as long as stock does the whole model hangs
+_STARVED_S: Final = 30.0  # a busy machine may keep a process waiting for so long
+_KERNEL_STEPS: Final = ("region", "model")
 # Small products on a busy machine take longer with threads that wait for each other.
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _PACKAGE_DIR: Final = Path(__file__).resolve().parents[2]
@@ -29,7 +33,8 @@ _PACKAGE_DIR: Final = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Limits:
-    """`step_s` bounds the time between two events inside a region, `total_s` the whole run."""
+    """In seconds of processor time. `step_s` bounds the time between two events while a kernel runs, and so does
+    `_STOCK_TIMES` times what stock ONNX Runtime took, whichever is more; `total_s` bounds the whole run."""
 
     total_s: float
     step_s: float
@@ -42,6 +47,7 @@ class Ran:
 
     events: tuple[dict[str, Any], ...]
     failure: str = ""
+    seconds: float = 0.0
 
     @property
     def last_step(self) -> dict[str, Any]:
@@ -65,35 +71,58 @@ def run_worker(job: dict[str, Any], folder: Path, limits: Limits, module: str = 
             stderr=log,
             start_new_session=True,
         )
+        follower = _Follower(process, events_file, limits)
         try:
-            failure = _follow(process, events_file, limits)
+            failure = follower.run()
         finally:
             _end(process)
     if failure == "died":
         failure = _how_it_died(process.returncode, log_file)
-    return Ran(_read_events(events_file), failure)
+    return Ran(_read_events(events_file), failure, follower.used)
 
 
-def _follow(process: subprocess.Popen[bytes], events: Path, limits: Limits) -> str:
-    started = changed = time.monotonic()
-    size = 0
-    while process.poll() is None:
-        now = time.monotonic()
-        grown = events.stat().st_size
-        if grown != size:
-            size, changed = grown, now
-        if now - started > limits.total_s:
-            return f"no end after {limits.total_s:.0f} s"
-        if now - changed > limits.step_s and _inside_region(events):
-            return f"no end after {limits.step_s:.0f} s in one region"
-        time.sleep(_POLL_S)
-    return "" if process.returncode == 0 else "died"
+class _Follower:
+    """Watches a process; `used` is the processor time that it took so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], events: Path, limits: Limits) -> None:
+        self.process = process
+        self.events = events
+        self.limits = limits
+        self.used = 0.0
+
+    def run(self) -> str:
+        size, step_from, active_at = 0, 0.0, time.monotonic()
+        while self.process.poll() is None:
+            used = _processor_seconds(self.process.pid)
+            if used > self.used:
+                self.used, active_at = used, time.monotonic()
+            grown = self.events.stat().st_size
+            if grown != size:
+                size, step_from = grown, self.used
+            idle = max(0.0, time.monotonic() - active_at - _STARVED_S)
+            if max(self.used, idle) > self.limits.total_s:
+                return f"no end after {self.limits.total_s:.0f} s"
+            taken = max(self.used - step_from, idle)
+            if taken > self.limits.step_s and taken > self._patience():
+                return f"no end after {taken:.0f} s in one region"
+            time.sleep(_POLL_S)
+        return "" if self.process.returncode == 0 else "died"
+
+    def _patience(self) -> float:
+        """How long the step under way may take. Steps of stock ONNX Runtime and of references are bounded in all."""
+        steps = [event for event in _read_events(self.events) if "at" in event]
+        if not steps or steps[-1]["at"] not in _KERNEL_STEPS:
+            return float("inf")
+        return _STOCK_TIMES * float(steps[-1].get("stock_s") or 0.0)
 
 
-def _inside_region(events: Path) -> bool:
-    """Steps of stock ONNX Runtime on a large model may take long; a region on small inputs may not."""
-    steps = [event for event in _read_events(events) if "at" in event]
-    return bool(steps) and steps[-1]["at"] == "region"
+def _processor_seconds(pid: int) -> float:
+    """User and system time of all threads; wall time where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return time.monotonic() if not Path("/proc").is_dir() else 0.0
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

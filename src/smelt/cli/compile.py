@@ -37,6 +37,8 @@ def compile_command(
     tune_seconds: opt.TuneSeconds = 60.0,
     settings: opt.Settings = None,
     threads: opt.Threads = 0,
+    inputs: opt.InputData = None,
+    shapes: opt.Shapes = None,
     preoptimize: opt.Preoptimize = False,
     skip_pass: opt.SkipPass = None,
     patterns: opt.Patterns = None,
@@ -79,6 +81,8 @@ def compile_command(
             tune_seconds=tune_seconds,
             settings=opt.read_settings(settings, tune),
             threads=threads,
+            inputs=inputs,
+            shapes=opt.parse_shapes(shapes),
             dump=dump,
         )
         config = Config.from_env().with_(log="quiet" if quiet or as_json else None)

@@ -26,12 +26,13 @@ def feed_attempts(
     files: Mapping[str, Path],
     seed: int,
     size: Literal["small", "real"] = "real",
+    arrays: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Feeds to try one after the other: generated contents are guesses, and some models refuse the first.
 
-    The model's input shapes are bound to what the user gave.
+    The model's input shapes are bound to what the user gave: in files, or as `arrays`.
     """
-    given = {name: _read(model, name, path) for name, path in files.items()}
+    given = {**{name: _read(model, name, path) for name, path in files.items()}, **(arrays or {})}
     _bind(model, {**{name: array.shape for name, array in given.items()}, **shapes})
     free = [v.name for v in _inputs(model) if v.name not in given]
     if not free:

@@ -34,6 +34,10 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE", help="Content of an input from a .npy file. May be repeated."),
 ]
+InputData = Annotated[
+    Path | None,
+    typer.Option("--inputs", metavar="DATA", help="Contents of inputs: a .npz by name, a .npy, or a folder of calls."),
+]
 Select = Annotated[
     list[str] | None,
     typer.Option("--select", metavar="GLOB", help="Take only nodes whose name or op type matches. May be repeated."),

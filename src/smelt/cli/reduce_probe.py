@@ -12,9 +12,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smelt.check.worker import Reporter, begin
+
+if TYPE_CHECKING:
+    from smelt.check.judge import Judge
 
 
 def main(job_file: Path) -> None:
@@ -23,7 +26,7 @@ def main(job_file: Path) -> None:
 
 
 def _observe(job: Mapping[str, Any], folder: Path, report: Reporter) -> None:
-    from smelt.check.verify import read_feeds, write_feeds
+    from smelt.check.feed_files import read_feeds, write_feeds
     from smelt.runtime import SessionSettings, session_for
 
     report(at="observe")
@@ -37,12 +40,13 @@ def _observe(job: Mapping[str, Any], folder: Path, report: Reporter) -> None:
 
 def _try(job: Mapping[str, Any], folder: Path, report: Reporter) -> None:
     from smelt.base.errors import SmeltError
-    from smelt.check.verify import read_feeds
+    from smelt.check.feed_files import read_feeds
     from smelt.frontends import compile as compile_model
 
     path, feeds = folder / job["model"], read_feeds(folder / job["feeds"])
     report(at="reference")
-    expected = _expected(path, feeds)
+    judge = _judge(path)
+    stock = judge.stock(feeds)
     report(at="compile")
     try:
         compiled = compile_model(path, folder / "artifact", verify=False, **job["options"])
@@ -55,31 +59,17 @@ def _try(job: Mapping[str, Any], folder: Path, report: Reporter) -> None:
     except Exception as error:
         report(failure="the compiled model refuses its inputs", detail=str(error)[:500])
         return
-    problem = _problem(path, results, expected)
+    problem = judge(feeds, results, stock).comparison.problem
     report(failure="wrong result" if problem else "", detail=problem)
 
 
-def _expected(path: Path, feeds: Mapping[str, Any]) -> tuple[list[Any], list[Any], bool]:
-    """What the reference gives and what stock ONNX Runtime gives; and whether there is no reference but the latter."""
-    from smelt.check.verify import evaluate_model
-    from smelt.ir.load import load_model
-    from smelt.runtime import session_for
-
-    stock = session_for(path).run(None, feeds)
-    try:
-        return evaluate_model(path, [feeds[v.name or ""] for v in load_model(path).graph.inputs]), stock, False
-    except Exception:  # no reference for some node
-        return stock, stock, True
-
-
-def _problem(path: Path, results: list[Any], expected: tuple[list[Any], list[Any], bool]) -> str:
-    from smelt.check.contract import compare_all, has_steps
+def _judge(path: Path) -> Judge:
+    from smelt.check.judge import Judge
+    from smelt.check.op_types import op_types_of
     from smelt.ir.load import load_model
     from smelt.ir.walk import model_nodes
 
-    reference, stock, alone = expected
-    steps = has_steps(node.op_type for node in model_nodes(load_model(path)))
-    return compare_all(results, reference, stock, "model", steps=steps, stock_is_reference=alone).problem
+    return Judge(path, "model", op_types_of(model_nodes(load_model(path))))
 
 
 if __name__ == "__main__":

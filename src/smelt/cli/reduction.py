@@ -20,9 +20,9 @@ from smelt.base.config import Config
 from smelt.base.errors import ConfigError, InputError, SmeltError
 from smelt.check.bundle import Bundle
 from smelt.check.cut import Cut, Cutter
+from smelt.check.feed_files import read_feeds, write_feeds
 from smelt.check.inputs import make_feeds
 from smelt.check.reduce import Reduced, Told, reduce_model
-from smelt.check.verify import read_feeds, write_feeds
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.cli.feeds import feed_attempts
 from smelt.ir.save import save_model

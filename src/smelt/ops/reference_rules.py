@@ -117,8 +117,50 @@ def average_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     return np.add.reduce(place.gathered(x, 0)) / np.add.reduce(place.gathered(here, 0))
 
 
+_BLOCK_ELEMENTS = 1 << 22  # of gathered windows at a time: 32 MB of float64
+
+
+def convolution(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """im2col and a product for each group: the onnx package loops over taps and images in Python."""
+    x, weight = np.asarray(inputs[0]), np.asarray(inputs[1])
+    bias = inputs[2] if len(inputs) > 2 else None
+    if x.ndim < 3 or x.dtype.kind != "f" or weight.dtype != x.dtype or weight.ndim != x.ndim:
+        return None
+    place = windows(x.shape[2:], {**attributes, "kernel_shape": weight.shape[2:], "ceil_mode": 0})
+    if any(n < 1 for n in place.out):
+        return None
+    group = int(attributes.get("group", 1))
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(place.before, place.after, strict=True)])
+    made = np.stack([_convolved(image, weight, place, group) for image in padded]) if len(x) else None
+    if made is None:
+        return np.zeros((0, weight.shape[0], *place.out), x.dtype)
+    return made if bias is None else made + np.reshape(bias, (1, -1, *(1,) * (x.ndim - 2)))
+
+
+def _convolved(image: Array, weight: Array, place: Windows, group: int) -> Array:
+    """One padded image, some lines of the result at a time."""
+    channels, rank = image.shape[0] // group, len(place.kernel)
+    by_group = image.reshape(group, channels, *image.shape[1:])
+    rows = weight.reshape(group, weight.shape[0] // group, -1)
+    steps = by_group.strides[2:]
+    strides = [s * n for s, n in zip(steps, place.strides, strict=True)]
+    taps = [s * n for s, n in zip(steps, place.dilations, strict=True)]
+    shape = (group, channels, *place.kernel, *place.out)
+    seen = np.lib.stride_tricks.as_strided(by_group, shape, (*by_group.strides[:2], *taps, *strides), writeable=False)
+    line = max(1, int(np.prod(shape)) // max(place.out[0], 1))
+    block = max(1, _BLOCK_ELEMENTS // line)
+    axis = 2 + rank
+    parts: list[Array] = []
+    for start in range(0, place.out[0], block):
+        part = seen[(slice(None),) * axis + (slice(start, start + block),)]
+        columns = part.reshape(group, rows.shape[2], -1)
+        parts.append(np.matmul(rows, columns).reshape(weight.shape[0], *part.shape[axis:]))
+    return np.concatenate(parts, axis=1)
+
+
 RULES: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
     "GatherElements": gather_elements,
     "MaxPool": max_pool,
     "AveragePool": average_pool,
+    "Conv": convolution,
 }

@@ -82,7 +82,7 @@ def _by_reference(
 ) -> Any | None:
     """The contract's own comparison, with the better of both stocks as the yardstick; None without a reference."""
     from smelt.check.contract import compare_all, has_steps
-    from smelt.check.verify import evaluate_model
+    from smelt.check.references import evaluate_model
     from smelt.ir.load import load_model
     from smelt.ir.walk import model_nodes
 

@@ -1,0 +1,55 @@
+"""Sizes of an input's axes that the ops which read it demand.
+
+Input: a value. Output: sizes by axis. Invariant: only what a constant operand of a reader proves: the channels of a
+convolution, the depth of a product. The walk goes through ops that keep every axis.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import onnx_ir as ir
+
+_KEEP: Final = frozenset(("Identity", "Cast", "Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Log", "Sqrt", "Clip"))
+_MAX_WALK: Final = 50
+
+
+def known_sizes(value: ir.Value) -> dict[int, int]:
+    """Sizes by axis; those of negative axes only where the rank is known."""
+    found: dict[int, int] = {}
+    pending, seen = [value], {value}
+    while pending and len(seen) < _MAX_WALK:
+        for user, place in pending.pop().uses():
+            for axis, size in _demanded(user, place, value).items():
+                found.setdefault(axis, size)
+            if user.op_type in _KEEP and place == 0 and user.outputs[0] not in seen:
+                seen.add(user.outputs[0])
+                pending.append(user.outputs[0])
+    return found
+
+
+def _demanded(user: ir.Node, place: int, value: ir.Value) -> dict[int, int]:
+    weight = _constant_shape(user, 1)
+    rank = len(value.shape) if value.shape is not None else None
+    if user.op_type == "Conv" and place == 0 and weight is not None and len(weight) > 2:
+        group = user.attributes.get("group")
+        channels = weight[1] * (group.as_int() if group is not None else 1)
+        # A rank that nobody declared is that of the weights.
+        return {1: channels} if rank is not None else {1: channels, len(weight) - 1: 64}
+    if user.op_type == "ConvTranspose" and place == 0 and weight is not None and len(weight) > 2:
+        return {1: weight[0]}
+    if user.op_type == "MatMul" and place == 0 and weight is not None and len(weight) > 1:
+        return {} if rank is None else {rank - 1: weight[-2]}
+    if user.op_type == "Gemm" and place == 0 and weight is not None and len(weight) == 2:
+        turned = user.attributes.get("transA")
+        flipped = user.attributes.get("transB")
+        depth = weight[1] if flipped is not None and flipped.as_int() else weight[0]
+        return {0 if turned is not None and turned.as_int() else 1: depth}
+    if user.op_type in ("LSTM", "GRU", "RNN") and place == 0 and weight is not None and len(weight) == 3:
+        return {2: weight[2]}
+    return {}
+
+
+def _constant_shape(node: ir.Node, place: int) -> list[int] | None:
+    operand = node.inputs[place] if place < len(node.inputs) else None
+    return None if operand is None or operand.const_value is None else list(operand.const_value.shape.numpy())

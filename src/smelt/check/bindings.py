@@ -1,0 +1,153 @@
+"""Sizes to try a model at, besides those of the first call.
+
+Input: the model's inputs as they are declared, and the feeds of a call that stock ONNX Runtime takes. Output: feeds of
+the same contents at other sizes, a bounded number. Invariant: axes that carry one name have one size, and a name that
+is a sum or a product of others follows them; contents are repeated or cut along the axes that change, so that indices
+stay within their tables.
+
+    each size 1 alone; all 1; all equal; all different; the first 0; all 0
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Dims = Sequence[int | str | None]
+
+_ALONE: Final = 4  # sizes that are 1 one at a time
+_MAX_GROWTH: Final = 4  # times as many elements as the first call has, at most
+
+
+@dataclass(frozen=True)
+class Binding:
+    """`sizes` are those of the free axes, by name."""
+
+    label: str
+    sizes: Mapping[str, int]
+    feeds: Mapping[str, Array]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {size}" for name, size in self.sizes.items()) or self.label
+
+
+def bindings(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> Iterator[Binding]:
+    """Other sizes than those of `feeds`."""
+    axes = _named_axes(inputs, feeds)
+    base = {name: feeds[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
+    plain = {name: size for name, size in base.items() if _parsed(name) is None}
+    free = [name for name in base if name in plain or evaluate_size(name, plain) != base[name]]
+    seen = {tuple(base.items())}
+    elements = sum(array.size for array in feeds.values())
+    for label, chosen in _choices({name: base[name] for name in free}):
+        sizes = _followed({**base, **chosen}, free)
+        if tuple(sizes.items()) in seen:
+            continue
+        seen.add(tuple(sizes.items()))
+        made = {name: _resized(array, name, axes, sizes) for name, array in feeds.items()}
+        if sum(array.size for array in made.values()) <= _MAX_GROWTH * elements + 4096:
+            yield Binding(label, sizes, made)
+
+
+def _choices(base: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    names = list(base)
+    if not names:
+        return
+    for name in names[:_ALONE] if len(names) > 1 else ():
+        yield f"{name} 1", {name: 1}
+    yield "all 1", dict.fromkeys(names, 1)
+    if len(names) > 1:
+        equal = max(2, min(base.values()))
+        yield "all equal", dict.fromkeys(names, equal)
+    yield "all different", {name: max(base[name], 2) + 1 + place for place, name in enumerate(names)}
+    yield f"{names[0]} 0", {names[0]: 0}
+    if len(names) > 1:
+        yield "all 0", dict.fromkeys(names, 0)
+
+
+def _named_axes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> dict[str, list[tuple[str, int]]]:
+    """Where each name of a size stands. An axis without a name has one of its own."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name, dims in inputs.items():
+        array = feeds.get(name)
+        if array is None or dims is None or len(dims) != array.ndim:
+            continue
+        for axis, dim in enumerate(dims):
+            if isinstance(dim, int) and dim >= 0:
+                continue
+            found.setdefault(str(dim) if isinstance(dim, str) and dim else f"{name}[{axis}]", []).append((name, axis))
+    # Two axes of one name that differ in the call are no one size.
+    return {
+        name: places for name, places in found.items() if len({feeds[array].shape[axis] for array, axis in places}) == 1
+    }
+
+
+def _resized(array: Array, name: str, axes: Mapping[str, list[tuple[str, int]]], sizes: Mapping[str, int]) -> Array:
+    for symbol, places in axes.items():
+        for of, axis in places:
+            have, want = array.shape[axis] if of == name else 0, sizes[symbol]
+            if of != name or have == want:
+                continue
+            if have == 0:  # nothing to repeat
+                shape = (*array.shape[:axis], want, *array.shape[axis + 1 :])
+                array = np.zeros(shape, array.dtype)
+            else:
+                array = np.take(array, np.arange(want) % have, axis=axis)
+    return np.ascontiguousarray(array)
+
+
+def _followed(sizes: dict[str, int], free: Sequence[str]) -> dict[str, int]:
+    known = {name: sizes[name] for name in free}
+    out = dict(sizes)
+    for name in sizes:
+        if name not in known:
+            value = evaluate_size(name, known)
+            out[name] = sizes[name] if value is None else value
+    return out
+
+
+def evaluate_size(text: str, sizes: Mapping[str, int]) -> int | None:
+    """`past + seq`, `2*s0`, `(s0 + 1)//2` with the sizes of its names; None where it is no such formula."""
+    tree = _parsed(text)
+    try:
+        value = None if tree is None else _value(tree, sizes)
+    except (KeyError, ValueError, ZeroDivisionError):
+        return None
+    return value if value is not None and value >= 0 else None
+
+
+def _parsed(text: str) -> ast.expr | None:
+    """A formula over names; a plain name is none."""
+    if len(text) > 200:
+        return None
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if isinstance(tree, ast.BinOp) else None
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    if isinstance(tree, ast.Constant) and type(tree.value) is int and abs(tree.value) < 1 << 31:
+        return tree.value
+    if isinstance(tree, ast.Name):
+        return sizes[tree.id]
+    if isinstance(tree, ast.BinOp):
+        left, right = _value(tree.left, sizes), _value(tree.right, sizes)
+        match tree.op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult():
+                return left * right
+            case ast.FloorDiv() | ast.Div():
+                return left // right
+            case _:
+                pass
+    raise ValueError(ast.dump(tree)[:100])

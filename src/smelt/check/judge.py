@@ -1,0 +1,136 @@
+"""One verdict for all who ask whether results are right: compilation, `smelt verify`, reduction.
+
+Input: a model of stock nodes, the feeds of one call, results of kernels and what stock ONNX Runtime gave without its
+optimizers. Output: `Judged`: a comparison, and what decided it. Invariant: nothing here depends on a clock. Results
+near to stock's hold the contract by that alone; where they are not, a quantized model is judged by its steps, any
+other by the float64 reference, and by stock where there is none or it would take too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import onnx_ir as ir
+
+from smelt.check.contract import NEAR_STOCK, Bounds, Comparison, compare_all, compare_bounds, has_steps, tolerance_of
+from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes, with_moved_scales
+from smelt.check.references import BUDGET, evaluate_loaded, moved
+from smelt.ops.reference import NoReferenceError
+from smelt.runtime import Session, SessionSettings, session_for
+
+ReferenceKind = Literal["stock", "float64", "steps"]
+UNOPTIMIZED: Final = SessionSettings(threads=1, optimization="disable", log_severity=4, spin=False)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """`reference` says what the results were compared with; `note` why it was not the usual."""
+
+    comparison: Comparison
+    reference: ReferenceKind = "stock"
+    note: str = ""
+
+
+class Judge:
+    """One model of stock nodes. `announce` is called before anything long begins that is no kernel."""
+
+    def __init__(
+        self, path: Path, kind: str, op_types: Sequence[str], announce: Callable[[], None] | None = None,
+        budget: float = BUDGET,
+    ) -> None:  # fmt: skip
+        self.path = path
+        self.kind = kind
+        self.op_types = op_types
+        self.announce = announce or (lambda: None)
+        self.budget = budget
+        self._stock: Session | None = None
+        self._model: ir.Model | None = None
+
+    def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """What stock ONNX Runtime gives without its optimizers; raises what it raises."""
+        self._stock = self._stock or session_for(self.path, None, UNOPTIMIZED)
+        return self._stock.run(None, feeds)
+
+    def reference(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The float64 reference; raises NoReferenceError."""
+        if self.budget <= 0:
+            raise NoReferenceError("it was left out")
+        self.announce()
+        model = self._loaded()
+        wanted = [v for v in model.graph.inputs if v.name in feeds]
+        return evaluate_loaded(model, {v: feeds[v.name or ""] for v in wanted}, self.budget)
+
+    def __call__(
+        self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any] | None,
+        bounds: Bounds | None = None,
+    ) -> Judged:  # fmt: skip
+        if bounds is not None:
+            return self._by_bounds(feeds, results, stock, bounds)
+        if stock is not None:
+            near = compare_all(results, stock, None, self.kind, share=NEAR_STOCK)
+            if not near.problem:
+                return Judged(near)
+            if quantizes(self.op_types):
+                return Judged(self._by_steps(feeds, results, stock), "steps")
+        return self._by_reference(feeds, results, stock)
+
+    def _by_reference(self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any] | None) -> Judged:
+        try:
+            reference = self.reference(feeds)
+        except NoReferenceError as error:
+            if stock is None:
+                return Judged(Comparison(problem=f"there is nothing to compare with: {short(error)}"))
+            found = compare_all(results, stock, None, self.kind, stock_is_reference=True)
+            note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
+            return Judged(found, "stock", note)
+        found = compare_all(
+            results, reference, stock, self.kind, steps=has_steps(self.op_types), moved=lambda: self._moved(feeds)
+        )
+        return Judged(found, "float64")
+
+    def _by_bounds(
+        self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any] | None, bounds: Bounds
+    ) -> Judged:
+        try:
+            return Judged(compare_bounds(results, self.reference(feeds), bounds), "float64")
+        except NoReferenceError as error:
+            note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
+            return Judged(compare_bounds(results, stock or (), bounds), "stock", note)
+
+    def _moved(self, feeds: Mapping[str, Any]) -> list[Any]:
+        return self.reference(dict(zip(feeds, moved(list(feeds.values())), strict=True)))
+
+    def _by_steps(self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any]) -> Comparison:
+        self.announce()
+        others: list[list[Any]] = []
+        nearby = dict(zip(feeds, moved(list(feeds.values())), strict=True))
+        optimized = SessionSettings(threads=1, log_severity=4, spin=False)
+        tries: list[Callable[[], list[Any]]] = [lambda: session_for(self.path, None, optimized).run(None, feeds)]
+        tries += [partial(self._with_moved_scales, seed, nearby) for seed in range(MEMBERS)]
+        for answer in tries:
+            try:
+                others.append(answer())
+            except Exception:  # noqa: S112  what stock does not run cannot be a yardstick
+                continue
+        return compare_steps(
+            results, stock, others, lambda tensor: tolerance_of(tensor, self.kind), coarsest_step(self._loaded())
+        )
+
+    def _with_moved_scales(self, seed: int, feeds: Mapping[str, Any]) -> list[Any]:
+        path = with_moved_scales(self.path, seed)
+        try:
+            return session_for(path, None, UNOPTIMIZED).run(None, feeds)
+        finally:
+            path.unlink()
+
+    def _loaded(self) -> ir.Model:
+        self._model = self._model or ir.load(self.path)
+        return self._model
+
+
+def short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,159 @@
+"""One region against the nodes that it replaces, on given values.
+
+Input: a region's job, and the values of its inputs and outputs in a call of the model. Output: `Judged`. Invariant: the
+kernel runs between `at="region"` events and all else between `at="reference"` ones, so that a crash or a hang is
+blamed on what was running.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from smelt.check.contract import Comparison, joined, op_class
+from smelt.check.judge import Judge, Judged, short
+from smelt.check.observe import Report
+from smelt.check.references import BUDGET
+from smelt.check.special_values import compare_special, sprinkled
+from smelt.ops.reference import NoReferenceError
+from smelt.runtime import Session, SessionSettings, session_for, write_call
+
+Array = np.ndarray[Any, Any]
+
+
+def level_libraries(library: Path, levels: Sequence[str], folder: Path) -> dict[str, Path]:
+    """One copy of the library per level, the best first. A copy is another library to the loader, which reads the
+    level when it is registered."""
+    copies: dict[str, Path] = {}
+    for level in levels:
+        copies[level] = folder / f"{level}_{library.name}"
+        if not copies[level].exists():
+            shutil.copyfile(library, copies[level])
+    return copies
+
+
+def open_at(model: Path, libraries: Mapping[str, Path], level: str, settings: SessionSettings) -> Session:
+    os.putenv("SMELT_LEVEL", level)
+    return session_for(model, libraries[level], settings)
+
+
+class RegionCheck:
+    """Checks regions one after the other; sessions live as long as their region is looked at."""
+
+    def __init__(self, job: Mapping[str, Any], folder: Path, libraries: Mapping[str, Path], report: Report) -> None:
+        self.folder = folder
+        self.libraries = libraries
+        self.report = report
+        self.settings = SessionSettings(threads=int(job["threads"]), log_severity=4, spin=False)
+        self.calls = Path(job["calls"]) if job.get("calls") else None
+        self.without_reference = set(job["without_reference"])
+        self.best = next(iter(libraries))
+        self.patience = 0.0
+
+    def __call__(self, region: Mapping[str, Any], values: Mapping[str, Any], *, thorough: bool = True) -> Judged:
+        """`thorough`: at every CPU level, and with NaN and infinities among the inputs."""
+        try:
+            return _OneRegion(self, region, values).run(thorough and not region["twin"])
+        except MemoryError:
+            raise
+        except Exception as error:
+            return Judged(Comparison(problem=f"the kernel refused its inputs: {short(error)}"))
+
+
+class _OneRegion:
+    def __init__(self, check: RegionCheck, region: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        self.check = check
+        self.region = region
+        self.index: int = region["index"]
+        self.values = {name: values[name] for name in (*region["inputs"], *region["plain_inputs"])}
+        self.inputs, self.feeds = self._operands(self.values)
+        self.stock = [values[name] for name in region["outputs"]]
+        budget = 0.0 if self.index in check.without_reference else BUDGET
+        path = check.folder / region["plain"]
+        self.judge = Judge(path, op_class(region["op_types"]), region["op_types"], self._announce, budget)
+        self.sessions: dict[str, Session] = {}
+
+    def run(self, thorough: bool) -> Judged:
+        if self.check.calls is not None and not self.region["twin"]:
+            self._keep(self.check.calls)
+        levels = list(self.check.libraries) if thorough else [self.check.best]
+        found = [(level, self.judge(self.feeds, self._run(level, self.inputs), self.stock)) for level in levels]
+        wrong = [replace(f.comparison, problem=f"{level}: {f.comparison.problem}") for level, f in found
+                 if f.comparison.problem]  # fmt: skip
+        worst = max((f for _, f in found), key=lambda f: f.comparison.error)
+        wrong += self._special(levels) if thorough else []
+        return replace(worst, comparison=joined(wrong)) if wrong else worst
+
+    def _operands(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
+        """What the kernel reads, and what the nodes read that it replaces."""
+        plain = {f"i{place}": values[name] for place, name in enumerate(self.region["plain_inputs"])}
+        return [values[name] for name in self.region["inputs"]], plain
+
+    def _announce(self) -> None:
+        self.check.report(at="reference", index=self.index)
+
+    def _run(self, level: str, inputs: Sequence[Array]) -> list[Any]:
+        self.check.report(at="region", index=self.index, stock_s=self.check.patience)
+        if level not in self.sessions:
+            path = self.check.folder / self.region["custom"]
+            self.sessions[level] = open_at(path, self.check.libraries, level, self.check.settings)
+        return self.sessions[level].run(None, {f"i{place}": array for place, array in enumerate(inputs)})
+
+    def _special(self, levels: Sequence[str]) -> list[Comparison]:
+        """NaN and infinities must come out where stock ONNX Runtime has them, or where the reference has."""
+        places, values = self.region["defined"], sprinkled(self.values)
+        if not places or values is None:
+            return []
+        inputs, feeds = self._operands(values)
+        self._announce()
+        try:
+            stock = self.judge.stock(feeds)
+        except Exception:  # it has no kernels for these nodes
+            stock = None
+        results = {level: self._run(level, inputs) for level in levels}
+        if stock is not None:
+            results = {k: made for k, made in results.items() if compare_special(made, stock, None, places).problem}
+        if not results:
+            return []
+        reference = self._special_reference(feeds)  # takes longer than all the rest, and is rarely needed
+        found = [(level, _unlike(made, stock, reference, places)) for level, made in results.items()]
+        return [replace(one, problem=f"{level}: {one.problem}") for level, one in found if one.problem]
+
+    def _special_reference(self, feeds: Mapping[str, Array]) -> list[Any] | None:
+        try:
+            return self.judge.reference(feeds)
+        except NoReferenceError:
+            return None
+
+    def _keep(self, calls: Path) -> None:
+        """The call as the standalone program reads it: constants are inputs there too."""
+        model = ir.load(self.check.folder / self.region["custom"])
+        fed = {f"i{place}": array for place, array in enumerate(self.inputs)}
+        arrays = [_operand(value, fed) for value in model.graph[0].inputs]
+        write_call(calls / f"{self.region['entry']}.call", arrays, self.stock)
+
+
+def _unlike(
+    results: Sequence[Any], stock: Sequence[Any] | None, reference: Sequence[Any] | None, places: Sequence[int]
+) -> Comparison:
+    """How results differ from the reference; from stock ONNX Runtime where there is none."""
+    if reference is not None:
+        found = compare_special(results, reference, stock, places)
+        return replace(found, problem=found.problem and f"with NaN and inf among the inputs, {found.problem}")
+    if stock is None:
+        return Comparison()
+    found = compare_special(results, stock, None, places)
+    return replace(found, problem="NaN and inf come out elsewhere than with stock ONNX Runtime")
+
+
+def _operand(value: ir.Value | None, fed: Mapping[str, Array]) -> Array | None:
+    if value is None:
+        return None
+    return fed[value.name or ""] if value.const_value is None else np.asarray(value.const_value.numpy())

@@ -1,0 +1,77 @@
+"""NaN and infinities among the inputs of a region.
+
+Input: a region's nodes as a model, and values for its inputs. Output: the values with special ones among them; which
+outputs may be compared then. Invariant: an output counts only where the answer is defined: what a float becomes as an
+integer, the order that NaN takes in a sort, the place that an infinite coordinate names are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import onnx_ir as ir
+
+from smelt.check.contract import Comparison, compare_all
+from smelt.check.quantized import quantizes
+
+Array = np.ndarray[Any, Any]
+
+_COUNT: Final = 3
+_UNDEFINED: Final = frozenset(
+    ("TopK", "ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "Unique", "Mod", "GridSample", "RoiAlign",
+     "MaxRoiPool", "CropAndResize", "BitShift", "OneHot", "Range", "Multinomial", "Bernoulli")
+)  # fmt: skip
+
+
+def sprinkled(values: Mapping[str, Array]) -> dict[str, Array] | None:
+    """The same values with a few NaN and infinities in every float tensor; None where there is none."""
+    rng = np.random.default_rng(7)
+    out: dict[str, Array] = {}
+    changed = False
+    for name, array in values.items():
+        out[name] = array
+        if array.dtype.kind == "f" and array.size:
+            out[name] = array.copy()
+            places = rng.integers(0, array.size, _COUNT)
+            out[name].reshape(-1)[places] = np.array([np.nan, np.inf, -np.inf], array.dtype)
+            changed = True
+    return out if changed else None
+
+
+def defined_outputs(model: ir.Model) -> list[int]:
+    """The places of the outputs whose answer to special values is defined."""
+    undefined: set[ir.Value] = set()
+    for node in model.graph:
+        if _is_undefined(node) or any(value in undefined for value in node.inputs):
+            undefined.update(node.outputs)
+    return [
+        place
+        for place, value in enumerate(model.graph.outputs)
+        if value not in undefined and (value.dtype is None or value.dtype.is_floating_point())
+    ]
+
+
+def _is_undefined(node: ir.Node) -> bool:
+    if not any(v is not None and (v.dtype is None or v.dtype.is_floating_point()) for v in node.inputs):
+        return False
+    if node.op_type in ("Cast", "CastLike"):
+        made = node.outputs[0].dtype
+        to = node.attributes.get("to")
+        made = ir.DataType(to.as_int()) if to is not None else made
+        return made is None or (made.is_integer() and made != ir.DataType.BOOL)
+    # The scale of a DequantizeLinear is a float too, and never special where it is constant.
+    return node.op_type in _UNDEFINED or quantizes([node.op_type])
+
+
+def compare_special(
+    results: Sequence[Any], reference: Sequence[Any], stock: Sequence[Any] | None, places: Sequence[int]
+) -> Comparison:
+    """Beside infinities, large values cancel, so the bound is that of products."""
+    yardstick = None if stock is None else [stock[i] for i in places]
+    found = compare_all(
+        [results[i] for i in places], [reference[i] for i in places], yardstick, "product", steps=True
+    )  # fmt: skip
+    return replace(found, failing=tuple(places[place] for place in found.failing))

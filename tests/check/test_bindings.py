@@ -1,0 +1,72 @@
+"""Other sizes to verify at: few, telling, with contents that stay valid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smelt.check.bindings import bindings, evaluate_size
+
+
+def sizes_of(inputs, feeds):
+    return [dict(b.sizes) for b in bindings(inputs, feeds)]
+
+
+TWO = {"x": ["A"], "y": ["B"]}
+FED = {"x": np.arange(5.0), "y": np.arange(5.0)}
+
+
+def test_one_size_is_1_at_a_time_then_all_then_0_and_different():
+    made = sizes_of(TWO, FED)
+    assert made[:3] == [{"A": 1, "B": 5}, {"A": 5, "B": 1}, {"A": 1, "B": 1}]
+    assert {"A": 0, "B": 5} in made and {"A": 0, "B": 0} in made
+    assert any(1 < s["A"] != s["B"] > 1 for s in made)
+
+
+def test_fixed_sizes_give_nothing_to_vary():
+    assert not sizes_of({"x": [2, 3]}, {"x": np.zeros((2, 3))})
+
+
+def test_axes_of_one_name_stay_equal_and_sums_follow():
+    inputs = {"ids": ["batch", "seq"], "mask": ["batch", "past + seq"], "past": ["batch", "past"]}
+    feeds = {"ids": np.zeros((2, 3), np.int64), "mask": np.ones((2, 7), np.int64), "past": np.zeros((2, 4))}
+    for binding in bindings(inputs, feeds):
+        ids, mask, past = (binding.feeds[name].shape for name in ("ids", "mask", "past"))
+        assert ids[0] == mask[0] == past[0] and mask[1] == ids[1] + past[1]
+
+
+def test_contents_are_those_of_the_call():
+    feeds = {"x": np.array([[3, 1, 2]])}
+    for binding in bindings({"x": ["n", "m"]}, feeds):
+        assert set(np.unique(binding.feeds["x"])) <= {1, 2, 3}
+        assert binding.feeds["x"].dtype == feeds["x"].dtype and binding.feeds["x"].flags.c_contiguous
+
+
+def test_axes_without_a_name_or_of_negative_size_are_free():
+    made = list(bindings({"x": [None, -1, 4]}, {"x": np.zeros((2, 3, 4))}))
+    assert any(b.feeds["x"].shape == (1, 3, 4) for b in made) and all(b.feeds["x"].shape[2] == 4 for b in made)
+
+
+def test_the_number_of_bindings_and_their_size_are_bounded():
+    names = [f"s{place}" for place in range(40)]
+    made = list(bindings({name: [name] for name in names}, {name: np.zeros(3) for name in names}))
+    assert len(made) <= 9
+    big = {"x": np.zeros((300, 2))}
+    assert all(b.feeds["x"].size <= 4 * 600 + 4096 for b in bindings({"x": ["a", "b"]}, big))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a + b", 5),
+        ("2*a", 4),
+        ("(a + 1)//3", 1),
+        ("a - b", None),
+        ("a", None),
+        ("c + 1", None),
+        ("a**b", None),
+        ("[", None),
+    ],
+)
+def test_formulas_over_sizes(text, value):
+    assert evaluate_size(text, {"a": 2, "b": 3}) == value

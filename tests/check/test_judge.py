@@ -1,0 +1,147 @@
+"""One verdict: near to stock is right, else the reference decides, and never by what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from smelt.check.contract import Bounds, compare_all
+from smelt.check.judge import Judge
+from smelt.check.references import TooCostlyError, evaluate_model, work_of
+
+
+def saved(path: Path, nodes, inputs, outputs, initializers=(), opset: int = 17) -> Path:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(initializers))
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+    return path
+
+
+def floats(name: str, *dims: int | str | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(dims))
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Path:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [64, 8], np.random.default_rng(0).standard_normal(512))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    return saved(tmp_path / "m.onnx", nodes, [floats("x", "n", 64)], [floats("y", "n", 8)], [weight])
+
+
+X = {"x": np.random.default_rng(1).standard_normal((3, 64), np.float32)}
+
+
+def test_results_as_stock_gives_them_need_no_reference(product: Path):
+    judge = Judge(product, "product", ["MatMul"], budget=0.0)
+    stock = judge.stock(X)
+    found = judge(X, stock, stock)
+    assert not found.comparison.problem and found.reference == "stock" and not found.note
+
+
+def test_results_away_from_stock_are_judged_by_the_reference(product: Path):
+    judge = Judge(product, "product", ["MatMul"])
+    stock = judge.stock(X)
+    off = [stock[0] + 5e-6 * np.abs(stock[0])]
+    found = judge(X, off, stock)
+    assert found.reference == "float64" and not found.comparison.problem
+    assert judge(X, [stock[0] * 1.001], stock).comparison.problem
+
+
+def test_a_reference_that_would_take_too_long_leaves_the_verdict_to_stock(product: Path):
+    judge = Judge(product, "product", ["MatMul"], budget=10.0)
+    stock = judge.stock(X)
+    off = [stock[0] + 5e-6 * np.abs(stock[0])]
+    found = judge(X, off, stock)
+    assert found.reference == "stock" and "too long" in found.note and not found.comparison.problem
+    assert judge(X, [stock[0] * 1.001], stock).comparison.problem
+
+
+def test_what_a_reference_costs_is_known_before_it_begins(product: Path):
+    with pytest.raises(TooCostlyError):
+        evaluate_model(product, [X["x"]], budget=10.0)
+    node = ir.load(product).graph[0]
+    env = {node.inputs[0]: np.zeros((1000, 64), np.float32)}
+    assert work_of(node, env) > 1000 * 64 * 8
+
+
+def test_bounds_of_the_users_own_take_the_place_of_the_contract(product: Path):
+    judge = Judge(product, "model", ["MatMul"])
+    stock = judge.stock(X)
+    off = [stock[0] + np.float32(0.01)]
+    assert judge(X, off, stock).comparison.problem
+    assert not judge(X, off, stock, Bounds(atol=0.02)).comparison.problem
+    assert judge(X, off, stock, Bounds(atol=0.005)).comparison.problem
+
+
+def test_sequences_and_maps_are_compared_tensor_by_tensor():
+    one, two = np.ones(3, np.float32), np.zeros((2, 2), np.float32)
+    near = [one * np.float32(1 + 1e-7), two]
+    assert not compare_all([near], [[one, two]], None, "model").problem
+    assert "2 tensors" in compare_all([[one]], [[one, two]], None, "model").problem
+    assert compare_all([[one, two + 1]], [[one, two]], None, "model").failing == (0,)
+    scores = [{"a": 0.25, "b": 0.75}]
+    assert not compare_all([scores], [[{"b": 0.75, "a": 0.25 + 1e-8}]], None, "model").problem
+    assert compare_all([scores], [[{"a": 0.25, "c": 0.75}]], None, "model").problem
+
+
+def quantized(path: Path, layers: int) -> Path:
+    """Products between quantizations, as QDQ files have them."""
+    rng = np.random.default_rng(5)
+    nodes, weights, value = [], [], "x"
+    weights += [
+        helper.make_tensor("scale", TensorProto.FLOAT, [], [0.05]),
+        helper.make_tensor("zero", TensorProto.UINT8, [], [128]),
+    ]
+    for layer in range(layers):
+        weights.append(helper.make_tensor(f"w{layer}", TensorProto.FLOAT, [32, 32], rng.standard_normal(1024) / 5.6))
+        nodes += [
+            helper.make_node("QuantizeLinear", [value, "scale", "zero"], [f"q{layer}"]),
+            helper.make_node("DequantizeLinear", [f"q{layer}", "scale", "zero"], [f"d{layer}"]),
+            helper.make_node("MatMul", [f"d{layer}", f"w{layer}"], [f"m{layer}"]),
+        ]
+        value = f"m{layer}"
+    return saved(path, nodes, [floats("x", "n", 32)], [floats(value, "n", 32)], weights)
+
+
+def test_ties_of_a_quantized_network_may_fall_otherwise(tmp_path: Path):
+    """The same network with its scales moved by a unit in the last place is as right; one with wrong steps is not."""
+    path = quantized(tmp_path / "q.onnx", 6)
+    judge = Judge(path, "product", ["QuantizeLinear", "DequantizeLinear", "MatMul"])
+    feeds = {"x": np.random.default_rng(3).standard_normal((4000, 32), np.float32)}
+    stock = judge.stock(feeds)
+    model = onnx.load(path)
+    scale = next(t for t in model.graph.initializer if t.name == "scale")
+    scale.CopyFrom(onnx.numpy_helper.from_array(np.float32(0.05 * (1 + 4 * 2.0**-23)), "scale"))
+    onnx.save(model, tmp_path / "near.onnx")
+    near = Judge(tmp_path / "near.onnx", "product", []).stock(feeds)
+    apart = np.abs(near[0] - stock[0]).max()
+    assert apart > 0.01, "a tie has moved, or this test shows nothing"
+    found = judge(feeds, near, stock)
+    assert found.reference == "steps" and not found.comparison.problem
+    scale.CopyFrom(onnx.numpy_helper.from_array(np.float32(0.06), "scale"))
+    onnx.save(model, tmp_path / "far.onnx")
+    far = Judge(tmp_path / "far.onnx", "product", []).stock(feeds)
+    assert judge(feeds, far, stock).comparison.problem
+
+
+def test_a_quantized_integer_may_be_off_by_one_rarely(tmp_path: Path):
+    scale = helper.make_tensor("s", TensorProto.FLOAT, [], [0.1])
+    zero = helper.make_tensor("z", TensorProto.UINT8, [], [0])
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    y = helper.make_tensor_value_info("y", TensorProto.UINT8, ["n"])
+    path = saved(tmp_path / "q.onnx", [node], [floats("x", "n")], [y], [scale, zero])
+    judge = Judge(path, "elementwise", ["QuantizeLinear"])
+    feeds = {"x": np.random.default_rng(0).uniform(1, 20, 4000).astype(np.float32)}
+    stock = judge.stock(feeds)
+
+    def off(count: int, by: int) -> str:
+        made = stock[0].copy()
+        made[:count] += np.uint8(by)
+        return judge(feeds, [made], stock).comparison.problem
+
+    assert not off(3, 1)
+    assert off(200, 1) and off(1, 2)
