@@ -50,7 +50,7 @@ def test_axes_without_a_name_or_of_negative_size_are_free():
 def test_the_number_of_bindings_and_their_size_are_bounded():
     names = [f"s{place}" for place in range(40)]
     made = list(bindings({name: [name] for name in names}, {name: np.zeros(3) for name in names}))
-    assert len(made) <= 9
+    assert len(made) <= 10
     big = {"x": np.zeros((300, 2))}
     assert all(b.feeds["x"].size <= 4 * 600 + 4096 for b in bindings({"x": ["a", "b"]}, big))
 

@@ -79,6 +79,20 @@ def test_pools(attrs: dict[str, Any]) -> None:
     check("AveragePool", [x], opset=19, kernel_shape=[3, 3], count_include_pad=1, **attrs)
 
 
+CONVOLUTIONS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 6, 17, 19), (8, 3, 3, 5), {"group": 2, "pads": [1, 2, 0, 1], "strides": [2, 1], "dilations": [1, 2]}),
+    ((1, 1, 16000), (8, 1, 512), {"strides": [64], "pads": [256, 256]}),
+    ((2, 4, 9, 9), (4, 1, 3, 3), {"group": 4, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    ((1, 3, 5, 6, 7), (4, 3, 2, 3, 1), {"auto_pad": "SAME_LOWER"}),
+    ((3, 2, 8), (3, 2, 3), {"auto_pad": "VALID"}),
+]
+
+
+@pytest.mark.parametrize(("x", "weight", "attrs"), CONVOLUTIONS, ids=str)
+def test_convolutions(x: tuple[int, ...], weight: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    check("Conv", [normal(*x), normal(*weight) / np.float32(np.sqrt(np.prod(weight[1:]))), normal(weight[0])], **attrs)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_grouped_transposed_convolution(bias: bool) -> None:
     inputs = [normal(1, 8, 5, 5), normal(8, 2, 3, 3), *([normal(8)] if bias else [])]

@@ -5,7 +5,7 @@ the same contents at other sizes, a bounded number. Invariant: axes that carry o
 is a sum or a product of others follows them; contents are repeated or cut along the axes that change, so that indices
 stay within their tables.
 
-    each size 1 alone; all 1; all equal; all different; the first 0; all 0
+    each size 1 alone; all 1; all equal; all but the first doubled; all different; the first 0; all 0
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def _choices(base: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
     if len(names) > 1:
         equal = max(2, min(base.values()))
         yield "all equal", dict.fromkeys(names, equal)
+        # Image sides and lengths that must be multiples of something stay so.
+        yield "doubled", {name: 2 * base[name] for name in names[1:]}
     yield "all different", {name: max(base[name], 2) + 1 + place for place, name in enumerate(names)}
     yield f"{names[0]} 0", {names[0]: 0}
     if len(names) > 1:
