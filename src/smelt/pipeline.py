@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import onnx_ir as ir
 
@@ -42,6 +42,8 @@ from smelt.ops import analyze
 from smelt.partition import capture, rewrite
 from smelt.passes import BindDims, Patterns, ort_preoptimize, run_passes
 from smelt.toolchain import Cache, Compiler, build, can_build, count_jobs, find_compiler, hash_headers
+
+_MAX_ORIGINAL: Final = 20_000  # nodes; a longer model is compared as the passes left it, for the time that a copy takes
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def compile_to(
     with clock("load"):
         model = _load(source, options)
         dump.model("00-captured", model)
-        original = model.clone() if options.verify and config.verify else None
+        original = model.clone() if options.verify and config.verify and len(model.graph) <= _MAX_ORIGINAL else None
         options = _with_given_inputs(model, options)
     with clock("passes"):
         model, passes = _prepare(model, source, options, dump, faults)

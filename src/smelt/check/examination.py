@@ -21,6 +21,7 @@ from smelt.check.bundle import Bundle
 from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Fault, Findings, Verdict
 from smelt.check.inputs import every_attempt
+from smelt.check.observe import WATCHED
 from smelt.check.op_types import op_types_of
 from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.special_values import defined_outputs
@@ -256,7 +257,7 @@ class _Verification:
             "inputs": inputs,
             "outputs": [v.name for v in graph.outputs],
             "op_types": op_types_of(model_nodes(self._original())),
-            "original": "original.onnx",
+            "original": WATCHED if self.wanted.original is None else "original.onnx",
             "recipes": every_attempt(self.variants.model, "small", self.wanted.feeds or {}, self.wanted.shapes),
             "calls": None if self.wanted.keep_calls is None else str(self.wanted.keep_calls.absolute()),
             "nested": bool(self.variants.nested()),
@@ -281,11 +282,12 @@ class _Verification:
         try:
             fast, _ = self.variants.rewritten()
             bundle.add(fast, "fast.onnx")
-            bundle.add(self._original(), "original.onnx")
+            if self.wanted.original is not None:
+                bundle.add(self.wanted.original, "original.onnx")
             alone = self.variants.alone()
             watched = [v for region in alone for v in (*region.inputs, *region.plain_inputs, *region.outputs)]
             produced = [v for v in dict.fromkeys(watched) if not v.is_graph_input()]
-            bundle.add(self.variants.model, "watched.onnx", produced)
+            bundle.add(self.variants.model, WATCHED, produced)
             seen: set[str] = set()
             regions = [_region_job(region, bundle, seen) for region in alone]
             declared = {v.name or "": _dims(v) for v in (*produced, *self.variants.model.graph.outputs) if v.shape}

@@ -36,24 +36,30 @@ class Judged:
 
 
 class Judge:
-    """One model of stock nodes. `announce` is called before anything long begins that is no kernel."""
+    """One model of stock nodes. `announce` is called before anything long begins that is no kernel; `outputs` are
+    those that count, where the model has more."""
 
     def __init__(
         self, path: Path, kind: str, op_types: Sequence[str], announce: Callable[[], None] | None = None,
-        budget: float = BUDGET,
+        budget: float = BUDGET, outputs: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.path = path
         self.kind = kind
         self.op_types = op_types
         self.announce = announce or (lambda: None)
         self.budget = budget
+        self.outputs = outputs
         self._stock: Session | None = None
         self._model: ir.Model | None = None
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
         """What stock ONNX Runtime gives without its optimizers; raises what it raises."""
         self._stock = self._stock or session_for(self.path, None, UNOPTIMIZED)
-        return self._stock.run(None, feeds)
+        return self._stock.run(self.outputs, feeds)
+
+    def use(self, session: Session) -> None:
+        """A session of the same model without optimizers that is open already."""
+        self._stock = session
 
     def reference(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The float64 reference; raises NoReferenceError."""
@@ -62,7 +68,9 @@ class Judge:
         self.announce()
         model = self._loaded()
         wanted = [v for v in model.graph.inputs if v.name in feeds]
-        return evaluate_loaded(model, {v: feeds[v.name or ""] for v in wanted}, self.budget)
+        made = evaluate_loaded(model, {v: feeds[v.name or ""] for v in wanted}, self.budget)
+        by_name = {value.name: answer for value, answer in zip(model.graph.outputs, made, strict=True)}
+        return made if self.outputs is None else [by_name[name] for name in self.outputs]
 
     def __call__(
         self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any] | None,
@@ -109,7 +117,9 @@ class Judge:
         others: list[list[Any]] = []
         nearby = dict(zip(feeds, moved(list(feeds.values())), strict=True))
         optimized = SessionSettings(threads=1, log_severity=4, spin=False)
-        tries: list[Callable[[], list[Any]]] = [lambda: session_for(self.path, None, optimized).run(None, feeds)]
+        tries: list[Callable[[], list[Any]]] = [
+            lambda: session_for(self.path, None, optimized).run(self.outputs, feeds)
+        ]
         tries += [partial(self._with_moved_scales, seed, nearby) for seed in range(MEMBERS)]
         for answer in tries:
             try:
@@ -123,7 +133,7 @@ class Judge:
     def _with_moved_scales(self, seed: int, feeds: Mapping[str, Any]) -> list[Any]:
         path = with_moved_scales(self.path, seed)
         try:
-            return session_for(path, None, UNOPTIMIZED).run(None, feeds)
+            return session_for(path, None, UNOPTIMIZED).run(self.outputs, feeds)
         finally:
             path.unlink()
 

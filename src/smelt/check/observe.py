@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +23,7 @@ from smelt.ops.reference import evaluate_nodes
 from smelt.runtime import Session, SessionSettings, session_for
 
 Array = np.ndarray[Any, Any]
+WATCHED: Final = "watched.onnx"
 
 
 class Report(Protocol):
@@ -63,23 +64,23 @@ class Watched:
     threads: int
     declared: Mapping[str, list[int | None]]
     failure: str = ""
-    _session: Session | None = field(default=None, repr=False)
+    session: Session | None = field(default=None, repr=False)
 
     def load(self) -> bool:
         """Whether stock ONNX Runtime loads the model; `failure` says why not."""
         settings = SessionSettings(threads=self.threads, optimization="disable", log_severity=4, spin=False)
         try:
-            self._session = session_for(self.folder / "watched.onnx", None, settings)
+            self.session = session_for(self.folder / WATCHED, None, settings)
         except Exception as error:  # onnxruntime raises many kinds
             self.failure = f"stock ONNX Runtime does not load the model: {short(error)}"
-        return self._session is not None
+        return self.session is not None
 
     def __call__(self, feeds: dict[str, Array], offer: Offer | None = None) -> Observed:
         """Raises what stock ONNX Runtime raises for inputs that it refuses."""
-        assert self._session is not None
-        names = [output.name for output in self._session.get_outputs()]
+        assert self.session is not None
+        names = [output.name for output in self.session.get_outputs()]
         started = time.process_time()
-        made = self._session.run(names, feeds)
+        made = self.session.run(names, feeds)
         return Observed(feeds, {**feeds, **dict(zip(names, made, strict=True))}, offer, time.process_time() - started)
 
     def contradicts(self, values: Mapping[str, Any]) -> bool:
@@ -118,7 +119,7 @@ def _by_reference(job: Mapping[str, Any], folder: Path) -> Observed | None:
     """For a model that stock ONNX Runtime has no kernels for: the reference in the model's own types."""
     for offer in offers(job, folder):
         feeds = offer.feeds
-        model = ir.load(folder / "watched.onnx")
+        model = ir.load(folder / WATCHED)
         env: dict[ir.Value, Any] = {v: feeds[v.name] for v in model.graph.inputs if v.name in feeds}
         try:
             made = evaluate_nodes(model.graph, env, model.opset_imports, wide=False)

@@ -44,6 +44,7 @@ class Variants:
         self.model = model
         self.generated = generated
         self._packed: dict[tuple[ir.Value, str], ir.TensorProtocol] = {}
+        self._is_packed = False
 
     def rewritten(self, keep: Collection[int] | None = None) -> tuple[ir.Model, dict[str, int]]:
         """A copy where the regions in `keep` (all when None) are custom ops, and the region of each such node."""
@@ -57,6 +58,7 @@ class Variants:
         codes = [_moved_code(code, values) for _, code, _ in chosen]
         back = {new: old for old, new in values.items()}
         packed = self._attach(copy, codes, back)
+        self._is_packed = self._is_packed or keep is None
         regions = [
             with_inputs(_moved_region(region, values, nodes), code, packed)
             for (region, _, _), code in zip(chosen, codes, strict=True)
@@ -69,7 +71,7 @@ class Variants:
 
     def alone(self) -> list[Alone]:
         """Every region of the main graph as models of its own."""
-        if not self._packed:
+        if not self._is_packed:
             self.rewritten()  # packs the constants
         graph = self.model.graph
         return [self._alone(r, code, entry) for r, code, entry in self._regions() if r.nodes[0].graph is graph]

@@ -20,7 +20,7 @@ from smelt.check.bindings import Binding, bindings
 from smelt.check.contract import Comparison
 from smelt.check.feed_files import read_feeds
 from smelt.check.judge import Judge, Judged, short
-from smelt.check.observe import Observed, Report, Watched, observe
+from smelt.check.observe import WATCHED, Observed, Report, Watched, observe
 from smelt.check.references import BUDGET
 from smelt.check.region_check import RegionCheck, level_libraries, open_at
 from smelt.check.region_inputs import NoInputsError, region_calls
@@ -89,6 +89,8 @@ class _Verification:
         self.libraries = level_libraries(Path(job["library"]), job["levels"], folder)
         self.check = RegionCheck(job, folder, self.libraries, report)
         self.whole = _WholeModel(job, folder, self.libraries, report)
+        if job["original"] == WATCHED and watched.session is not None:
+            self.whole.judge.use(watched.session)
 
     def run(self, seen: Observed) -> None:
         self.check.patience = self.whole.patience = seen.seconds
@@ -208,7 +210,7 @@ class _WholeModel:
         self.patience = 0.0
         self.names: list[str] = job["outputs"]
         budget = 0.0 if MODEL in job["without_reference"] else BUDGET
-        self.judge = Judge(folder / job["original"], "model", job["op_types"], self._announce, budget)
+        self.judge = Judge(folder / job["original"], "model", job["op_types"], self._announce, budget, self.names)
         self._session: Session | None = None
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
