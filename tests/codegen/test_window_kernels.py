@@ -115,8 +115,21 @@ FEW_CHANNELS = [
 ]  # fmt: skip
 
 
+# Groups of 2, 4 and 8 channels: three taps at each pixel, other taps and strides, lines of one window to several tiles.
+NARROW = [
+    ((2, 64, 9, 33), (64, 2, 3, 3), {"group": 32, "pads": [1, 1, 1, 1]}),
+    ((1, 128, 5, 18), (128, 4, 3, 3), {"group": 32, "pads": [1, 1, 1, 1]}),
+    ((1, 128, 7, 7), (128, 8, 3, 3), {"group": 16, "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    ((2, 32, 6, 41), (32, 8, 3, 3), {"group": 4, "pads": [0, 2, 1, 0], "dilations": [2, 1]}),
+    ((1, 48, 21), (48, 4, 5), {"group": 12, "pads": [2, 2]}),
+    ((1, 32, 6, 5), (32, 8, 1, 1), {"group": 4}),
+    ((1, 16, 2, 3, 9), (16, 4, 2, 3, 3), {"group": 4, "pads": [1, 1, 1, 0, 1, 1]}),
+    ((1, 32, 4, 1), (32, 4, 3, 3), {"group": 8, "pads": [1, 1, 1, 1]}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("levels", ["v2", "v3", "v4"])
-@pytest.mark.parametrize("geometries", [FEW_COLUMNS, FEW_CHANNELS], ids=["columns", "channels"])
+@pytest.mark.parametrize("geometries", [FEW_COLUMNS, FEW_CHANNELS, NARROW], ids=["columns", "channels", "groups"])
 def test_few_columns_and_few_channels(geometries: list, levels: str) -> None:
     check(*(layer("Conv", *g, constant=True) for g in geometries), levels=levels, rtol=1e-5, atol=1e-5)
 

@@ -139,7 +139,9 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
         return [("Reshape", [rows * columns, taps]), ("Transpose", [1, 0])]
     if kind == "gates":
         return _gate_steps(rows, groups, taps, matrices)
-    if kind == "channelwise":
+    if kind == "narrow":
+        split, order = [rows, columns, taps], [2, 1, 0]
+    elif kind == "channelwise":
         split, order = [rows, taps], [1, 0]
     elif kind == "stamp":
         split, order = [rows, columns, taps], [0, 2, 1]

@@ -71,11 +71,22 @@ def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, colum
         transformed = call.pack(1, "winograd")
         if transformed is not None:
             return k.window("winograd", image, transformed, geometry, columns)
+    if groups > 1 and _is_narrow(image, geometry, groups, columns):
+        side_by_side = call.pack(1, "narrow")
+        if side_by_side is not None:
+            return k.window("narrow", image, side_by_side, geometry, columns, groups=groups)
     if _dots_pay(geometry, (call.x(1).shape[1].const or 0), columns // groups):
         lines = call.pack(1, f"dots:{groups}")
         if lines is not None:
             return k.window("dots", image, lines, geometry, columns, groups=groups)
     return k.window("dense", image, panels(call, f"window:{groups}"), geometry, columns, groups=groups)
+
+
+def _is_narrow(image: Tensor, g: Geometry, groups: int, columns: int) -> bool:
+    """As many columns as channels in a group, several groups to 16 of them."""
+    each = columns // groups
+    same = image.shape[-1].const == columns and each in (2, 4, 8) and columns % PANEL == 0
+    return same and g.side_by_side and g.lines_fit(PANEL) > 0
 
 
 def _dots_pay(g: Geometry, depth: int, columns: int) -> bool:

@@ -22,6 +22,7 @@ from smelt.passes.common_subexpressions import CommonSubexpressions
 from smelt.passes.constants_to_initializers import ConstantsToInitializers
 from smelt.passes.dedupe_initializers import DedupeInitializers
 from smelt.passes.eliminate_identity import EliminateIdentity
+from smelt.passes.flush_subnormals import FlushSubnormals
 from smelt.passes.fold_constants import FoldConstants
 from smelt.passes.fold_weights import FoldWeights
 from smelt.passes.fuse_transposes import FuseTransposes
@@ -76,6 +77,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "recompose-rms-norm": RecomposeRmsNorm,
     **{rule.name: rule for rule in (*ORT_ATTENTION, *ORT_NORMALIZATION, *ORT_ACTIVATIONS, *ORT_PRODUCTS)},
     "ort-cast": OrtCast,
+    "flush-subnormals": FlushSubnormals,
     "remove-unused": RemoveUnused,
 }
 

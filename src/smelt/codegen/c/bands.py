@@ -17,6 +17,7 @@ from .emit import Kernel
 
 LEAST_BYTES = 1 << 20  # of an image between two kernels, from which on it would leave L2
 MOST_BUFFERS = 16
+FEW_TERMS = 128  # of a sum that is cheap enough to be made twice
 LEAST_STRIP_COLUMNS = 384  # of which a range is worth a task
 
 
@@ -99,9 +100,17 @@ def _worth(one: Kernel, other: Kernel) -> bool:
     """Channel by channel after pixels or planes: little is computed twice, and the image between them is large."""
     assert one.window is not None and one.window.band is not None
     band = one.window.band
-    if _form(one) not in ("pointwise", "planar") or _form(other) != "channelwise":
+    if _form(one) not in ("pointwise", "planar", "lines") or _form(other) != "channelwise":
+        return False
+    if _form(one) == "lines" and _made_twice(other) and (one.window.depth.const or 0) > FEW_TERMS:
         return False
     return band.lines * band.line_bytes >= LEAST_BYTES
+
+
+def _made_twice(kernel: Kernel) -> bool:
+    """Whether neighbouring lines of its windows share lines of the image."""
+    assert kernel.window is not None and kernel.window.band is not None
+    return kernel.window.band.reach > kernel.window.band.stride
 
 
 def stage_text(kernel: Kernel, task: str, places: Mapping[int, int]) -> str:

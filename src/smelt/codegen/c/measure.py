@@ -33,11 +33,11 @@ def _depth(made: Tensor) -> Ix:
     definition = made.definition
     if isinstance(definition, Window):
         taps, panels = ix(definition.geometry.taps), definition.b
-        if panels is None or definition.kind not in ("dense", "winograd", "dots"):
+        if panels is None or definition.kind not in ("dense", "winograd", "dots", "narrow"):
             return taps
         if definition.kind == "dots":
             return taps * (definition.a.shape[-1] // definition.groups)
-        return panels.shape[-2] if definition.kind == "dense" else taps * panels.shape[-2]
+        return panels.shape[-2] if definition.kind in ("dense", "narrow") else taps * panels.shape[-2]
     return definition.a.shape[-1] if isinstance(definition, (MatMul, Product)) else ix(0)
 
 

@@ -7,7 +7,7 @@ the geometry is the only thing that the text says about the window; the kernels 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from smelt.ir.kernel import Ix, Var, Window, flat, ix, of, product
 from smelt.ir.kernel import expr as E
@@ -17,11 +17,13 @@ from smelt.ir.kernel.window import LEAST_CHANNELS, LEAST_PIXELS, LINES_DEPTH, LI
 from .finish import Finish, finish_of
 from .product import ProductWriter
 
-Form = Literal["pointwise", "channelwise", "gathered", "lines", "dots", "planar", "square", "winograd"]
+Form = Literal["pointwise", "channelwise", "gathered", "lines", "dots", "narrow", "planar", "square", "winograd"]
 _FORMS: dict[str, str] = {
     "pointwise": "SMELT_BY_PIXELS", "channelwise": "SMELT_BY_CHANNELS", "gathered": "SMELT_BY_WINDOWS",
     "planar": "SMELT_BY_LINES", "lines": "SMELT_BY_LINES", "dots": "SMELT_BY_LINES",
+    "narrow": "SMELT_BY_LINES",
 }  # fmt: skip
+_PACKED = {"dots": "SMELT_DOTS", "narrow": "SMELT_NARROW"}
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
 
@@ -154,16 +156,19 @@ class WindowWriter(ProductWriter):
         """Columns that no task shares: a panel, or all of a group's."""
         assert self.nest.matmul is not None
         columns = self.nest.matmul.shape[-1].const
-        return PANEL if window.groups == 1 or columns is None else columns // window.groups
+        return PANEL if window.groups == 1 or columns is None or window.kind == "narrow" else columns // window.groups
 
     def _product_body(self) -> list[str]:
-        """Kernels that finish their sums leave nothing to loop over."""
+        """Kernels that finish their sums, and pools that nothing follows, leave nothing to loop over."""
         window = self._window()
         finish = self._finished(window) if window is not None else None
-        if window is None or finish is None:
+        if window is None or (finish is None and not self._is_plain(window)):
             return super()._product_body()
         extents = [self._integer(v.extent) for v in self._rows()]
-        part = [self._finish_text(finish, self._integer(self._columns_of())), self._fill(window, finished=True)]
+        if finish is not None:
+            part = [self._finish_text(finish, self._integer(self._columns_of())), self._fill(window, finished=True)]
+        else:
+            part = [self._fill(window, finished=True)]
         lines = self._window_lines(window, extents, self._integer(self._columns_of()), part)
         return [*lines, "if (t->rows) smelt_release(t, local);"]
 
@@ -220,12 +225,19 @@ class WindowWriter(ProductWriter):
             return None
         return finish_of(nest.stores[0], self._columns_of(), nest.outer[-1])
 
+    def _is_plain(self, window: Window) -> bool:
+        """A pool whose results are stored as they are."""
+        nest = self.nest
+        if window.kind not in _POOLS or nest.twins or self._dense_result() is None:
+            return False
+        return isinstance(nest.stores[0].value.kind, E.Ref)
+
     def _geometry(self, window: Window) -> str:
         axes = [", ".join(self._integer(i) for i in values) for values in window.geometry.filled()]
         tail = (
             self._integer(self._channels(window)), str(window.groups), self._integer(self._columns_of()),
             str(int(window.geometry.spread)), str(int(window.counted)), str(int(window.planar)),
-            str(int(window.kind == "dots")),
+            _PACKED.get(window.kind, "SMELT_PANELS"),
         )  # fmt: skip
         return "{" + ", ".join([*(f"{{{a}}}" for a in axes), *tail]) + "}"
 
@@ -241,7 +253,8 @@ class WindowWriter(ProductWriter):
         assert nest.lhs is not None
         image = self._buffer(nest.lhs.buffer)
         if window.kind in _POOLS:
-            return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, block, ld);"
+            to = f"{self._buffer(nest.stores[0].buffer)} + first * columns + c0, columns" if finished else "block, ld"
+            return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, {to});"
         assert nest.panels is not None
         panels, form, task = self._buffer(nest.panels), _form(window), "first, count, c0, c1, block, ld"
         name = "SMELT_CHANNELWISE" if form == "channelwise" else "SMELT_CONVOLVE"
@@ -255,8 +268,8 @@ class WindowWriter(ProductWriter):
 
 
 def _form(window: Window) -> Form:
-    if window.kind in ("winograd", "dots"):
-        return "winograd" if window.kind == "winograd" else "dots"
+    if window.kind in ("winograd", "dots", "narrow"):
+        return cast("Form", window.kind)
     if window.kind != "dense":
         return "channelwise"
     if window.planar:

@@ -10,6 +10,7 @@ except in Winograd's form, which is computed in float64 and rounded once.
 | turned | (N, K) | (K, N) |
 | window:G | (G * M, C, *taps) | (G, taps * C, M): a convolution in G groups |
 | dots:G | (G * M, C, *taps) | (G, M, lines * C * line): each line of taps filled up with zeros to whole panels |
+| narrow | (G * M, C, *taps) | (taps * C, G * M): a convolution in narrow groups, side by side |
 | channelwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
 | planes | (M, C, *taps) | (C * taps, M): a convolution of an image that lies plane by plane |
 | winograd | (M, C, 3, 3) | (24, C, M): the taps of every filter, transformed |
@@ -58,6 +59,8 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
             out = (taps, known[0])
         case "winograd" if known[2:] == [3, 3]:
             out = (winograd.TERMS, known[1], known[0])
+        case "narrow":
+            out = (taps * known[1], known[0])
         case "planes":
             out = (known[1] * taps, known[0])
         case "stamp":
@@ -85,6 +88,8 @@ def arranged(weights: Array, layout: str) -> Array:
         return _gates(weights, groups)
     if kind == "channelwise":
         return weights.reshape(rows, taps).T
+    if kind == "narrow":
+        return weights.reshape(rows, columns, taps).transpose(2, 1, 0).reshape(taps * columns, rows)
     if kind == "planes":
         return weights.reshape(rows, columns * taps).T
     if kind == "winograd":

@@ -70,6 +70,10 @@ def _weighed(window: Window, found: Array, panels: Array, tap: int, taps: int, c
     if window.kind == "channelwise":
         return found * matrices[tap, :columns]
     each = columns // window.groups
+    if window.kind == "narrow":
+        here = matrices[tap * each : (tap + 1) * each, :columns].reshape(each, window.groups, each)
+        grouped = found.reshape(*found.shape[:-1], window.groups, each)
+        return np.einsum("...gc,cgm->...gm", grouped, here).reshape(*found.shape[:-1], columns)
     if window.kind == "dots":
         return _dotted(window, found, matrices, tap, each)
     order = (window.groups, -1, taps) if window.planar else (window.groups, taps, -1)

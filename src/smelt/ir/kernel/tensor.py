@@ -124,9 +124,10 @@ class Window:
 
     dense: products of windows with panels [group, panel, tap * channel, 16]; winograd: the same for 3 x 3 taps, with
     transformed panels [24, panel, channel, 16]; dots: the same for few columns, [group, panel of a line's elements,
-    column, 16]; channelwise: the same with one filter for each channel, panels
-    [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a mean over padding too. A `planar` image lies as the
-    model states it, a[N, C, *sizes], and its panels have channels before taps."""
+    column, 16]; narrow: the same for groups of 2, 4 or 8 channels and columns, [panel, tap * channel, 16]; channelwise:
+    the same with one filter for each channel, panels [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a
+    mean over padding too. A `planar` image lies as the model states it, a[N, C, *sizes], and its panels have channels
+    before taps."""
 
     kind: str
     a: Tensor

@@ -170,21 +170,31 @@ SMELT_INLINE float smelt_pool_count(const smelt_window *w, const smelt_taps *t, 
   }
 
 SMELT_POOL_TILE(smelt_pool_4, SMELT_TILE_1X4)
+SMELT_POOL_TILE(smelt_pool_2, SMELT_TILE_1X2)
 SMELT_POOL_TILE(smelt_pool_1, SMELT_TILE_1X1)
+
+/* All channels of one window. */
+SMELT_INLINE void smelt_pool_window(const smelt_tap_list *list, int kind, float taps, int64_t c0, int64_t c1, float *to) {
+  int64_t c = c0;
+  for (; c + 4 * SMELT_L <= c1; c += 4 * SMELT_L) smelt_pool_4(list, kind, taps, c, 0, to + (c - c0));
+  for (; c + 2 * SMELT_L <= c1; c += 2 * SMELT_L) smelt_pool_2(list, kind, taps, c, 0, to + (c - c0));
+  for (; c + SMELT_L <= c1; c += SMELT_L) smelt_pool_1(list, kind, taps, c, 0, to + (c - c0));
+  if (c < c1) smelt_pool_1(list, kind, taps, c, c1 - c, to + (c - c0));
+}
 
 SMELT_INLINE void smelt_pool_kind(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count,
                                   int64_t c0, int64_t c1, float *block, int64_t ld) {
   smelt_place p = smelt_place_of(w, first);
   smelt_tap_list list;
-  for (int64_t i = 0; i < count; i++, smelt_place_next(w, &p)) {
+  for (int64_t i = 0, run; i < count; i += run) {
     const smelt_taps t = smelt_taps_of(w, image, &p);
-    smelt_list_taps(w, &t, &list);
     const float taps = kind == SMELT_POOL_MEAN ? smelt_pool_count(w, &t, &p) : 1;
-    float *to = block + i * ld;
-    int64_t c = c0;
-    for (; c + 4 * SMELT_L <= c1; c += 4 * SMELT_L) smelt_pool_4(&list, kind, taps, c, 0, to + (c - c0));
-    for (; c + SMELT_L <= c1; c += SMELT_L) smelt_pool_1(&list, kind, taps, c, 0, to + (c - c0));
-    if (c < c1) smelt_pool_1(&list, kind, taps, c, c1 - c, to + (c - c0));
+    run = smelt_side_by_side(w, &p, count - i);
+    smelt_list_taps(w, &t, &list);
+    for (int64_t r = 0; r < run; r++, list.base += w->stride[2] * w->pixel)
+      smelt_pool_window(&list, kind, taps, c0, c1, block + (i + r) * ld);
+    p.at[2] += run - 1;
+    smelt_place_next(w, &p);
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include <smelt/convolve_dots.h>
 #include <smelt/convolve_finish.h>
+#include <smelt/convolve_narrow.h>
 
 /* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
  * cache set. */
@@ -281,8 +282,8 @@ static __attribute__((unused)) void smelt_convolve_groups(const smelt_window *w,
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, floats = smelt_gemm_packed_floats(K, each);
   for (int64_t c = c0; c < c1; c += each) {
     const float *from = image + c / each * depth, *b = panels + c / each * floats;
-    if (smelt_by_lines(w, depth) && each <= SMELT_LINES_NARROW)
-      smelt_convolve_narrow(w, from, depth, b, first, count, each, block + (c - c0), ld);
+    if (smelt_by_lines(w, depth) && each <= SMELT_LINES_EXACT)
+      smelt_convolve_exact(w, from, depth, b, first, count, each, block + (c - c0), ld);
     else if (smelt_by_taps(w, depth)) smelt_convolve_taps(w, from, depth, b, first, count, each, block + (c - c0), ld);
     else smelt_convolve_group(w, from, depth, b, first, count, each, block + (c - c0), ld, NULL);
   }
@@ -294,8 +295,9 @@ static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const 
                                                    int64_t ld, const smelt_finish *finish) {
   const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, cols = (c1 - c0 + 15) / 16 * 16;
   const float *b = panels + c0 * K;
-  if (w->dots) {
-    smelt_convolve_dots(w, image, panels, first, count, c0, c1, block, ld, finish);
+  if (w->packed != SMELT_PANELS) {
+    (w->packed == SMELT_DOTS ? smelt_convolve_dots : smelt_convolve_narrow)(w, image, panels, first, count, c0, c1, block, ld,
+                                                                            finish);
     return;
   }
   if (w->planar ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {

@@ -151,14 +151,17 @@ SMELT_GEMM_INLINE void smelt_pixels_put(float *to, const float *line, int64_t x,
     smelt_line_put(to, line, x * depth, n * depth, size * depth);
     return;
   }
-  for (int64_t i = 0; i < n; i++, to += depth) {
-    const float *from = line && x + i >= 0 && x + i < size ? line + (x + i) * pixel : NULL;
-    for (int64_t c = 0; c < depth; c += SMELT_L) {
-      const int64_t live = smelt_min(depth - c, SMELT_L);
-      if (live == SMELT_L) st_f32(to + c, from ? ld_f32(from + c) : bc_f32(0));
-      else st_f32_n(to + c, from ? ld_f32_n(from + c, live) : bc_f32(0), live);
-    }
+  const int64_t before = line ? smelt_max(smelt_min(-x, n), 0) : n;
+  const int64_t inside = line ? smelt_max(smelt_min(n - before, size - (x + before)), 0) : 0;
+  const int64_t rest = depth % SMELT_L, whole = depth - rest;
+  __builtin_memset(to, 0, (size_t)(before * depth) * sizeof(float));
+  to += before * depth;
+  const float *from = inside ? line + (x + before) * pixel : NULL;
+  for (int64_t i = 0; i < inside; i++, to += depth, from += pixel) {
+    for (int64_t c = 0; c < whole; c += SMELT_L) st_f32(to + c, ld_f32(from + c));
+    if (rest) st_f32_n(to + whole, ld_f32_n(from + whole, rest), rest);
   }
+  __builtin_memset(to, 0, (size_t)((n - before - inside) * depth) * sizeof(float));
 }
 
 /* The lines that windows from p on see, n pixels of each: for each plane, each tap of the first axes. */
@@ -208,12 +211,12 @@ static __attribute__((unused)) void smelt_convolve_lines(const smelt_window *w, 
 }
 
 /* The same for the `each` columns of a group: what fills up the last panel must not reach the next group's, nor the next row. */
-enum { SMELT_LINES_NARROW = 96, SMELT_LINES_FEW = 56 };
+enum { SMELT_LINES_EXACT = 96, SMELT_LINES_FEW = 56 };
 
-static __attribute__((unused)) void smelt_convolve_narrow(const smelt_window *w, const float *image, int64_t depth,
+static __attribute__((unused)) void smelt_convolve_exact(const smelt_window *w, const float *image, int64_t depth,
                                                           const float *b, int64_t first, int64_t count, int64_t each,
                                                           float *block, int64_t ld) {
-  float sums[SMELT_LINES_FEW * SMELT_LINES_NARROW] __attribute__((aligned(64)));
+  float sums[SMELT_LINES_FEW * SMELT_LINES_EXACT] __attribute__((aligned(64)));
   const int64_t cols = (each + 15) / 16 * 16;
   if (cols == each) {
     smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, NULL);

@@ -20,8 +20,11 @@ typedef struct {
   int spread;      /* a transposed convolution: pixel i reaches o = i * stride + t * dilation - before */
   int counted;     /* a mean counts padding */
   int planar;      /* the image lies plane by plane: (N, channels, *sizes) */
-  int dots;        /* weights are those of convolve_dots.h */
+  int packed;      /* how weights are: see below */
 } smelt_window;
+
+/* In panels of columns, or as convolve_dots.h and convolve_narrow.h say. */
+enum { SMELT_PANELS, SMELT_DOTS, SMELT_NARROW };
 
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
 #define SMELT_CHANNELWISE SMELT_NAME(smelt_channelwise)
