@@ -149,3 +149,22 @@ def test_local_response_norm_at_the_borders(size: int) -> None:
 
 def test_local_response_norm_with_a_huge_window_is_refused() -> None:
     assert "window" in cases.refuses("LRN", [normal(1, 2, 2, 2)], attrs={"size": 1001})
+
+
+EQUAL = (0.1, 1000.3, -77777.7, 1e5 + 0.1, 3.3e10)
+BY_MOMENTS = (
+    ("LayerNormalization", {"axis": 1}, 2),
+    ("InstanceNormalization", {}, 2),
+    ("GroupNormalization", {"num_groups": 2}, 2),
+    ("MeanVarianceNormalization", {"axes": [1, 2]}, 0),
+)
+
+
+@pytest.mark.parametrize(("op", "attrs", "parameters"), BY_MOMENTS, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize("width", [7, 48, 100, 769])
+def test_rows_of_equal_values_are_zero(op: str, attrs: dict, parameters: int, width: int) -> None:
+    x = np.repeat(np.array(EQUAL, np.float32), 6 * width).reshape(len(EQUAL), 6, width)
+    sizes = (6, width) if op == "LayerNormalization" else (6,)
+    given = [x, *(np.full(sizes, value, np.float32) for value in (1, 0)[:parameters])]
+    (y,) = cases.evaluate(cases.node_model(op, given, attrs=attrs, opset=21), given)
+    np.testing.assert_array_equal(y, 0)

@@ -1,7 +1,8 @@
 """Normalizations of the ONNX domain: by mean and variance, by root mean square, by a norm.
 
 Input: a tensor, and parameters that broadcast onto it. Output: the same shape. Invariant: a variance is the mean of
-squared deviations from a mean computed before (two passes), never a difference of two large numbers.
+squared deviations from a mean computed before (two passes), never a difference of two large numbers; rows of equal
+values deviate by exactly 0.
 """
 
 from __future__ import annotations
@@ -46,17 +47,26 @@ def add(k: Builder, a: Tensor, b: Tensor) -> Tensor:
     return k.map(lambda x, y: E.op("add", x, y), a, b)
 
 
-def deviations(k: Builder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """x minus its mean, the mean, the variance."""
-    mean = mean_over(k, x, axes)
-    deviation = k.map(lambda e, m: E.op("sub", e, m), x, mean)
-    return deviation, mean, mean_over(k, k.map(square, deviation), axes)
+def moments(k: Builder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Mean and variance in two passes.
+
+    A sum of equal values is rounded, so its mean is not the value itself, and what is left of a row of equal values
+    would be divided by nearly nothing. The deviations are summed beside their squares: they are a few units in the last
+    place each, so their mean is nearly exact, and it is what the first mean lacks."""
+    first = mean_over(k, x, axes)
+    deviation = subtract(k, x, first)
+    mean = add(k, first, mean_over(k, deviation, axes))
+    return mean, mean_over(k, k.map(square, deviation), axes)
+
+
+def subtract(k: Builder, a: Tensor, b: Tensor) -> Tensor:
+    return k.map(lambda x, y: E.op("sub", x, y), a, b)
 
 
 def standardize(k: Builder, x: Tensor, axes: Sequence[int], epsilon: float) -> Standardized:
-    deviation, mean, variance = deviations(k, x, axes)
+    mean, variance = moments(k, x, axes)
     inverse = inverse_root(k, variance, epsilon)
-    return Standardized(multiply(k, deviation, inverse), mean, inverse)
+    return Standardized(multiply(k, subtract(k, x, mean), inverse), mean, inverse)
 
 
 def by_root_mean_square(k: Builder, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:
@@ -211,7 +221,7 @@ def _groups_of_image(call: Call, image: Tensor, scale: Tensor, shift: Tensor) ->
     k, (_, groups, each) = call.k, scale.shape
     spatial = range(1, image.rank - 1)
     stage = k.reshape(image, (*image.shape[:-1], groups, each))
-    _, mean, variance = deviations(k, stage, [*spatial, image.rank])
+    mean, variance = moments(k, stage, [*spatial, image.rank])
     inverse = inverse_root(k, variance, call.float("epsilon", 1e-5))
     channels = (image.shape[0], *(ix(1) for _ in spatial), groups * each)
 
@@ -220,11 +230,7 @@ def _groups_of_image(call: Call, image: Tensor, scale: Tensor, shift: Tensor) ->
         return k.view(x, channels, lambda w: aligned((w[0], *w[1:-1], w[-1] // each, w[-1] % each)[-x.rank :], x.shape))
 
     factor = k.copy(multiply(k, spread(inverse), spread(scale)))
-    return add(
-        k,
-        multiply(k, k.map(lambda e, m: E.op("sub", e, m), image, k.copy(spread(mean))), factor),
-        k.copy(spread(shift)),
-    )
+    return add(k, multiply(k, subtract(k, image, k.copy(spread(mean))), factor), k.copy(spread(shift)))
 
 
 @op("InstanceNormalization", since=6, kind="normalization")
@@ -278,9 +284,10 @@ def batch_norm(call: Call) -> Tensor:
 def mean_variance_norm(call: Call) -> Tensor:
     k, x = call.k, call.x()
     axes = [static_axis(a, x.rank) for a in call.ints("axes", (0, 2, 3))]
-    deviation, _, variance = deviations(k, x, axes)
+    mean, variance = moments(k, x, axes)
     small = E.const(1e-9, x.dtype)
-    return k.map(lambda d, v: E.op("div", d, E.op("add", E.op("sqrt", v), small)), deviation, variance)
+    root = k.map(lambda v: E.op("add", E.op("sqrt", v), small), variance)
+    return k.map(lambda d, r: E.op("div", d, r), subtract(k, x, mean), root)
 
 
 # by a norm
