@@ -1,7 +1,7 @@
 """Random networks of convolutions, pools, normalizations, activations and views over images.
 
-Input: a seed. Output: `Network`: a model, and inputs for each of its image sizes. Invariant: the same seed gives the same
-network; every layer is defined at every one of the sizes, which are free or fixed; values stay of moderate size.
+Input: a seed. Output: `Network`: a model, and inputs for each of its image sizes. Invariant: the same seed gives the
+same network; every layer is defined at every one of the sizes, which are free or fixed; values stay of moderate size.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Network:
         stride = stride if self.chance(0.2) else stride[:1] * 2
         dilation = [2, 2] if self.chance(0.1) else [1, 1]
         attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "dilations": dilation}
-        if self.chance(0.1) and dilation == [1, 1]:
+        if self.chance(0.1) and dilation == [1, 1] and all(k >= s for k, s in zip(kernel, stride, strict=True)):
             attributes["auto_pad"] = self.random.choice(("SAME_UPPER", "SAME_LOWER"))
             return attributes, tuple(tuple(-(-s // t) for s, t in zip(size, stride, strict=True)) for size in x.sizes)
         whole = [(k - 1) * d // 2 for k, d in zip(kernel, dilation, strict=True)]

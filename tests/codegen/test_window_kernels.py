@@ -36,6 +36,7 @@ TRANSPOSED = [
     ((1, 5, 6, 7), (5, 9, 3, 3), {"strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]}),
     ((2, 6, 4, 5), (6, 4, 2, 2), {"group": 2, "strides": [2, 2], "dilations": [2, 1]}),
     ((2, 6, 4, 5), (6, 20, 2, 2), {"strides": [2, 2]}),
+    ((2, 6, 4, 5), (6, 20, 3, 3), {"strides": [3, 3], "output_padding": [2, 1]}),
     ((2, 6, 9), (6, 4, 4), {"strides": [2], "pads": [1, 1]}),
 ]  # fmt: skip
 POOLS = [

@@ -30,6 +30,7 @@ def test_backend_case_is_right(case: cases.Case) -> None:
         ("ConvTranspose", (4, 3, 3, 3), {"strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]}),
         ("ConvTranspose", (4, 3, 2, 2), {"group": 2, "strides": [2, 2], "dilations": [2, 1]}),
         ("ConvTranspose", (4, 3, 2, 2), {"strides": [2, 2]}),
+        ("ConvTranspose", (4, 3, 3, 3), {"strides": [3, 3], "output_padding": [2, 1]}),
     ],
 )
 def test_convolution(op: str, weights: tuple[int, ...], attrs: dict[str, object], dtype: type) -> None:

@@ -214,7 +214,8 @@ def conv_transpose(call: Call) -> Tensor:
 def _stamps(g: Geometry) -> bool:
     """Windows lie side by side: every pixel of the result comes from one pixel and one tap."""
     plain = all(d == 1 for d in g.dilation) and all(p.const == 0 for p in (*g.before, *g.after))
-    return plain and g.kernel == g.stride
+    covered = all(out == size * step for out, size, step in zip(g.out, g.sizes, g.stride, strict=True))
+    return plain and covered and g.kernel == g.stride
 
 
 def _stamped(call: Call, image: Tensor, g: Geometry, columns: int) -> Tensor:

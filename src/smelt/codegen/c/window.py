@@ -193,18 +193,18 @@ class WindowWriter(ProductWriter):
             *self._window_task_lines(total, columns, self._unit(window)),
             f"const smelt_window w = {self._geometry(window)};",
             "for (int64_t first = from; first < until; first += t->part)",
-            "for (int64_t p0 = q0; p0 < q1; p0 += t->wide) {",
+            "for (int64_t p0 = unit; p0 < last_unit; p0 += t->wide) {",
             *("  " + x for x in lines),
             "}",
         ]
 
     def _window_task_lines(self, rows: str, columns: str, unit: int) -> list[str]:
-        """The task's share: windows from..until-1, columns in units q0..q1-1; memory for a part of it."""
+        """The task's share: windows from..until-1, columns in units unit..last_unit-1; memory for a part of it."""
         wide = "t->wide" if unit == PANEL else f"((t->wide * {unit} + 15) / 16)"
         return [
-            "const int64_t from = t->start + (task % t->units) * t->step, q0 = task / t->units * t->row_bytes;",
+            "const int64_t from = t->start + (task % t->units) * t->step, unit = task / t->units * t->row_bytes;",
             f"const int64_t until = smelt_min(from + t->step, {rows}), columns = {columns};",
-            f"const int64_t q1 = smelt_min(q0 + t->row_bytes, (columns + {unit - 1}) / {unit});",
+            f"const int64_t last_unit = smelt_min(unit + t->row_bytes, (columns + {unit - 1}) / {unit});",
             f"const int64_t slot = SMELT_SLOT(t->part, {wide}, {self._integer(self.extra_bytes())});",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = (float *)local;",
@@ -213,7 +213,7 @@ class WindowWriter(ProductWriter):
 
     def _window_part_lines(self, unit: int) -> list[str]:
         return [
-            "const int64_t count = smelt_min(t->part, until - first), p1 = smelt_min(p0 + t->wide, q1);",
+            "const int64_t count = smelt_min(t->part, until - first), p1 = smelt_min(p0 + t->wide, last_unit);",
             f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, columns);",
             f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
         ]

@@ -1,0 +1,79 @@
+"""Random networks over images, with nothing verified: at every size what stock ONNX Runtime gives.
+
+Networks share libraries, so that a test costs few compilations. Code is compiled with -O1, which is quicker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from merged import feeds_of, merge, split
+from random_networks import Network
+from region_check import stock
+
+import smelt
+
+BOUND = 1e-3  # of |value| + the output's root mean square: faults of code generation are far beyond it
+TOGETHER = 20
+
+
+def mistakes(seeds: Sequence[int], levels: str) -> list[str]:
+    """What differs from stock, with the network that it happened in."""
+    networks = [network for network in map(Network, seeds) if network.nodes]
+    models, inputs = [n.model() for n in networks], [n.inputs() for n in networks]
+    found: list[str] = []
+    with smelt.compile(merge(models), force=True, levels=levels, verify=False, threads=1) as compiled:
+        for call in range(max(map(len, inputs))):
+            fed = [given[call % len(given)] for given in inputs]
+            results = split(models, compiled.run(feeds_of(models, [[x] for x in fed])))
+            for network, model, x, got in zip(networks, models, fed, results, strict=True):
+                wrong = [name for name, a, b in zip(names(model), got, stock(model, [x]), strict=True) if differs(a, b)]
+                found += [f"{wrong} at {x.shape}:\n{network.text()}"] if wrong else []
+    return found
+
+
+def names(model) -> list[str]:
+    return [value.name for value in model.graph.output]
+
+
+def differs(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    if ours.shape != theirs.shape:
+        return True
+    size = np.sqrt(np.mean(np.square(theirs, dtype=np.float64))) if theirs.size else 0.0
+    return not (np.abs(ours.astype(np.float64) - theirs) <= BOUND * (np.abs(theirs) + size + 1e-6)).all()
+
+
+# Two values of one name in a C function, and a transposed convolution that read beyond its taps.
+WERE_WRONG = (36, 55, 126)
+
+
+@pytest.fixture(autouse=True)
+def quick_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMELT_CFLAGS", "-O1")
+
+
+def test_networks_that_were_wrong() -> None:
+    assert not mistakes(WERE_WRONG, "v2")
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_random_networks_give_what_stock_gives(part: int) -> None:
+    first = 10_000 + part * TOGETHER
+    assert not mistakes(range(first, first + TOGETHER), "v2")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("levels", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("part", range(35))
+def test_many_random_networks_give_what_stock_gives(part: int, levels: str) -> None:
+    first = 100_000 * (1 + int(levels[1])) + part * TOGETHER
+    assert not mistakes(range(first, first + TOGETHER), levels)
+
+
+def test_the_comparison_can_fail() -> None:
+    right = np.ones((2, 3), np.float32)
+    assert not differs(right, right + np.float32(1e-6))
+    assert differs(right + np.float32(1e-2), right) and differs(right[:1], right)
+    assert differs(np.full_like(right, np.nan), right)
