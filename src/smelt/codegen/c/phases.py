@@ -42,6 +42,7 @@ class _Planner:
         self.by_tensor = {r.tensor: r for r in nest.reductions}
         self.levels: dict[int, int] = {}
         self.deep: dict[int, bool] = {}
+        self.by_lanes: dict[int, bool] = {}
         self.reduction_level: dict[Tensor, int] = {}
         self.out = Phases()
         self.readers: list[set[int]] = []
@@ -108,10 +109,13 @@ class _Planner:
             if isinstance(kind, E.Ref):
                 self.levels[node.uid] = self.reduction_level.get(kind.tensor, 0)
                 self.deep[node.uid] = kind.tensor in self.nest.products and bool(self.inner)
+                self.by_lanes[node.uid] = self.deep[node.uid]
             else:
                 below = E.children(node)
                 self.levels[node.uid] = max((self.levels[c.uid] for c in below), default=0)
-                self.deep[node.uid] = bool(E.own_vars(node) & self.inner) or any(self.deep[c.uid] for c in below)
+                own = E.own_vars(node)
+                self.deep[node.uid] = bool(own & self.inner) or any(self.deep[c.uid] for c in below)
+                self.by_lanes[node.uid] = self.nest.vector in own or any(self.by_lanes[c.uid] for c in below)
         return self.levels[root.uid]
 
     def _in_loops(self, store: Store) -> bool:
@@ -167,6 +171,8 @@ class _Planner:
             return False
         if self.nest.vector not in self.inner or self._weight(node) <= KEEP_COST:
             return False
+        if not self.by_lanes[node.uid]:
+            return False  # it is computed outside of the vector loop, where a row buffer has no place for it
         first = next((p for p in range(phase) if node.uid in self.out.made[p]), None)
         if first is None:
             return False
