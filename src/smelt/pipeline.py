@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from smelt.artifact import check_replaceable, replace_library, save_artifact
 from smelt.base.config import Config
-from smelt.base.errors import CompileError, NoCompilerError, PassError
+from smelt.base.errors import CompileError, NoCompilerError, PassError, SmeltError
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, host_level, runs_on_host, select_targets
 from smelt.check import Choice, Examination, Findings, choose_settings, examine, guard_speed, rehearse, start_digest
@@ -32,7 +32,7 @@ from smelt.check.dump import Dump
 from smelt.check.given_inputs import Given, check_shapes, given_calls
 from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
-from smelt.codegen import CBackend, Generated, attach_packed, strangers, with_inputs, with_settings
+from smelt.codegen import CBackend, Generated, attach_packed, likely_source, strangers, with_inputs, with_settings
 from smelt.ir.faults import Fault, Faults
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Left, Library, Plan, Region, Source
@@ -41,7 +41,7 @@ from smelt.ir.walk import model_nodes
 from smelt.ops import analyze
 from smelt.partition import capture, rewrite
 from smelt.passes import BindDims, Patterns, ort_preoptimize, run_passes
-from smelt.toolchain import Cache, Compiler, build, can_build, count_jobs, find_compiler, hash_headers
+from smelt.toolchain import Cache, Compiler, EarlyObjects, build, can_build, count_jobs, find_compiler, hash_headers
 
 _MAX_ORIGINAL: Final = 20_000  # nodes; a longer model is compared as the passes left it, for the time that a copy takes
 
@@ -135,13 +135,14 @@ def compile_to(
         dump.model("00-captured", model)
         original = model.clone() if options.verify and config.verify and len(model.graph) <= _MAX_ORIGINAL else None
         options = _with_given_inputs(model, options)
+    early = _early(model, options, config)
     with clock("passes"):
         model, passes = _prepare(model, source, options, dump, faults)
         dump.model("10-model", model)
     plan, backend = _plan(model, options, config, clock, faults)
     dump.plan(plan)
     stock = _stock_file(source, options)
-    made = _kernels(model, original, backend, plan, options, config, progress, clock, dump, faults, stock)
+    made = _kernels(model, original, backend, plan, options, config, progress, clock, dump, faults, stock, early)
     with clock("rewrite"):
         model, made = _rewritten(model, made, source, options, faults)
     with clock("save"):
@@ -230,9 +231,22 @@ def _targets(options: Options, config: Config) -> tuple[Target, ...]:
     return (here,) if options.ephemeral and here is not None else select_targets(options.arch, levels)
 
 
+def _early(model: ir.Model, options: Options, config: Config) -> EarlyObjects | None:
+    """Begin to compile the kernels that no model changes while this one is looked at."""
+    likely = likely_source(model_nodes(model))
+    if not likely.units or options.ephemeral:
+        return None
+    try:
+        compiler = find_compiler(config, options.arch)
+        return EarlyObjects(likely, _targets(options, config), compiler, Cache(config.cache_dir), config)
+    except SmeltError:  # reported where it matters
+        return None
+
+
 def _kernels(
     model: ir.Model, original: ir.Model | None, backend: CBackend, plan: Plan, options: Options, config: Config,
     progress: Progress, clock: _Clock, dump: Dump, faults: Faults, stock: Path | None,
+    early: EarlyObjects | None,
 ) -> _Made:  # fmt: skip
     """Generate, build and examine, until every region that is left has passed; then time what came of it. `original` is
     the model as it was given."""
@@ -275,7 +289,7 @@ def _kernels(
             return _Made(plan), Findings()
         with clock("build"):
             try:
-                library = _build(generated.source, targets, compiler, config, progress)
+                library = _build(generated.source, targets, compiler, config, progress, early)
             except CompileError as error:
                 if not can_build(targets, compiler, Cache(config.cache_dir), config):
                     return _Made(plan), give_back("build", error, plan.regions, faults)
@@ -383,11 +397,12 @@ def _with_given(findings: Findings, source: Source, settings: Mapping[str, int])
 
 
 def _build(
-    source: Source, targets: Sequence[Target], compiler: Compiler, config: Config, progress: Progress
-) -> Library:
+    source: Source, targets: Sequence[Target], compiler: Compiler, config: Config, progress: Progress,
+    early: EarlyObjects | None = None,
+) -> Library:  # fmt: skip
     hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
     step = progress.task("compile kernels", count_jobs(hashed, tuple(targets)))
-    return build(hashed, tuple(targets), compiler, Cache(config.cache_dir), config, step=step)
+    return build(hashed, tuple(targets), compiler, Cache(config.cache_dir), config, step=step, early=early)
 
 
 def _examination(targets: Sequence[Target], options: Options, config: Config, dump: Dump) -> Examination | None:

@@ -1,6 +1,7 @@
 """Regions to source text."""
 
 from .c.backend import CBackend, Generated, with_inputs
+from .c.library import likely_source
 from .c.region import Packed, RegionCode
 from .clocks import launch_counts, with_clocks
 from .packing import FedPanels, attach_packed, attach_panels, lift_panels, packed_array, packed_names, panel_nodes
@@ -30,6 +31,7 @@ __all__ = [
     "kernel_settings_of",
     "launch_counts",
     "lift_panels",
+    "likely_source",
     "packed_array",
     "packed_names",
     "panel_nodes",

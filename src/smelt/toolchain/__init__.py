@@ -1,9 +1,11 @@
 """Source -> Library: compiler discovery, flags, parallel compilation, the content-addressed cache."""
 
-from smelt.toolchain.build import build, can_build, count_jobs, hash_headers, library_key
+from smelt.toolchain.build import build, can_build, count_jobs, library_key
 from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest
 from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
+from smelt.toolchain.early import EarlyObjects
 from smelt.toolchain.elf import Symbols, read_symbols
+from smelt.toolchain.jobs import hash_headers
 
 __all__ = [
     "Cache",
@@ -11,6 +13,7 @@ __all__ = [
     "CacheUsage",
     "Candidate",
     "Compiler",
+    "EarlyObjects",
     "Symbols",
     "build",
     "can_build",

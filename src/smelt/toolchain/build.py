@@ -6,14 +6,10 @@ same source, headers, flags, compiler and targets give the same key, and a key i
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
-import shlex
-import shutil
 import time
-from collections.abc import Iterable
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +17,6 @@ from typing import Final
 
 from smelt.base import (
     CodegenError,
-    CompileError,
     Config,
     ConfigError,
     Silent,
@@ -33,39 +28,21 @@ from smelt.base import (
 from smelt.ir.records import Library, Source, Unit
 from smelt.toolchain.cache import FORMAT, Cache, CacheEntry, unusable
 from smelt.toolchain.compiler import Compiler
+from smelt.toolchain.early import EarlyObjects
 from smelt.toolchain.elf import Symbols, read_symbols
-from smelt.toolchain.flags import compile_command, level_flags, library_flags, plain_flags, program_flags
-from smelt.toolchain.process import Finished, Processes
+from smelt.toolchain.flags import library_flags, program_flags
+from smelt.toolchain.jobs import Commands, Job, digest_of, jobs_of, longest_first, take
 
 _UNIT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 # Names that start so and that the C library defines; other `__` names come from the compiler's own run-time library.
 _LIBC_INTERNAL: Final = {"__errno_location", "__stack_chk_fail", "__tls_get_addr", "__cxa_finalize", "__gmon_start__"}
-_STDERR_LINES: Final = 40
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One compilation."""
-
-    unit: Unit
-    target: Target | None
-    flags: tuple[str, ...]
-    key: str
-
-    @property
-    def label(self) -> str:
-        return f"{self.unit.name} {self.target.name}" if self.target else self.unit.name
-
-    @property
-    def stem(self) -> str:
-        return f"{self.unit.name}.{self.target.name if self.target else 'plain'}"
 
 
 @dataclass(frozen=True)
 class _Order:
     """All that decides what a build gives."""
 
-    jobs: tuple[_Job, ...]
+    jobs: tuple[Job, ...]
     link: tuple[str, ...]
     program: bool
     arch: str
@@ -81,10 +58,11 @@ def build(
     *,
     step: Step | None = None,
     program: bool = False,
+    early: EarlyObjects | None = None,
 ) -> Library:
     """Find the library in the cache, or compile it. `program` links an executable instead, for debugging.
 
-    `step` is told about each compiled unit; `count_jobs` says how many there are.
+    `step` is told about each compiled unit; `count_jobs` says how many there are. `early` may have some.
     """
     started = time.monotonic()
     order = _order(source, targets, compiler, config, program)
@@ -95,7 +73,7 @@ def build(
         entry = cache.find(order.key)
         if entry is not None:
             return _library(entry, targets, started, cached=True)
-        run = _Run(order, source, compiler, cache, config, step or Silent().task(""))
+        run = _Run(order, source, compiler, cache, config, step or Silent().task(""), early)
         entry = run.build(targets, started)
     return _library(entry, targets, started, cached=False)
 
@@ -123,57 +101,25 @@ def count_jobs(source: Source, targets: tuple[Target, ...]) -> int:
     return sum(len(targets) if unit.per_level else 1 for unit in source.units) + 1
 
 
-def hash_headers(include_dirs: Iterable[Path]) -> str:
-    """A digest of the names and contents of all files below the folders; where the folders lie does not matter."""
-    digest = hashlib.sha256()
-    for folder in include_dirs:
-        for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
-        digest.update(b"\n")
-    return digest.hexdigest()
-
-
 # What decides the key
 
 
 def _order(source: Source, targets: tuple[Target, ...], compiler: Compiler, config: Config, program: bool) -> _Order:
     arch = _check(source, targets)
-    try:
-        extra = tuple(shlex.split(config.cflags))
-    except ValueError as error:
-        raise ConfigError("SM-CONFIG-001", f"SMELT_CFLAGS={config.cflags!r}: {error}") from error
-    headers = source.include_hash or hash_headers(source.include_dirs)
-    jobs = tuple(_jobs(source, targets, compiler, extra, headers))
+    jobs = jobs_of(source, targets, compiler, config)
     link = program_flags(compiler, arch) if program else library_flags(compiler, arch)
     facts = [FORMAT, [[job.stem, job.key] for job in jobs], link, compiler.identity, program, source.domain]
-    return _Order(jobs, link, program, arch, _digest(facts))
+    return _Order(jobs, link, program, arch, digest_of(facts))
 
 
 def _check(source: Source, targets: tuple[Target, ...]) -> str:
     arches = {target.arch for target in targets}
     if len(arches) != 1:
         raise ConfigError("SM-CONFIG-004", f"a library needs levels of one architecture, not of {sorted(arches)}")
-    names = [unit.name for unit in source.units]
-    for name in names:
-        if not _UNIT_NAME.fullmatch(name) or names.count(name) > 1:
+    for name, count in Counter(unit.name for unit in source.units).items():
+        if not _UNIT_NAME.fullmatch(name) or count > 1:
             raise CodegenError("SM-CODEGEN-002", f"{name!r} is not an identifier or is used twice")
     return arches.pop()
-
-
-def _jobs(
-    source: Source, targets: tuple[Target, ...], compiler: Compiler, extra: tuple[str, ...], headers: str
-) -> Iterable[_Job]:
-    for unit in source.units:
-        for target in targets if unit.per_level else (None,):
-            more = (*(() if unit.optimize == 2 else (f"-O{unit.optimize}",)), *extra)
-            flags = level_flags(compiler, target, more) if target else plain_flags(compiler, targets, more)
-            key = _digest([FORMAT, unit.name, unit.text, headers, flags, compiler.identity])
-            yield _Job(unit, target, flags, key)
-
-
-def _digest(facts: object) -> str:
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def _patience_s(order: _Order, config: Config) -> float:
@@ -200,15 +146,17 @@ class _Run:
     """A build under way: compiles what no object is cached for, links, checks, and hands over to the cache."""
 
     def __init__(
-        self, order: _Order, source: Source, compiler: Compiler, cache: Cache, config: Config, step: Step
-    ) -> None:
+        self, order: _Order, source: Source, compiler: Compiler, cache: Cache, config: Config, step: Step,
+        early: EarlyObjects | None,
+    ) -> None:  # fmt: skip
         self.order = order
         self.source = source
         self.compiler = compiler
         self.cache = cache
         self.config = config
         self.step = step
-        self.processes = Processes()
+        self.early = early
+        self.commands = Commands(compiler, cache, config)
         self.failures: list[BaseException] = []
 
     def build(self, targets: tuple[Target, ...], started: float) -> CacheEntry:
@@ -236,53 +184,46 @@ class _Run:
     def _compile_all(self, folder: Path) -> list[Path]:
         workers = self.config.jobs or len(os.sched_getaffinity(0))
         with ThreadPoolExecutor(max(1, workers)) as pool:
-            futures = [pool.submit(self._object_or_stop, job, folder) for job in self.order.jobs]
+            futures = {job.stem: pool.submit(self._object_or_stop, job, folder) for job in self._in_turn()}
             try:
-                wait(futures)
+                wait(futures.values())
             except BaseException:
-                self.processes.stop()
+                self.commands.processes.stop()
                 raise
         # Later ones only failed because the first one stopped them.
         if self.failures:
             raise self.failures[0]
-        return [future.result() for future in futures]
+        return [futures[job.stem].result() for job in self.order.jobs]
 
-    def _object_or_stop(self, job: _Job, folder: Path) -> Path:
+    def _in_turn(self) -> list[Job]:
+        """The longest ones first; last of all the one that is being compiled already, for which a thread would wait."""
+        jobs = longest_first(self.order.jobs)
+        under_way = self.early.hand_over() if self.early is not None else None
+        return sorted(jobs, key=lambda job: job.key == under_way)
+
+    def _object_or_stop(self, job: Job, folder: Path) -> Path:
         try:
             return self._object(job, folder)
         except BaseException as error:
             self.failures.append(error)
-            self.processes.stop()
+            self.commands.processes.stop()
             raise
 
-    def _object(self, job: _Job, folder: Path) -> Path:
+    def _object(self, job: Job, folder: Path) -> Path:
+        if self.early is not None:
+            self.early.wait(job.key)
         cached = self.cache.find_object(job.key)
         place = folder / f"{job.stem}.o"
-        if cached is None or not _take(cached, place):
-            self._compile(job, folder / job.stem, place)
+        if cached is None or not take(cached, place):
+            self.commands.compile(job, self.source.include_dirs, folder / job.stem, place)
         self.step(job.label)
         return place
-
-    def _compile(self, job: _Job, own: Path, place: Path) -> None:
-        # Each compilation has its own folder, so that the file's name, which may end up in the object, is the
-        # unit's name alone.
-        own.mkdir(mode=0o700)
-        source = own / f"{job.unit.name}.c"
-        source.write_text(job.unit.text, encoding="utf-8")
-        command = compile_command(self.compiler, job.flags, source.name, "out.o", self.source.include_dirs)
-        try:
-            self._run(command, own, job.label, output="out.o")
-        except CompileError as error:
-            error.unit = job.unit.name
-            raise
-        _take(own / "out.o", place)
-        self.cache.put_object(job.key, own / "out.o")
 
     def _link(self, folder: Path, objects: list[Path]) -> Path:
         names = [path.name for path in objects]
         base = (*self.compiler.argv, *self.order.link, *names, "-o", "linked")
         helpers = self._helper_library(folder)
-        self._run((*base, *helpers), folder, "link", output="linked")
+        self.commands.run((*base, *helpers), folder, "link", output="linked")
         output = folder / "linked"
         if self.order.program:
             return output
@@ -290,7 +231,7 @@ class _Run:
         # zig has no archive to name. Its run-time library brings a slow memcpy, so it is linked only when needed, and
         # debug information with absolute paths, so it is stripped.
         if self.compiler.kind == "zig" and _needs_helpers(symbols):
-            self._run((*base, "-rtlib=compiler-rt", "-s"), folder, "link", output="linked")
+            self.commands.run((*base, "-rtlib=compiler-rt", "-s"), folder, "link", output="linked")
             symbols = _symbols(output)
         if not symbols.exported:
             raise ToolchainError("SM-TOOL-006", "the library exports no symbol, so nothing can be called in it")
@@ -302,34 +243,9 @@ class _Run:
         """The archive with the compiler's own helper functions, such as 128-bit division."""
         if self.compiler.kind == "zig" or self.order.program:
             return ()
-        answer = self._run((*self.compiler.argv, "-print-libgcc-file-name"), folder, "link")
+        answer = self.commands.run((*self.compiler.argv, "-print-libgcc-file-name"), folder, "link")
         archive = answer.stdout.strip()
         return (archive,) if Path(archive).is_file() else ()
-
-    def _run(self, command: tuple[str, ...], folder: Path, label: str, output: str = "") -> Finished:
-        changes = {"TMPDIR": str(folder)}
-        if self.compiler.kind == "zig":
-            changes |= self.cache.zig_environment()
-        limit_s = self.config.compile_timeout_s
-        try:
-            answer = self.processes.run(command, folder, limit_s, changes)
-        except OSError as error:
-            message = f"{command[0]} does not start: {error.strerror}"
-            raise CompileError("SM-TOOL-002", message, command=command) from error
-        if answer.code is None:
-            message = f"{label}: stopped after {limit_s:g} s: {shlex.join(command)}"
-            raise CompileError("SM-TOOL-005", message, command=command, stderr=answer.stderr)
-        if answer.code != 0:
-            raise _failure(label, command, answer, f"the compiler ended with {answer.code}")
-        if not (folder / output).exists():
-            raise _failure(label, command, answer, "the compiler wrote nothing")
-        return answer
-
-
-def _failure(label: str, command: tuple[str, ...], answer: Finished, what: str) -> CompileError:
-    tail = "\n".join(answer.stderr.strip().splitlines()[-_STDERR_LINES:])
-    message = f"{label}: {what}\n{tail}\n  command: {shlex.join(command)}"
-    return CompileError("SM-TOOL-004", message, command=command, stderr=answer.stderr)
 
 
 def _symbols(library: Path) -> Symbols:
@@ -341,14 +257,3 @@ def _symbols(library: Path) -> Symbols:
 
 def _needs_helpers(symbols: Symbols) -> bool:
     return any(name.startswith("__") and name not in _LIBC_INTERNAL for name in symbols.needed)
-
-
-def _take(source: Path, place: Path) -> bool:
-    """Give `source` a second name, or copy it; False where a concurrent `cache clear` was faster."""
-    try:
-        os.link(source, place)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        shutil.copyfile(source, place)
-    return True

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from smelt.ir.records import Unit
+import onnx_ir as ir
+
+from smelt.ir.records import Source, Unit
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,25 @@ LIBRARY: Final = (
     LibraryUnit("window", ("SMELT_CONVOLVE", "SMELT_WINOGRAD"), ("tiles",)),
     LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_FEW", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
 )
+
+_PRODUCTS: Final = {
+    "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",
+}  # fmt: skip
+_CONVOLUTIONS: Final = {"Conv", "ConvTranspose", "FusedConv"}
+_POOLS: Final = {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool"}
+
+
+def likely_source(nodes: Iterable[ir.Node]) -> Source:
+    """The units that these nodes will probably need, seen before anything is known about their types and sizes."""
+    named: set[str] = set()
+    for node in nodes:
+        if node.op_type in _CONVOLUTIONS:
+            named |= {"tiles", "window"} if node.attributes.get_int("group", 1) == 1 else {"depthwise"}
+        elif node.op_type in _PRODUCTS:
+            named |= {"tiles", "gemm"}
+        elif node.op_type in _POOLS:
+            named.add("depthwise")
+    return Source(tuple(entry.unit for entry in LIBRARY if entry.name in named), (), (INCLUDE,))
 
 
 def library_units(texts: Iterable[str]) -> list[Unit]:

@@ -1,0 +1,151 @@
+"""The compilations of a source.
+
+Input: a `Source`, CPU levels, a compiler and the knobs. Output: `Job`s with their keys; their objects, in the cache.
+Invariant: a key covers the text, the headers, the flags and the compiler, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from smelt.base import CompileError, Config, ConfigError, Target
+from smelt.ir.records import Source, Unit
+from smelt.toolchain.cache import FORMAT, Cache
+from smelt.toolchain.compiler import Compiler
+from smelt.toolchain.flags import compile_command, level_flags, plain_flags
+from smelt.toolchain.process import Finished, Processes
+
+_STDERR_LINES: Final = 40
+
+
+@dataclass(frozen=True)
+class Job:
+    """One compilation."""
+
+    unit: Unit
+    target: Target | None
+    flags: tuple[str, ...]
+    key: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.unit.name} {self.target.name}" if self.target else self.unit.name
+
+    @property
+    def stem(self) -> str:
+        return f"{self.unit.name}.{self.target.name if self.target else 'plain'}"
+
+
+def jobs_of(source: Source, targets: tuple[Target, ...], compiler: Compiler, config: Config) -> tuple[Job, ...]:
+    try:
+        extra = tuple(shlex.split(config.cflags))
+    except ValueError as error:
+        raise ConfigError("SM-CONFIG-001", f"SMELT_CFLAGS={config.cflags!r}: {error}") from error
+    headers = source.include_hash or hash_headers(source.include_dirs)
+    return tuple(_jobs(source, targets, compiler, extra, headers))
+
+
+def longest_first(jobs: Iterable[Job]) -> list[Job]:
+    """Units as the source has them, which knows its longest; of one unit, the highest level takes longest."""
+    jobs = list(jobs)
+    places = {name: place for place, name in enumerate(dict.fromkeys(job.unit.name for job in jobs))}
+    return sorted(jobs, key=lambda job: (places[job.unit.name], -job.target.index if job.target else 0))
+
+
+def hash_headers(include_dirs: Iterable[Path]) -> str:
+    """A digest of the names and contents of all files below the folders; where the folders lie does not matter."""
+    digest = hashlib.sha256()
+    for folder in include_dirs:
+        for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def _jobs(
+    source: Source, targets: tuple[Target, ...], compiler: Compiler, extra: tuple[str, ...], headers: str
+) -> Iterable[Job]:
+    for unit in source.units:
+        for target in targets if unit.per_level else (None,):
+            more = (*(() if unit.optimize == 2 else (f"-O{unit.optimize}",)), *extra)
+            flags = level_flags(compiler, target, more) if target else plain_flags(compiler, targets, more)
+            key = digest_of([FORMAT, unit.name, unit.text, headers, flags, compiler.identity])
+            yield Job(unit, target, flags, key)
+
+
+def digest_of(facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+class Commands:
+    """Runs a build's commands, so that the first failure can stop the others."""
+
+    def __init__(self, compiler: Compiler, cache: Cache, config: Config) -> None:
+        self.compiler = compiler
+        self.cache = cache
+        self.config = config
+        self.processes = Processes()
+
+    def compile(self, job: Job, include_dirs: Iterable[Path], own: Path, place: Path | None = None) -> None:
+        """The job's object goes to the cache, and to `place`.
+
+        Each compilation has its own folder, so that the file's name, which may end up in the object, is the unit's name
+        alone.
+        """
+        own.mkdir(mode=0o700)
+        source = own / f"{job.unit.name}.c"
+        source.write_text(job.unit.text, encoding="utf-8")
+        command = compile_command(self.compiler, job.flags, source.name, "out.o", include_dirs)
+        try:
+            self.run(command, own, job.label, output="out.o")
+        except CompileError as error:
+            error.unit = job.unit.name
+            raise
+        if place is not None:
+            take(own / "out.o", place)
+        self.cache.put_object(job.key, own / "out.o")
+
+    def run(self, command: tuple[str, ...], folder: Path, label: str, output: str = "") -> Finished:
+        changes = {"TMPDIR": str(folder)}
+        if self.compiler.kind == "zig":
+            changes |= self.cache.zig_environment()
+        limit_s = self.config.compile_timeout_s
+        try:
+            answer = self.processes.run(command, folder, limit_s, changes)
+        except OSError as error:
+            message = f"{command[0]} does not start: {error.strerror}"
+            raise CompileError("SM-TOOL-002", message, command=command) from error
+        if answer.code is None:
+            message = f"{label}: stopped after {limit_s:g} s: {shlex.join(command)}"
+            raise CompileError("SM-TOOL-005", message, command=command, stderr=answer.stderr)
+        if answer.code != 0:
+            raise _failure(label, command, answer, f"the compiler ended with {answer.code}")
+        if not (folder / output).exists():
+            raise _failure(label, command, answer, "the compiler wrote nothing")
+        return answer
+
+
+def _failure(label: str, command: tuple[str, ...], answer: Finished, what: str) -> CompileError:
+    tail = "\n".join(answer.stderr.strip().splitlines()[-_STDERR_LINES:])
+    message = f"{label}: {what}\n{tail}\n  command: {shlex.join(command)}"
+    return CompileError("SM-TOOL-004", message, command=command, stderr=answer.stderr)
+
+
+def take(source: Path, place: Path) -> bool:
+    """Give `source` a second name, or copy it; False where a concurrent `cache clear` was faster."""
+    try:
+        os.link(source, place)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        shutil.copyfile(source, place)
+    return True
