@@ -143,6 +143,8 @@ def compile_to(
     dump.plan(plan)
     stock = _stock_file(source, options)
     made = _kernels(model, original, backend, plan, options, config, progress, clock, dump, faults, stock, early)
+    if early is not None:
+        early.close()
     with clock("rewrite"):
         model, made = _rewritten(model, made, source, options, faults)
     with clock("save"):
