@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from region_check import Graph, check
+from region_check import Graph, check, floats
 
 import smelt
 
@@ -91,3 +91,15 @@ def test_weights_that_are_wanted_are_computed_whole() -> None:
     assert "SMELT_PRODUCT_WITHIN(" not in source_of(more, 23)
     assert "SMELT_PRODUCT_WITHIN(" in source_of(PLAIN, 21)
     assert "SMELT_PRODUCT_WITHIN(" in source_of(CHOSEN, 21)
+
+
+def test_weights_too_small_for_a_normal_number_are_nothing() -> None:
+    """A mask of -100 leaves powers of 1e-44, each product with which would take a hundred cycles."""
+    text = "(float[2,8,16] q, float[2,16,8] k, float[2,8,16] v, float[8,8] m) => (float[2,8,16] y, float[2,8,8] p) "
+    body = "{ s = MatMul(q, k) t = Add(s, m) p = Softmax<axis = -1>(t) y = MatMul(p, v) }"
+    mask = np.where(np.arange(8)[:, None] < np.arange(8), -100, 0).astype(np.float32)
+    q, k, v = floats(2, 8, 16), floats(2, 16, 8, seed=1) / 8, floats(2, 8, 16, seed=2)
+    exact = np.exp((q @ k + mask).astype(np.float64))
+    exact /= exact.sum(-1, keepdims=True)
+    weights = np.where(mask < 0, 0, exact).astype(np.float32)
+    check(Graph(text + body, [q, k, v, mask], [weights @ v, weights]), levels="v3", rtol=1e-5, atol=1e-6)

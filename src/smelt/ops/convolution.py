@@ -65,7 +65,8 @@ def _planar(call: Call, x: Tensor, g: Geometry, groups: int, columns: int) -> Te
 
 def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, columns: int) -> Tensor:
     k = call.k
-    if groups > 1 and groups == columns == image.shape[-1].const and geometry.taps <= MOST_TAPS:
+    if 1 < groups == image.shape[-1].const and geometry.taps <= MOST_TAPS:
+        image = _repeated(k, image, columns // groups)
         return k.window("channelwise", image, panels(call, "channelwise"), geometry, columns)
     if groups == 1 and _winograd_pays(image, geometry, columns):
         transformed = call.pack(1, "winograd")
@@ -80,6 +81,14 @@ def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, colum
         if lines is not None:
             return k.window("dots", image, lines, geometry, columns, groups=groups)
     return k.window("dense", image, panels(call, f"window:{groups}"), geometry, columns, groups=groups)
+
+
+def _repeated(k: Builder, image: Tensor, times: int) -> Tensor:
+    """Every channel as many times as it has filters of its own."""
+    if times == 1:
+        return image
+    shape = (*image.shape[:-1], image.shape[-1] * times)
+    return k.view(image, shape, lambda w: [*w[:-1], w[-1] // times])
 
 
 def _is_narrow(image: Tensor, g: Geometry, groups: int, columns: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Expr, Ix, Sym, Tensor, Val, Var, of
+from smelt.ir.kernel import Buffer, Expr, Ix, Reduce, Sym, Tensor, Val, Var, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Monomial, coefficient
 
@@ -290,6 +290,8 @@ class ValueWriter:
         if kind.name in ("min", "max") and node.dtype == "f32" and _is_number(kind.args[1]):
             # The second operand is what such an instruction gives for NaN, and the bound is none.
             return f"second_{kind.name}_f32({args[1]}, {args[0]})"
+        if kind.name == "exp" and node.dtype == "f32" and _is_below_top(kind.args[0]):
+            return f"exp_weight_f32({args[0]})"
         suffix = node.dtype if kind.name == "sel" else kind.args[0].dtype
         name = _BOOL_NAMES.get(kind.name, kind.name) if suffix == "b" else kind.name
         return f"{name}_{suffix}({', '.join(args)})"
@@ -390,3 +392,15 @@ def _is_number(node: Expr) -> bool:
 
 def _atomic(text: str) -> bool:
     return text.isidentifier() or text.lstrip("-").isdigit()
+
+
+def _is_below_top(value: Expr) -> bool:
+    """What a softmax takes powers of: its scores less the largest of them."""
+    kind = value.kind
+    if not isinstance(kind, E.Op) or kind.name != "sub":
+        return False
+    top = kind.args[1]
+    if isinstance(top.kind, E.Op) and top.kind.name == "sel":
+        top = top.kind.args[2]
+    definition = top.kind.tensor.definition if isinstance(top.kind, E.Ref) else None
+    return isinstance(definition, Reduce) and definition.kind == "top"

@@ -61,6 +61,11 @@ SMELT_FN v_f32 exp_below_f32(v_f32 x) {
   v_i32 stays = ~(v_i32)(x < -104.0f);
   return (v_f32)(stays & (v_i32)exp_clamped_f32((v_f32)(stays & (v_i32)x)));
 }
+/* A softmax's e^x, x at most 0 or NaN: what would be subnormal is 0, since it would cost as much again in each product. */
+SMELT_FN v_f32 exp_weight_f32(v_f32 x) {
+  v_i32 stays = ~(v_i32)(x < -87.33f);
+  return (v_f32)(stays & (v_i32)exp_clamped_f32((v_f32)(stays & (v_i32)x)));
+}
 SMELT_FN v_f32 exp_f32(v_f32 x) { return exp_below_f32(second_min_f32(bc_f32(89.0f), x)); }
 
 /* tanh a = -t / (t + 2) with t = e^(-2a) - 1; from 9.02 on it rounds to 1. */
