@@ -59,7 +59,7 @@ class _Direction:
         """The next states from one step's input products (row, gate, unit)."""
         if self.kind == KINDS["LSTM"]:
             return self._lstm(x)
-        again = np.einsum("bk,guk->bgu", self.h, self.weights)
+        again = self._again()
         if self.kind == KINDS["RNN"]:
             return self.act(0, x[:, 0] + again[:, 0] + self.bias.sum(0)[0]), self.c
         z, r = (self.act(0, x[:, g] + again[:, g] + self.bias.sum(0)[g]) for g in (0, 1))
@@ -69,8 +69,13 @@ class _Direction:
             inner = (r * self.h) @ self.weights[2].T + self.bias[1, 2]
         return (1 - z) * self.act(1, x[:, 2] + self.bias[0, 2] + inner) + z * self.h, self.c
 
+    def _again(self) -> Array:
+        """The state's products with the weights of all gates (row, gate, unit)."""
+        gates, hidden, _ = self.weights.shape
+        return (self.h @ self.weights.reshape(gates * hidden, hidden).T).reshape(-1, gates, hidden)
+
     def _lstm(self, x: Array) -> tuple[Array, Array]:
-        sums = x + np.einsum("bk,guk->bgu", self.h, self.weights) + self.bias.sum(0)
+        sums = x + self._again() + self.bias.sum(0)
         peep = self.peephole if self.peephole is not None else np.zeros((3, 1), x.dtype)
         i = self.act(0, sums[:, 0] + peep[0] * self.c)
         f = 1 - i if self.modified else self.act(0, sums[:, 2] + peep[2] * self.c)

@@ -27,6 +27,7 @@ from smelt.passes.fold_constants import FoldConstants
 from smelt.passes.fold_weights import FoldWeights
 from smelt.passes.fuse_transposes import FuseTransposes
 from smelt.passes.infer_shapes import InferShapes
+from smelt.passes.inline_branches import InlineBranches
 from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
 from smelt.passes.ort_cast import OrtCast
@@ -64,6 +65,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "fold-constants": FoldConstants,
     "fold-weights": FoldWeights,
     "simplify-shapes": SimplifyShapes,
+    "inline-branches": InlineBranches,
     "fuse-transposes": FuseTransposes,
     "dedupe-initializers": DedupeInitializers,
     "common-subexpressions": CommonSubexpressions,
@@ -96,6 +98,7 @@ TABLE: Final = Table({name: _entry(name, made) for name, made in _MAKERS.items()
 PASSES: Final[Mapping[str, Callable[[], Pass]]] = {entry.name: entry.make for entry in TABLE.entries.values()}
 
 MAX_ROUNDS = 3
+MAX_ROUNDS_OF_BRANCHES = 12  # while branches of If are put in its place: what they hold was not seen before
 
 
 def run_passes(
@@ -110,10 +113,12 @@ def run_passes(
     chosen = _chosen(only, skip, patterns)
     run = _plain if dump is None else Applications(dump).run
     done: list[tuple[str, Outcome]] = []
-    for _ in range(MAX_ROUNDS):
+    for turn in range(MAX_ROUNDS_OF_BRANCHES):
         outcomes = [(name, _timed(run, name, make(), model)) for name, make in chosen]
         done.extend((name, outcome) for name, outcome in outcomes if outcome.modified)
         if not any(outcome.modified for name, outcome in outcomes if name != "infer-shapes"):
+            break
+        if turn + 1 >= MAX_ROUNDS and not any(o.modified for name, o in outcomes if name == "inline-branches"):
             break
     return done
 

@@ -106,6 +106,12 @@ def _gather(node: ir.Node, known: dict[ir.Value, Elements]) -> Elements | None:
     return tuple(data[int(i)] for i in index.reshape(-1))
 
 
+def _size(node: ir.Node, known: dict[ir.Value, Elements]) -> Elements | None:
+    """The number of elements of a vector that is known, such as the rank by the size of a shape."""
+    data = known.get(node.inputs[0]) if node.inputs[0] is not None else None
+    return None if data is None or not _is_vector(node.inputs[0]) else (len(data),)
+
+
 def _is_vector(value: ir.Value | None) -> bool:
     return value is not None and value.shape is not None and value.shape.rank() == 1
 
@@ -168,6 +174,7 @@ _RULES = {
     "Shape": _shape,
     "Gather": _gather,
     "Slice": _slice,
+    "Size": _size,
     "Concat": _concat,
     "Unsqueeze": _same,
     "Squeeze": _same,
