@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +77,21 @@ def test_a_kernel_that_does_not_come_back_is_rejected(two_regions, tmp_path, con
     result = compiled(two_regions, tmp_path, config.with_(verify_timeout_s=20.0), levels=("v2",))
     assert list(rejections(result)) == [0] and said in rejections(result)[0]
     assert result.plan.regions and answers_as_numpy(result)
+
+
+@pytest.mark.full
+def test_a_busy_machine_gives_the_same_plan(two_regions, tmp_path: Path, config: Config):
+    """Nothing in verification depends on a clock: as many processes as compete for the processors, the plan is one."""
+    quiet = compiled(two_regions, tmp_path / "quiet", config, force=False, timing=False)
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
+    try:
+        elsewhere = config.with_(cache_dir=tmp_path / "cache")
+        busy = compiled(two_regions, tmp_path / "busy", elsewhere, force=False, timing=False)
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+    assert quiet.artifact.manifest == busy.artifact.manifest
 
 
 def test_a_slow_kernel_is_given_back(two_regions, tmp_path: Path, config: Config, spoil):

@@ -93,6 +93,11 @@ def test_convolutions(x: tuple[int, ...], weight: tuple[int, ...], attrs: dict[s
     check("Conv", [normal(*x), normal(*weight) / np.float32(np.sqrt(np.prod(weight[1:]))), normal(weight[0])], **attrs)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 4, 5)])
+def test_a_maximum_over_a_line_or_an_image(shape: tuple[int, ...]) -> None:
+    check("GlobalMaxPool", [normal(*shape)])
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_grouped_transposed_convolution(bias: bool) -> None:
     inputs = [normal(1, 8, 5, 5), normal(8, 2, 3, 3), *([normal(8)] if bias else [])]

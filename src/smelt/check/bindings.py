@@ -5,7 +5,8 @@ the same contents at other sizes, a bounded number. Invariant: axes that carry o
 is a sum or a product of others follows them; contents are repeated or cut along the axes that change, so that indices
 stay within their tables.
 
-    each size 1 alone; all 1; all equal; all but the first doubled; all different; the first 0; all 0
+    each size 1 alone; all 1; all equal; all but the first doubled; all different; the first 0; all 0; and once axes of
+    one name with sizes of their own, which a model takes when the name was only a hint
 """
 
 from __future__ import annotations
@@ -52,6 +53,17 @@ def bindings(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> I
         made = {name: _resized(array, name, axes, sizes) for name, array in feeds.items()}
         if sum(array.size for array in made.values()) <= _MAX_GROWTH * elements + 4096:
             yield Binding(label, sizes, made)
+    yield from _apart(axes, feeds)
+
+
+def _apart(axes: Mapping[str, list[tuple[str, int]]], feeds: Mapping[str, Array]) -> Iterator[Binding]:
+    """Every axis of a name that stands more than once has a size of its own."""
+    shared = {name: places for name, places in axes.items() if len(places) > 1}
+    own = {f"{name} of {of}[{axis}]": [(of, axis)] for name, places in shared.items() for of, axis in places}
+    later = {at: place for places in shared.values() for place, at in enumerate(places)}
+    sizes = {name: feeds[at[0]].shape[at[1]] + later[at] for name, (at,) in own.items()}
+    if sizes:
+        yield Binding("apart", sizes, {name: _resized(array, name, own, sizes) for name, array in feeds.items()})
 
 
 def _choices(base: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:

@@ -117,6 +117,13 @@ def average_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     return np.add.reduce(place.gathered(x, 0)) / np.add.reduce(place.gathered(here, 0))
 
 
+def global_max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Whatever the rank: the onnx package reduces the channels of a line too."""
+    del attributes
+    x = np.asarray(inputs[0])
+    return x.max(tuple(range(2, x.ndim)), keepdims=True) if x.ndim > 2 and x.size else None
+
+
 _BLOCK_ELEMENTS = 1 << 22  # of gathered windows at a time: 32 MB of float64
 
 
@@ -163,4 +170,5 @@ RULES: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
     "MaxPool": max_pool,
     "AveragePool": average_pool,
     "Conv": convolution,
+    "GlobalMaxPool": global_max_pool,
 }
