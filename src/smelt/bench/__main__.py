@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif name == "table":
             _write_tables(given.results)
         elif name == "compile":
-            names = given.only.split(",") if given.only else ["distilbert"]
+            names = given.only.split(",") if given.only else ["distilbert", "resnet-50", "chain"]
             print_compile_times([measure_compile(one, config, find_scale(given.scale)) for one in names])
         else:
             _measure(find_run(name), given, config)

@@ -1,7 +1,8 @@
-"""How long a compilation takes, cold and from the cache, and where the time goes.
+"""How long a compilation takes, cold, after another model and from the cache, and where the time goes.
 
-Input: a model of the zoo. Output: `CompileTime`. Invariant: each compilation is a fresh process with a cache folder of
-its own (empty for the cold one, the same again for the cached one), so imports are part of what is timed.
+Input: a model of the zoo, a file, or a chain of many nodes. Output: `CompileTime`. Invariant: each compilation is a
+fresh process, so imports are part of what is timed. The cold one has an empty cache folder, without the units that no
+model changes; the second one a folder in which another model was compiled; the cached one that of the cold one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, cast
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from smelt.base import Config
 from smelt.base.config import child_environment
@@ -23,6 +29,7 @@ from smelt.bench import zoo
 from smelt.bench.contestant import import_path
 
 _WIDTH_OF_A_FILE: Final = 160
+_CHAIN: Final = ("Relu", "Neg", "Abs", "Ceil", "Floor")
 _PROGRAM: Final = """
 import json, sys, time
 started = time.perf_counter()
@@ -55,21 +62,72 @@ class Compilation:
 
 @dataclass(frozen=True)
 class CompileTime:
-    """Two compilations of one model."""
+    """Compilations of one model; `second` follows one of another model, where such was asked for."""
 
     model: str
     cold: Compilation
     cached: Compilation
+    second: Compilation | None = None
 
 
 def measure_compile(name: str, config: Config, scale: zoo.Scale = "full") -> CompileTime:
-    return measure_file(name, zoo.export(name, config, scale))
+    """`name` is a model of the zoo, `chain`, `chain:COUNT`, or the path of an ONNX file."""
+    with tempfile.TemporaryDirectory(prefix="smelt-compile-") as folder:
+        first = Path(folder) / "first.onnx"
+        write_layers(first)
+        if name.partition(":")[0] == "chain":
+            model = Path(folder) / "chain.onnx"
+            write_chain(model, int(name.partition(":")[2] or 100_000))
+            return measure_file(name, model)
+        if name.endswith(".onnx"):
+            return measure_file(Path(name).stem, Path(name), first)
+        return measure_file(name, zoo.export(name, config, scale), first)
 
 
-def measure_file(name: str, model: Path) -> CompileTime:
+def measure_file(name: str, model: Path, first: Path | None = None) -> CompileTime:
     with tempfile.TemporaryDirectory(prefix="smelt-compile-") as folder:
         cold = _compile(model, Path(folder), "cold")
-        return CompileTime(name, cold, _compile(model, Path(folder), "cached"))
+        cached = _compile(model, Path(folder), "cached")
+    if first is None:
+        return CompileTime(name, cold, cached)
+    with tempfile.TemporaryDirectory(prefix="smelt-compile-") as folder:
+        _compile(first, Path(folder), "first")
+        return CompileTime(name, cold, cached, _compile(model, Path(folder), "second"))
+
+
+def write_chain(path: Path, count: int) -> None:
+    """A chain of element-wise nodes over a matrix with a free number of rows."""
+    names = [f"v{place}" for place in range(count + 1)]
+    nodes = [helper.make_node(_CHAIN[i % len(_CHAIN)], [a], [b]) for i, (a, b) in enumerate(pairwise(names))]
+    _write(path, nodes, {names[0]: ["n", 16]}, {names[-1]: ["n", 16]}, ())
+
+
+def write_layers(path: Path) -> None:
+    """A product, a convolution, a depthwise one and a pool: what is compiled once per machine is compiled for it."""
+    shapes = {"w": [24, 32], "dense": [32, 8, 3, 3], "depthwise": [32, 1, 3, 3]}
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["image", "dense"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "depthwise"], ["b"], pads=[1, 1, 1, 1], group=32),
+        helper.make_node("MaxPool", ["b"], ["pooled"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("MatMul", ["rows", "w"], ["product"]),
+    ]
+    inputs: dict[str, list[int | str]] = {"image": ["n", 8, 24, 24], "rows": ["m", 24]}
+    _write(path, nodes, inputs, {"pooled": ["n", 32, 12, 12], "product": ["m", 32]}, weights)
+
+
+def _write(
+    path: Path, nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Sequence[int | str]],
+    outputs: Mapping[str, Sequence[int | str]], weights: Sequence[onnx.TensorProto],
+) -> None:  # fmt: skip
+    given, made = (
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)) for name, shape in values.items()]
+        for values in (inputs, outputs)
+    )
+    graph = helper.make_graph(list(nodes), "g", given, made, list(weights))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
 
 
 def _compile(model: Path, folder: Path, label: str) -> Compilation:
@@ -97,7 +155,10 @@ def print_compile_times(times: Sequence[CompileTime]) -> None:
     for column in ("model", "", "wall", "CPU", *stages):
         table.add_column(column, justify="left" if column in {"model", ""} else "right")
     for found in times:
-        for label, one in (("cold", found.cold), ("cached" if found.cached.found else "again", found.cached)):
+        rows = [("cold", found.cold), ("cached" if found.cached.found else "again", found.cached)]
+        if found.second is not None:
+            rows.insert(1, ("second", found.second))
+        for label, one in rows:
             times_s = (one.wall_s, one.cpu_s, *(one.stages.get(stage, 0.0) for stage in stages))
             table.add_row(found.model, label, *(f"{seconds:.2f}" for seconds in times_s))
     console = Console()
