@@ -20,6 +20,7 @@ def test_a_small_model_is_compiled_once_and_found_then(config: Config):
     assert {"import", "build"} <= times.cold.stages.keys()
 
 
+@pytest.mark.full
 def test_a_second_model_finds_the_units_that_no_model_changes(tmp_path: Path):
     """Compiling only the model's own units takes a fraction of what the first model takes."""
     first, model = tmp_path / "first.onnx", tmp_path / "model.onnx"
