@@ -32,28 +32,37 @@ _LONG_S: Final = 20e-3  # a longer run needs no run before it
 def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     """Every pair at every number of threads. Names are files of the folder; `stock` is the model as it was given."""
     report(at="observe", attempt=0)
-    settings = SessionSettings(threads=int(job["threads"][0]), log_severity=4)
-    feeds = accepted_feeds(job, folder, _open(job, folder, "stock", settings))
+    sessions = _Sessions(job, folder, int(job["threads"][0]))
+    feeds = accepted_feeds(job, folder, sessions["stock"])
     if feeds is None:
         report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
         return
     for threads in job["threads"]:
-        settings = SessionSettings(threads=int(threads), log_severity=4)
+        if threads != sessions.threads:
+            sessions = _Sessions(job, folder, int(threads))
         for left, right in job["pairs"]:
             report(at="race", left=left, right=right)
             try:
-                pair = [_open(job, folder, name, settings) for name in (left, right)]
-                rounds = _rounds(pair[0], pair[1], feeds, float(job["seconds"]))
+                rounds = _rounds(sessions[left], sessions[right], feeds, float(job["seconds"]))
             except Exception as error:  # onnxruntime raises many kinds
                 report(failed=f"{left} or {right} does not run: {short(error)}")
                 return
             report(raced=[left, right], threads=threads, rounds=rounds)
+            sessions.pop(left if left != "stock" else "", None)
 
 
-def _open(job: Mapping[str, Any], folder: Path, name: str, settings: SessionSettings) -> Session:
-    if name == "stock":
-        return session_for(Path(job["stock"]), None, settings)
-    return session_for(folder / name, Path(job["library"]), settings)
+class _Sessions(dict[str, Session]):
+    """By name, opened when first asked for."""
+
+    def __init__(self, job: Mapping[str, Any], folder: Path, threads: int) -> None:
+        super().__init__()
+        self.job, self.folder, self.threads = job, folder, threads
+
+    def __missing__(self, name: str) -> Session:
+        settings = SessionSettings(threads=self.threads, log_severity=4)
+        path, library = (self.job["stock"], None) if name == "stock" else (self.folder / name, self.job["library"])
+        self[name] = session_for(Path(path), None if library is None else Path(library), settings)
+        return self[name]
 
 
 def _rounds(left: Session, right: Session, feeds: Mapping[str, Array], seconds: float) -> list[list[float]]:

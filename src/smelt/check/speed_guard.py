@@ -77,8 +77,9 @@ class _Guard:
         self.variants, self.library, self.wanted, self.config = variants, library, wanted, config
         self.folder, self.seconds = folder, seconds
         self.bundle = Bundle(folder)
-        self.bundle.add(variants.model, "stock.onnx")  # inputs are made by it
         self.stock = stock.absolute() if stock is not None else folder / "stock.onnx"
+        if stock is None:
+            self.bundle.add(variants.model, "stock.onnx")
         if wanted.feeds:
             write_feeds(folder / "feeds.npz", wanted.feeds)
         self.entries: dict[str, list[int]] = defaultdict(list)
