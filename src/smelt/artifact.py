@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,6 +27,7 @@ from smelt.codegen import Generated, packed_names
 from smelt.ir.faults import Fault
 from smelt.ir.records import Artifact, Library, Plan
 from smelt.ir.save import Saved, save_model
+from smelt.ir.verbatim import Verbatim
 from smelt.passes import spelled
 from smelt.runtime import read_manifest
 
@@ -35,7 +36,7 @@ MIN_ORT: Final = "1.17"
 MODEL: Final = "model.onnx"
 DATA: Final = "model.data"
 MANIFEST: Final = "manifest.json"
-_UNRECORDED: Final = frozenset(("dump", "feeds", "inputs"))
+_UNRECORDED: Final = frozenset(("dump", "feeds", "inputs", "strict", "min_coverage", "keep"))
 
 
 def check_replaceable(directory: Path) -> None:
@@ -60,6 +61,32 @@ def save_artifact(
     findings: Findings | None, faults: Sequence[Fault] = (),
 ) -> Artifact:  # fmt: skip
     """Write everything beside the target, then move it into place. `options` is a dataclass of plain values."""
+
+    def write(staged: Path) -> dict[str, Any]:
+        saved = save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
+        if library is not None and generated is not None:
+            shutil.copyfile(library.path, staged / library.path.name)
+        inputs = [_interface(v) for v in model.graph.inputs if v.name not in model.graph.initializers]
+        outputs = [_interface(v) for v in model.graph.outputs]
+        return _manifest((inputs, outputs), saved, generated, library, plan, options, findings, faults)
+
+    return _saved(directory, write)
+
+
+def save_untouched(model: Verbatim, directory: Path, plan: Plan, options: Any) -> Artifact:
+    """An artifact of the model as it was given."""
+
+    def write(staged: Path) -> dict[str, Any]:
+        saved = model.save(staged / MODEL, DATA)
+        names = model.interface()
+        interface = [[{"name": name, "type": None, "dims": None} for name in side] for side in names]
+        return _manifest((interface[0], interface[1]), saved, None, None, plan, options, None, ())
+
+    return _saved(directory, write)
+
+
+def _saved(directory: Path, write: Callable[[Path], dict[str, Any]]) -> Artifact:
+    """`write` fills a folder and gives the manifest."""
     directory = directory.absolute()
     check_replaceable(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -67,15 +94,18 @@ def save_artifact(
     try:
         staged = work / "new"
         staged.mkdir()
-        saved = save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
-        if library is not None and generated is not None:
-            shutil.copyfile(library.path, staged / library.path.name)
-        manifest = _manifest(model, saved, generated, library, plan, options, findings, faults)
+        manifest = write(staged)
         write_json(staged / MANIFEST, manifest)
         publish(staged, directory, work)
+    except OSError as error:
+        raise _no_room(directory, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Artifact(directory, manifest)
+
+
+def _no_room(directory: Path, error: OSError) -> ArtifactError:
+    return ArtifactError("SM-ARTIFACT-005", f"{directory} cannot be written: {error.strerror or error}")
 
 
 def replace_library(artifact: Path, library: Library, directory: Path) -> Artifact:
@@ -123,8 +153,11 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 # What the manifest says
 
 
+_Interface = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # of inputs and outputs
+
+
 def _manifest(
-    model: ir.Model, saved: Saved, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
+    interface: _Interface, saved: Saved, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
     findings: Findings | None, faults: Sequence[Fault],
 ) -> dict[str, Any]:  # fmt: skip
     taken = sum(len(region.nodes) for region in plan.regions)
@@ -135,8 +168,8 @@ def _manifest(
         "min_ort": MIN_ORT,
         "model": {"file": MODEL, "sha256": saved.model_sha256, "ir_version": saved.ir_version},
         "data": {"file": DATA, "sha256": saved.data_sha256} if saved.data_path is not None else None,
-        "inputs": [_interface(v) for v in model.graph.inputs if v.name not in model.graph.initializers],
-        "outputs": [_interface(v) for v in model.graph.outputs],
+        "inputs": interface[0],
+        "outputs": interface[1],
         "library": _library(generated, library),
         "nodes": {"in_kernels": taken, "all": taken + len(plan.left)},
         "regions": _regions(generated),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,27 +22,41 @@ from typing import Any, Final, cast
 
 import onnx_ir as ir
 
-from smelt.artifact import check_replaceable, replace_library, save_artifact
+from smelt.artifact import check_replaceable, replace_library, save_artifact, save_untouched
 from smelt.base.config import Config
-from smelt.base.errors import CompileError, NoCompilerError, PassError, SmeltError
+from smelt.base.errors import CompileError, LoadError, ModelError, NoCompilerError, PassError, SmeltError
 from smelt.base.progress import Progress, Silent
-from smelt.base.target import Target, host_level, runs_on_host, select_targets
+from smelt.base.target import Target, host_arch, host_level, runs_on_host, select_targets
 from smelt.check import Choice, Examination, Findings, choose_settings, examine, guard_speed, rehearse, start_digest
 from smelt.check.blame import blame, give_back
+from smelt.check.demands import check_demands, unmet_demand
 from smelt.check.dump import Dump
 from smelt.check.given_inputs import Given, check_shapes, given_calls
 from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
+from smelt.check.stock_load import refusal
 from smelt.codegen import CBackend, Generated, attach_packed, likely_source, strangers, with_inputs, with_settings
 from smelt.ir.faults import Fault, Faults
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Left, Library, Plan, Region, Source
 from smelt.ir.save import save_model
+from smelt.ir.verbatim import Verbatim, may_be_held_by_stock
 from smelt.ir.walk import model_nodes
 from smelt.ops import analyze
 from smelt.partition import capture, rewrite
 from smelt.passes import BindDims, Patterns, ort_preoptimize, run_passes
-from smelt.toolchain import Cache, Compiler, EarlyObjects, build, can_build, count_jobs, find_compiler, hash_headers
+from smelt.report import count_ops, op_name
+from smelt.toolchain import (
+    Cache,
+    Compiler,
+    EarlyObjects,
+    build,
+    can_build,
+    count_jobs,
+    find_compiler,
+    hash_headers,
+    usable_root,
+)
 
 _MAX_ORIGINAL: Final = 20_000  # nodes; a longer model is compared as the passes left it, for the time that a copy takes
 
@@ -56,6 +71,8 @@ class Options:
     `timing` lets an artifact slower than stock fall back; what is ephemeral, forced, tuned or not verified is not
     timed. `settings` are sizes that tuning chose before (the manifest has them): they are used again, nothing is timed.
     `ephemeral` is for what this process alone will run: code for other CPU levels would be built for nothing.
+    `strict` makes an error of any fault and any region without a verdict, `min_coverage` of a smaller share of nodes in
+    kernels; nothing is written then, unless `keep` says so.
     """
 
     select: tuple[str, ...] = ()
@@ -79,6 +96,9 @@ class Options:
     inputs: Given | None = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict[str, "Sequence[int]"])
     recorded: bool = False
+    strict: bool = False
+    min_coverage: float = 0.0
+    keep: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +120,8 @@ class Result:
     notes: tuple[str, ...] = ()
     findings: Findings | None = None
     faults: tuple[Fault, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])  # nodes by op, as loaded
+    skipped: tuple[str, ...] = ()  # passes that failed
 
 
 class _Clock:
@@ -128,16 +150,22 @@ def compile_to(
     """
     options, config, progress = options or Options(), config or Config.from_env(), progress or Silent()
     check_replaceable(directory)
+    check_demands(options, config)
+    config, spare = _with_cache(config)
     clock, dump = _Clock(), Dump(options.dump)
     faults = Faults(config.strict, title or _title(source))
     with clock("load"):
-        model = _load(source, options)
+        try:
+            model = _load(source, options)
+        except (LoadError, ModelError) as error:
+            return _untouched(source, directory, options, config, error, clock)
+        counts = count_ops(model)
         dump.model("00-captured", model)
         original = model.clone() if options.verify and config.verify and len(model.graph) <= _MAX_ORIGINAL else None
         options = _with_given_inputs(model, options)
     early = _early(model, options, config)
     with clock("passes"):
-        model, passes = _prepare(model, source, options, dump, faults)
+        model, passes, skipped = _prepare(model, source, options, dump, faults)
         dump.model("10-model", model)
     plan, backend = _plan(model, options, config, clock, faults)
     dump.plan(plan)
@@ -147,15 +175,50 @@ def compile_to(
         early.close()
     with clock("rewrite"):
         model, made = _rewritten(model, made, source, options, faults)
+    unmet = unmet_demand(made.plan, made.findings, faults.found(), options)
+    if unmet is not None and not options.keep:
+        raise unmet
     with clock("save"):
         artifact = save_artifact(
             model, directory, made.generated, made.library, made.plan, options, made.findings, faults.found()
         )
         dump.artifact(artifact)
+    if unmet is not None:
+        raise unmet
     return Result(
-        artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), made.notes, made.findings,
-        faults.found(),
+        artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), (*spare, *made.notes),
+        made.findings, faults.found(), counts, skipped,
     )  # fmt: skip
+
+
+def _with_cache(config: Config) -> tuple[Config, tuple[str, ...]]:
+    """A cache that can be written, and a note where that is not the one that was asked for."""
+    root = usable_root(config.cache_dir)
+    if root == config.cache_dir:
+        return config, ()
+    return config.with_(cache_dir=root), (f"The cache {config.cache_dir} cannot be written: nothing is kept.",)
+
+
+def _untouched(
+    source: Any, directory: Path, options: Options, config: Config, error: LoadError | ModelError, clock: _Clock
+) -> Result:
+    """An artifact of the model as it is, where no Model holds it and stock ONNX Runtime does; else the error."""
+    model = Verbatim.read(source) if may_be_held_by_stock(error) and not options.preoptimize else None
+    if model is None:
+        raise error
+    refused = refusal(model, Cache(config.cache_dir), config)
+    if refused:
+        raise error
+    plan = model.plan(f"the model is not one that smelt reads: {error.message}")
+    note = f"ONNX Runtime runs this model as it is; smelt does not read it: {error.message}"
+    unmet = unmet_demand(plan, None, (), options)
+    if unmet is not None and not options.keep:
+        raise unmet
+    artifact = save_untouched(model, directory, plan, options)
+    if unmet is not None:
+        raise unmet
+    counts = Counter(op_name(left.node) for left in plan.left)
+    return Result(artifact, plan, None, None, (), tuple(clock.stages), (note,), counts=counts)
 
 
 def resume_from(dump: Path, artifact: Path, directory: Path, config: Config | None = None) -> Artifact:
@@ -188,18 +251,20 @@ def _with_given_inputs(model: ir.Model, options: Options) -> Options:
 
 def _prepare(
     model: ir.Model, source: Any, options: Options, dump: Dump, faults: Faults
-) -> tuple[ir.Model, tuple[tuple[str, Any], ...]]:
+) -> tuple[ir.Model, tuple[tuple[str, Any], ...], tuple[str, ...]]:
     """The model after the passes. One that fails leaves the model in no known state: without it, from the beginning."""
-    skip = list(options.skip_passes)
+    failures: list[str] = []
     while True:
         if options.dims:
             BindDims(options.dims)(model)
         try:
-            return model, tuple(run_passes(model, skip=skip, patterns=options.patterns, dump=dump.patterns))
+            skip = (*options.skip_passes, *failures)
+            done = run_passes(model, skip=skip, patterns=options.patterns, dump=dump.patterns)
+            return model, tuple(done), tuple(failures)
         except PassError as failed:
             assert isinstance(failed.__cause__, Exception)
             faults.contain("passes", failed.__cause__, failed.name)
-            skip.append(failed.name)
+            failures.append(failed.name)
             model = _load(source, options)
 
 
@@ -255,9 +320,10 @@ def _kernels(
     try:
         compiler = find_compiler(config, options.arch)
     except NoCompilerError as error:
-        reason = "no C compiler was found"
-        left = [Left(node, reason) for region in plan.regions for node in region.nodes]
-        return _Made(Plan((), (*plan.left, *left)), notes=(str(error),))
+        if options.arch is not None and options.arch != host_arch():  # stock's own model was not asked for
+            raise
+        back = plan.without({region.index: error.message for region in plan.regions})
+        return _Made(back, notes=(f"{error.message}, so ONNX Runtime runs the whole model. {error.hint}",))
     targets = _targets(options, config)
     wanted = _examination(targets, options, config, dump)
     weights = start_digest(model) if wanted is not None and plan.regions else None

@@ -163,13 +163,42 @@ def test_locations_outside_the_folder_are_refused(place: Callable[[onnx.TensorPr
 def test_links_devices_and_folders_are_refused(place: Callable[[onnx.TensorProto], Path], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     (folder / "soft").symlink_to(tmp_path / "secret.bin")
-    (folder / "inner").symlink_to(folder / "w.bin")
     (folder / "up").symlink_to(tmp_path)
+    (folder / "round").symlink_to(folder / "round")
     (folder / "dir").mkdir()
     os.link(tmp_path / "secret.bin", folder / "hard")
     os.mkfifo(folder / "fifo")
-    for location in ("soft", "inner", "up/secret.bin", "dir", "hard", "fifo"):
+    for location in ("soft", "round", "up/secret.bin", "dir", "hard", "fifo"):
         refused(place(external(location)), "SM-LOAD-003")
+
+
+def test_links_inside_the_folder_are_followed(place: Callable[[onnx.TensorProto], Path], tmp_path: Path) -> None:
+    (tmp_path / "model" / "inner").symlink_to("w.bin")
+    (tmp_path / "alias").symlink_to("model")
+    path = place(external("inner"))
+    for model in (load_model(path), load_model(tmp_path / "alias" / path.name)):
+        np.testing.assert_array_equal(model.graph.initializers["w"].const_value.numpy(), np.arange(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize("below", ["", "onnx"])
+def test_the_layout_of_the_hugging_face_cache_is_read(tmp_path: Path, below: str) -> None:
+    """Snapshots are links to blobs of the same repository, and to nothing else."""
+    repository = tmp_path / "models--org--name"
+    snapshot, blobs = repository / "snapshots" / "0a1b2c" / below, repository / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "aa").write_bytes(weighted(external("model.onnx_data")).SerializeToString())
+    (blobs / "bb").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    up = "../" * (2 + bool(below))
+    (snapshot / "model.onnx").symlink_to(f"{up}blobs/aa")
+    (snapshot / "model.onnx_data").symlink_to(f"{up}blobs/bb")
+    model = load_model(snapshot / "model.onnx")
+    np.testing.assert_array_equal(model.graph.initializers["w"].const_value.numpy(), np.arange(4, dtype=np.float32))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_bytes(bytes(16))
+    (snapshot / "model.onnx_data").unlink()
+    (snapshot / "model.onnx_data").symlink_to(f"{up}refs/main")
+    refused(snapshot / "model.onnx", "SM-LOAD-003")
 
 
 @pytest.mark.parametrize(
@@ -302,6 +331,23 @@ def test_a_long_chain_loads(count: int) -> None:
 def test_sparse_initializers_are_refused_not_dropped() -> None:
     proto = build([relu()])
     proto.graph.sparse_initializer.add()
+    refused(proto, "SM-MODEL-004")
+
+
+@pytest.mark.parametrize("places", [[4], [-1], [[2, 0]], [[0, 0, 0]], [0, 1]])
+def test_indices_of_sparse_tensors_must_fit(places: list[object]) -> None:
+    proto = build([relu()])
+    values = onnx.numpy_helper.from_array(np.ones(1, np.float32), "w")
+    indices = onnx.numpy_helper.from_array(np.array(places, np.int64), "i")
+    proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [2, 2]))
+    refused(proto, "SM-MODEL-004")
+
+
+def test_a_small_sparse_tensor_does_not_become_a_large_one() -> None:
+    proto = build([relu()])
+    values = onnx.numpy_helper.from_array(np.ones(1, np.float32), "w")
+    indices = onnx.numpy_helper.from_array(np.zeros(1, np.int64), "i")
+    proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [1 << 30, 1 << 30]))
     refused(proto, "SM-LOAD-007")
 
 

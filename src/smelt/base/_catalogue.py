@@ -72,7 +72,8 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
     "SM-LOAD-003": (
         "External data is refused",
         "A tensor's external data must be a plain file below the model's own folder: no absolute path, no `..`, no "
-        "backslash, no link, no device.",
+        "backslash, no hard link, no device. Symbolic links may lead to such a file, or to a blob of the Hugging Face "
+        "cache that the model lies in.",
         "Save the model again with its data beside it, e.g. onnx.save(model, path, save_as_external_data=True).",
     ),
     "SM-LOAD-004": (
@@ -92,8 +93,9 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "Convert it with onnx.version_converter, or export it again.",
     ),
     "SM-LOAD-007": (
-        "Sparse tensors are not supported",
-        "The model holds a sparse initializer or a sparse attribute, which no stage reads.",
+        "A sparse tensor that cannot be made dense",
+        "A sparse constant is made dense when a model is loaded, unless that would take more than a gigabyte; a sparse "
+        "attribute of another op than Constant is not read. What stock ONNX Runtime loads goes through as it is.",
         "Store the tensor dense.",
     ),
     "SM-LOAD-008": (
@@ -292,6 +294,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A folder is written as a whole, so only an artifact or an empty folder is replaced.",
         "Name a new folder, or remove the old one.",
     ),
+    "SM-ARTIFACT-005": (
+        "The artifact cannot be written",
+        "The folder, or the one that it lies in, is on a full or read-only disk, or may not be written by this user.",
+        "Make room, or write somewhere else with -o.",
+    ),
     "SM-INPUT-001": (
         "Inputs are missing or unknown",
         "A call must give every input of the model by its name, and nothing else.",
@@ -342,5 +349,16 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "Verification did not finish",
         "The subprocess that runs the model was stopped by its time or memory limit, or died.",
         "Give smaller inputs with --shapes, or raise the limit.",
+    ),
+    "SM-VERIFY-003": (
+        "Not what --strict asks for",
+        "There was a fault inside smelt, or a region that could not be verified. Without --strict either costs the "
+        "region, and the artifact is right.",
+        "Look at the fault with its repro command; give inputs that the model takes; or leave --strict out.",
+    ),
+    "SM-VERIFY-004": (
+        "Less in kernels than --min-coverage asks for",
+        "The share of the nodes that smelt has kernels for is below the bound that was given.",
+        "`smelt explain` says why nodes are left to ONNX Runtime. --keep writes the artifact all the same.",
     ),
 }

@@ -140,6 +140,14 @@ class VerifyError(SmeltError):
     """A result broke the numerics contract, or verification itself could not finish."""
 
 
+class StrictError(SmeltError):
+    """`strict` was asked for, and there was a fault or a region without a verdict."""
+
+
+class CoverageError(SmeltError):
+    """Fewer nodes are in kernels than `min_coverage` asks for."""
+
+
 def explain(code: str) -> Explanation:
     """The catalogue's entry for `code`, which may be written in lower case."""
     entry = CATALOGUE.get(code.upper())

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 import onnx
 import onnx_ir as ir
 
+from smelt.ir.proto import to_proto
 from smelt.ir.save import MIN_EXTERNAL_BYTES, PAGE_BYTES, lowest_ir_version
 from smelt.ir.walk import model_graphs
 
@@ -38,7 +39,7 @@ class Bundle:
                     if tensor is not None and _goes_outside(tensor):
                         originals.append((value, tensor))
                         value.const_value = self._place(tensor)
-            proto = ir.to_proto(model)
+            proto = to_proto(model)
         finally:
             for value, tensor in originals:
                 value.const_value = tensor

@@ -25,6 +25,7 @@ from smelt.base.errors import ArtifactError
 from smelt.check.findings import Findings
 from smelt.codegen import Generated
 from smelt.ir.printer import format_model
+from smelt.ir.proto import to_proto
 from smelt.ir.records import Artifact, Entry, Library, Plan, Source, Unit
 from smelt.ir.save import MIN_EXTERNAL_BYTES
 from smelt.ir.walk import model_graphs
@@ -165,7 +166,7 @@ def without_weights(model: ir.Model) -> bytes:
                     value.const_value = ir.ExternalTensor(
                         _ABSENT, 0, tensor.nbytes, tensor.dtype, shape=shape, name=value.name or ""
                     )
-        return ir.to_proto(model).SerializeToString()
+        return to_proto(model).SerializeToString()
     finally:
         for value, tensor in originals:
             value.const_value = tensor

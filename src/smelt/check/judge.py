@@ -19,6 +19,7 @@ import onnx_ir as ir
 from smelt.check.contract import NEAR_STOCK, Bounds, Comparison, compare_all, compare_bounds, has_steps, tolerance_of
 from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes, with_moved_scales
 from smelt.check.references import BUDGET, evaluate_loaded, moved
+from smelt.ir.proto import load_file
 from smelt.ops.reference import NoReferenceError
 from smelt.runtime import Session, SessionSettings, session_for
 
@@ -138,7 +139,7 @@ class Judge:
             path.unlink()
 
     def _loaded(self) -> ir.Model:
-        self._model = self._model or ir.load(self.path)
+        self._model = self._model or load_file(self.path)
         return self._model
 
 

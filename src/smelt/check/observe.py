@@ -19,6 +19,7 @@ import onnx_ir as ir
 from smelt.check.feed_files import read_feeds
 from smelt.check.inputs import Recipe, every_attempt, fill
 from smelt.check.judge import short
+from smelt.ir.proto import load_file
 from smelt.ops.reference import evaluate_nodes
 from smelt.runtime import Session, SessionSettings, session_for
 
@@ -119,7 +120,7 @@ def _by_reference(job: Mapping[str, Any], folder: Path) -> Observed | None:
     """For a model that stock ONNX Runtime has no kernels for: the reference in the model's own types."""
     for offer in offers(job, folder):
         feeds = offer.feeds
-        model = ir.load(folder / WATCHED)
+        model = load_file(folder / WATCHED)
         env: dict[ir.Value, Any] = {v: feeds[v.name] for v in model.graph.inputs if v.name in feeds}
         try:
             made = evaluate_nodes(model.graph, env, model.opset_imports, wide=False)
@@ -136,7 +137,7 @@ def offers(job: Mapping[str, Any], folder: Path) -> Iterator[Offer]:
     given = read_feeds(folder / job["feeds"]) if job["feeds"] else {}
     attempts: list[dict[str, list[Any]] | None] | None = job.get("recipes")
     if attempts is None:
-        attempts = every_attempt(ir.load(folder / job["prepared"]), job["size"], given, job["shapes"])
+        attempts = every_attempt(load_file(folder / job["prepared"]), job["size"], given, job["shapes"])
     if not attempts:
         yield Offer(0, given)
     for attempt, plain in enumerate(attempts):

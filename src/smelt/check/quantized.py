@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.contract import Comparison, TensorPath, over_outputs, tensor_at
+from smelt.ir.proto import load_file
 from smelt.ir.walk import model_nodes
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +101,7 @@ def _scalar(value: ir.Value | None) -> float | None:
 
 def with_moved_scales(path: Path, seed: int) -> Path:
     """The model with every constant scale moved by a few units in its last place, as a file beside it."""
-    model = ir.load(path)
+    model = load_file(path)
     rng = np.random.default_rng([13, seed])
     for value in _scales(model):
         assert value.const_value is not None

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.proto import load_file
 from smelt.ir.walk import subgraphs
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
 
@@ -37,7 +38,7 @@ class TooCostlyError(NoReferenceError):
 
 def evaluate_model(path: Path, inputs: Sequence[Any], budget: float = BUDGET) -> list[Any]:
     """The outputs of a model for inputs in its order."""
-    model = ir.load(path)
+    model = load_file(path)
     return evaluate_loaded(model, dict(zip(model.graph.inputs, inputs, strict=True)), budget)
 
 

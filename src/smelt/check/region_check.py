@@ -22,6 +22,7 @@ from smelt.check.judge import Judge, Judged, short
 from smelt.check.observe import Report
 from smelt.check.references import BUDGET
 from smelt.check.special_values import compare_special, sprinkled
+from smelt.ir.proto import load_file
 from smelt.ops.reference import NoReferenceError
 from smelt.runtime import Session, SessionSettings, session_for, write_call
 
@@ -134,7 +135,7 @@ class _OneRegion:
 
     def _keep(self, calls: Path) -> None:
         """The call as the standalone program reads it: constants are inputs there too."""
-        model = ir.load(self.check.folder / self.region["custom"])
+        model = load_file(self.check.folder / self.region["custom"])
         fed = {f"i{place}": array for place, array in enumerate(self.inputs)}
         arrays = [_operand(value, fed) for value in model.graph[0].inputs]
         write_call(calls / f"{self.region['entry']}.call", arrays, self.stock)

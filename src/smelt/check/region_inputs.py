@@ -16,6 +16,7 @@ import onnx_ir as ir
 from smelt.check.bindings import bindings
 from smelt.check.inputs import ATTEMPTS, fill, make_recipes
 from smelt.check.judge import Judge, short
+from smelt.ir.proto import load_file
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +39,7 @@ def region_calls(region: Mapping[str, Any], judge: Judge) -> Iterator[tuple[str,
 
 
 def _first(region: Mapping[str, Any], judge: Judge) -> tuple[dict[str, Array], list[Any]]:
-    model = ir.load(judge.path)
+    model = load_file(judge.path)
     for value, dims in zip(model.graph.inputs, region["plain_dims"], strict=True):
         value.shape = None if dims is None else ir.Shape(dims)
     reason = "their types cannot be made"

@@ -39,7 +39,8 @@ def make_app() -> typer.Typer:
     app = typer.Typer(
         name="smelt",
         help="Native kernels for ONNX models, run by stock ONNX Runtime.",
-        epilog="Exit codes: 0 done, 1 failed (a mismatch, a broken setup), 2 wrong usage or bad input.",
+        epilog="Exit codes: 0 done, 1 failed (a mismatch, a broken setup), 2 wrong usage or bad input, "
+        "3 less in kernels than --min-coverage asks for.",
         add_completion=False,
         no_args_is_help=True,
         rich_markup_mode=None,

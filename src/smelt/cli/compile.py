@@ -42,6 +42,9 @@ def compile_command(
     preoptimize: opt.Preoptimize = False,
     skip_pass: opt.SkipPass = None,
     patterns: opt.Patterns = None,
+    strict: opt.Strict = False,
+    min_coverage: opt.MinCoverage = 0.0,
+    keep: opt.Keep = False,
     dump: Dump = None,
     as_json: opt.Json = False,
     verbose: opt.Verbose = 0,
@@ -84,6 +87,9 @@ def compile_command(
             inputs=inputs,
             shapes=opt.parse_shapes(shapes),
             dump=dump,
+            strict=strict,
+            min_coverage=min_coverage,
+            keep=keep,
         )
         config = Config.from_env().with_(log="quiet" if quiet or as_json else None)
         report = compile_model(model, folder, chosen, config).report()

@@ -7,16 +7,16 @@ graph.
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from smelt.base.config import Config
+from smelt.base.errors import LoadError, ModelError
 from smelt.base.progress import open_progress
 from smelt.ir.load import load_model
 from smelt.passes import BindDims, run_passes
-from smelt.pipeline import Options, Result, Stage, compile_to
-from smelt.report import Picture, Report, Times, count_ops, draw, report_of
+from smelt.pipeline import Options, Result, compile_to
+from smelt.report import Picture, Report, Times, draw, report_of
 
 
 @dataclass(frozen=True)
@@ -24,26 +24,22 @@ class Compilation:
     result: Result
     picture: Picture
     title: str
-    load_seconds: float
 
     def report(self, times: Times | None = None) -> Report:
-        # The model was loaded here, before the pipeline's clock ran.
-        others = [stage for stage in self.result.stages if stage.name != "load"]
-        timed = replace(self.result, stages=(Stage("load", self.load_seconds), *others))
-        return report_of(timed, self.title, self.picture, times)
+        return report_of(self.result, self.title, self.picture, times)
 
 
 def compile_model(path: Path, output: Path, options: Options, config: Config, *, graph: bool = False) -> Compilation:
     """Compile with progress bars. `graph`: draw all nodes too, not only count them."""
-    started = time.monotonic()
-    model = load_model(path)
-    seconds = time.monotonic() - started
-    original = count_ops(model)
     with open_progress(config) as progress:
-        result = compile_to(model, output, options, config, progress, path.name)
+        result = compile_to(path, output, options, config, progress)
     if not graph or options.preoptimize:
-        return Compilation(result, Picture(original), path.name, seconds)
+        return Compilation(result, Picture(result.counts), path.name)
+    try:
+        model = load_model(path)
+    except (LoadError, ModelError):  # it went through as it is
+        return Compilation(result, Picture(result.counts), path.name)
     if options.dims:
         BindDims(options.dims)(model)
-    run_passes(model, skip=options.skip_passes, patterns=options.patterns)
-    return Compilation(result, draw(model, result.plan, original), path.name, seconds)
+    run_passes(model, skip=(*options.skip_passes, *result.skipped), patterns=options.patterns)
+    return Compilation(result, draw(model, result.plan, result.counts), path.name)

@@ -66,6 +66,14 @@ Settings = Annotated[
     Path | None,
     typer.Option("--settings", metavar="ARTIFACT", help="Use the sizes that an artifact was tuned to; time nothing."),
 ]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Fail on any fault of smelt and any region that could not be verified.")
+]
+MinCoverage = Annotated[
+    float,
+    typer.Option("--min-coverage", metavar="SHARE", help="Exit code 3 if a smaller share of the nodes is in kernels."),
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Write the artifact even if --strict or --min-coverage is not met.")]
 Preoptimize = Annotated[bool, typer.Option("--preoptimize", help="Let ONNX Runtime's own optimizer go first.")]
 SkipPass = Annotated[
     list[str] | None, typer.Option("--skip-pass", metavar="PASS", help="A pass to leave out. May be repeated.")

@@ -2,7 +2,7 @@
 
 Input: a verb's lines, facts and errors. Output: text on stdout, or one JSON document; errors as text on stderr, or as
 the JSON document. Invariant: with `--json` stdout holds exactly one JSON document; a traceback is shown only with
-`-vv`; the exit code is 0, 1 (failed) or 2 (wrong usage, bad input).
+`-vv`; the exit code is 0, 1 (failed), 2 (wrong usage, bad input) or 3 (less in kernels than was asked for).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from smelt.base.errors import (
     CacheError,
     CompileError,
     ConfigError,
+    CoverageError,
     InputError,
     LoadError,
     ModelError,
@@ -31,6 +32,7 @@ from smelt.base.errors import (
 OK: Final = 0
 FAILED: Final = 1
 BAD_INPUT: Final = 2
+LITTLE_COVERAGE: Final = 3
 _INPUT_ERRORS: Final = (ConfigError, LoadError, ModelError, InputError, ArtifactError, CacheError)
 _TRACEBACK_AT: Final = 2
 
@@ -106,6 +108,8 @@ def failed(output: Output) -> NoReturn:
 
 
 def _code_of(error: BaseException) -> int:
+    if isinstance(error, CoverageError):
+        return LITTLE_COVERAGE
     bad = isinstance(error, (*_INPUT_ERRORS, OSError)) or _is_foreign(error)
     return BAD_INPUT if bad else FAILED
 

@@ -1,9 +1,9 @@
 """External tensor data, read safely.
 
 Input: a model's folder and the external-data entries of a tensor. Output: tensors over one shared, read-only mapping
-per file. Invariant: every file opened is a plain file with one link, reached from the model's folder through real
-folders only; every tensor's bytes lie inside its file. Files stay open as mappings, so later changes of the
-directory cannot redirect a tensor.
+per file. Invariant: every file opened is a plain file whose real place is below the model's real folder, or among the
+blobs of the Hugging Face cache that the model lies in; every tensor's bytes lie inside its file. Files stay open as
+mappings, so later changes of the directory cannot redirect a tensor.
 """
 
 from __future__ import annotations
@@ -164,11 +164,36 @@ def _map(base_dir: Path, location: str, tensor: str) -> tuple[mmap.mmap | None, 
 
 
 def _open_below(base_dir: Path, location: str, tensor: str) -> int:
-    """Open the file one folder at a time, following no link below the model's folder."""
-    parts = [part for part in location.split("/") if part not in ("", ".")]
-    if not parts:
+    """Open the file where it really lies, if that is a place for a model's data."""
+    if not [part for part in location.split("/") if part not in ("", ".")]:
         raise _refused(location, tensor, "names no file")
-    folder = os.open(base_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        home = base_dir.resolve(strict=True)
+        real = (home / location).resolve(strict=True)
+    except FileNotFoundError:
+        raise LoadError("SM-LOAD-004", f"tensor {_shown(tensor)}: data file {_shown(location)} is missing") from None
+    except (OSError, RuntimeError) as error:
+        raise _refused(location, tensor, f"cannot be opened ({error})") from None
+    for root in (home, *_blobs(home)):
+        if real.is_relative_to(root) and real != root:
+            return _open_real(root, real.relative_to(root), location, tensor)
+    raise _refused(location, tensor, "is a link that leaves the model's folder")
+
+
+def _blobs(home: Path) -> list[Path]:
+    """Where the Hugging Face cache keeps the files that `models--x/snapshots/<revision>/...` links to."""
+    for snapshots in home.parents:
+        repository = snapshots.parent
+        if snapshots.name == "snapshots" and "--" in repository.name:
+            blobs = repository / "blobs"
+            return [blobs] if blobs.is_dir() and not blobs.is_symlink() else []
+    return []
+
+
+def _open_real(root: Path, path: Path, location: str, tensor: str) -> int:
+    """Open one folder at a time and follow no link: what was resolved may have been replaced since."""
+    parts = path.parts
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)

@@ -40,7 +40,6 @@ def check_proto(proto: onnx.ModelProto, folder: ExternalFolder | None) -> None:
     """Check names, nesting and tensors of all graphs and functions; data files are looked for in `folder`."""
     if not proto.HasField("graph"):
         raise LoadError("SM-LOAD-002", "the file holds no graph")
-    check_text(proto)
     _check_opset_table(proto.opset_import)
     budget = MAX_NODES
     for graph, depth in _graphs(proto):

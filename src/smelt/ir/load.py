@@ -19,8 +19,10 @@ from google.protobuf.message import DecodeError
 
 from smelt.base.errors import LoadError, ModelError, SmeltError
 from smelt.ir._external import ExternalFolder, MappedTensor, check_location, location_of
-from smelt.ir._proto_check import check_proto
+from smelt.ir._proto_check import check_proto, check_text
+from smelt.ir._sparse import without_sparse
 from smelt.ir.order import is_sorted, sort_graph
+from smelt.ir.proto import from_proto
 from smelt.ir.signature import verify_signatures
 from smelt.ir.verifier import verify_model
 from smelt.ir.walk import model_graphs, nested_graphs, scopes
@@ -35,15 +37,20 @@ def load_model(source: Source, *, base_dir: str | os.PathLike[str] | None = None
     when the model is not given by path."""
     if isinstance(source, ir.Model):
         return _finish(_apart(source.clone()), ExternalFolder(Path(base_dir)) if base_dir is not None else None)
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        folder: ExternalFolder | None = ExternalFolder(path.parent if base_dir is None else Path(base_dir))
-        proto = _parse(_read(path))
-    else:
-        folder = ExternalFolder(Path(base_dir)) if base_dir is not None else None
-        proto = _parse(source) if isinstance(source, bytes) else source
+    proto, folder = read_proto(source, base_dir)
     model = _convert(proto, folder)
     return _finish(_apart(model) if proto is source else model, folder)
+
+
+def read_proto(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto, base_dir: str | os.PathLike[str] | None = None
+) -> tuple[onnx.ModelProto, ExternalFolder | None]:
+    """The model as it was parsed, not yet checked, and where its external data lie."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return _parse(_read(path)), ExternalFolder(path.parent if base_dir is None else Path(base_dir))
+    folder = ExternalFolder(Path(base_dir)) if base_dir is not None else None
+    return (_parse(source) if isinstance(source, bytes) else source), folder
 
 
 def _read(path: Path) -> bytes:
@@ -82,8 +89,10 @@ def _parse(data: bytes) -> onnx.ModelProto:
 def _convert(proto: onnx.ModelProto, folder: ExternalFolder | None) -> ir.Model:
     """ModelProto -> Model. onnx_ir meets untrusted input here, so whatever it raises is the model's fault."""
     try:
+        check_text(proto)
+        proto = without_sparse(proto)
         check_proto(proto, folder)
-        return ir.from_proto(proto)
+        return from_proto(proto)
     except SmeltError:
         raise
     except UnicodeDecodeError as error:

@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from smelt.base.errors import ModelError
 from smelt.ir._digesting_file import DigestingFile
+from smelt.ir.proto import to_proto
 from smelt.ir.walk import model_graphs
 
 PAGE_BYTES = 4096
@@ -149,7 +150,7 @@ def _in_memory(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
 
 def _serialized(model: ir.Model, slots: list[_Slot], name: str) -> tuple[int, bytes]:
     with _referring(model, slots, name):
-        proto = ir.to_proto(model)
+        proto = to_proto(model)
     proto.ir_version = lowest_ir_version(model)
     if proto.ByteSize() > MAX_PROTO_BYTES:
         raise ModelError("SM-MODEL-004", "the model without its large tensors is over 2 GiB")

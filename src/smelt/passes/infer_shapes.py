@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import onnx
 import onnx_ir as ir
 
+from smelt.ir.proto import from_proto, to_proto
 from smelt.ir.walk import model_graphs, nested_graphs
 from smelt.passes.outcome import Outcome
 
@@ -64,9 +65,9 @@ def _declared(model: ir.Model) -> dict[ir.Value, ir.Shape | None]:
 def _inferred(model: ir.Model) -> ir.Model | None:
     """A copy of the model, without its weights, in which onnx has filled in what it can; None if it cannot."""
     with _without_weights(model):
-        proto = ir.to_proto(model)
+        proto = to_proto(model)
     try:
-        return ir.from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
+        return from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
     except Exception:
         # onnx refuses some models that ONNX Runtime takes; shapes then stay as declared.
         return None

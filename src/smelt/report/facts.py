@@ -137,6 +137,13 @@ class Check:
     stock_error: float | None = None
     inside: int = 0
 
+    def by_reason(self) -> list[tuple[str, tuple[int, ...]]]:
+        """What was rejected, each reason once."""
+        groups: dict[str, list[int]] = {}
+        for index, reason in self.rejected:
+            groups.setdefault(reason, []).append(index)
+        return [(reason, tuple(indices)) for reason, indices in groups.items()]
+
     @property
     def error_text(self) -> str:
         """`worst error 2.1e-07, allowed 1e-05`; beyond that, with what stock ONNX Runtime's own error allows."""

@@ -5,13 +5,14 @@ Input: a `Report`. Output: text without escape sequences. Invariant: what is not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from smelt.report.facts import Check, CodeRow, KernelRow, PassRow, Report
 from smelt.report.readable import counted, in_bytes, in_time
 from smelt.report.tables import listed, table
 
 _MAX_ROWS = 20
+_INDICES = 8
 
 
 def format_report(report: Report, *, full: bool = False) -> str:
@@ -168,13 +169,19 @@ def _built(report: Report) -> str:
 
 
 def check_line(check: Check) -> str:
-    """The verdict in one line, and one line per rejected region."""
-    rejected = [f"  region {index} rejected: {reason}" for index, reason in check.rejected]
+    """The verdict in one line, and one line for each reason to reject regions."""
+    rejected = [f"  {_regions_text(indices)} rejected: {reason}" for reason, indices in check.by_reason()]
     if not check.checked:
         return "\n".join(["not verified", *rejected])
     apart = f", {check.inside} of them only with the model as a whole" if check.inside else ""
     error = f", {check.error_text}" if check.error_text else ""
     return "\n".join([f"verified: {counted(check.regions + check.inside, 'region')}{apart}{error}", *rejected])
+
+
+def _regions_text(indices: Sequence[int]) -> str:
+    shown = ", ".join(map(str, indices[:_INDICES]))
+    more = f" and {len(indices) - _INDICES} more" if len(indices) > _INDICES else ""
+    return f"{'region' if len(indices) == 1 else 'regions'} {shown}{more}"
 
 
 def fault_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:

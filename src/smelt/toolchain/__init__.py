@@ -1,7 +1,7 @@
 """Source -> Library: compiler discovery, flags, parallel compilation, the content-addressed cache."""
 
 from smelt.toolchain.build import build, can_build, count_jobs, library_key
-from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest
+from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest, usable_root
 from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
 from smelt.toolchain.early import EarlyObjects
 from smelt.toolchain.elf import Symbols, read_symbols
@@ -24,4 +24,5 @@ __all__ = [
     "library_key",
     "list_compilers",
     "read_symbols",
+    "usable_root",
 ]

@@ -13,6 +13,8 @@ while it belongs to this user and nobody else can write it.
 
 from __future__ import annotations
 
+import atexit
+import errno
 import hashlib
 import json
 import os
@@ -36,6 +38,8 @@ _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _FILE: Final = re.compile(r"smelt_[0-9a-f]{16}(\.so)?")
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _STALE_WORK_S: Final = 24 * 3600.0
+_READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+_SPARE: Final[dict[Path, Path]] = {}  # by the folder that cannot be written
 _TAG: Final = (
     "Signature: 8a477f597d28d172789f06886806bc55\n# Compiled libraries of smelt; may be deleted at any time.\n"
 )
@@ -287,6 +291,22 @@ class _Held:
     path: Path
     bytes: int
     used: float
+
+
+def usable_root(root: Path) -> Path:
+    """The folder itself, or a private one of this process where the system does not let it be written."""
+    if root in _SPARE:
+        return _SPARE[root]
+    try:
+        with Cache(root).work():
+            return root
+    except CacheError as error:
+        reason = error.__cause__
+        if not (isinstance(reason, OSError) and reason.errno in _READ_ONLY):
+            raise
+    _SPARE[root] = Path(tempfile.mkdtemp(prefix="smelt-cache-"))
+    atexit.register(shutil.rmtree, _SPARE[root], ignore_errors=True)
+    return _SPARE[root]
 
 
 def file_digest(path: Path) -> str:
