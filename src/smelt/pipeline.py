@@ -323,7 +323,7 @@ def _kernels(
         if options.arch is not None and options.arch != host_arch():  # stock's own model was not asked for
             raise
         back = plan.without({region.index: error.message for region in plan.regions})
-        return _Made(back, notes=(f"{error.message}, so ONNX Runtime runs the whole model. {error.hint}",))
+        return _Made(back, notes=(f"{error.message} ({error.code}): ONNX Runtime runs the whole model. {error.hint}",))
     targets = _targets(options, config)
     wanted = _examination(targets, options, config, dump)
     weights = start_digest(model) if wanted is not None and plan.regions else None
