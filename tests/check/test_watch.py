@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,3 +53,36 @@ def test_patience_grows_with_what_stock_takes(tmp_path: Path, program: str):
 
 def test_a_reference_may_take_its_time(tmp_path: Path, program: str):
     assert not ran(tmp_path, program, {"at": "reference", "index": 0}, 1.2).failure
+
+
+SLEEPER = """
+import os, pathlib, sys, time
+from smelt.check.worker import begin
+begin(pathlib.Path(sys.argv[1]))
+pathlib.Path(sys.argv[1]).with_name("started").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+STARTER = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from smelt.check.watch import Limits, run_worker
+run_worker({}, pathlib.Path(sys.argv[1]), Limits(total_s=600, step_s=600), "sleeper")
+"""
+
+
+def test_a_worker_does_not_outlive_who_started_it(tmp_path: Path):
+    (tmp_path / "sleeper.py").write_text(SLEEPER, encoding="utf-8")
+    command = [sys.executable, "-c", STARTER, str(tmp_path)]
+    starter = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    started = tmp_path / "started"
+    wait_until(lambda: started.exists() and started.read_text())
+    starter.kill()
+    starter.wait()
+    wait_until(lambda: not Path(f"/proc/{started.read_text()}").exists())
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)

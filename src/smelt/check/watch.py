@@ -58,7 +58,8 @@ class Ran:
 def run_worker(job: dict[str, Any], folder: Path, limits: Limits, module: str = "smelt.check.worker") -> Ran:
     """Start the worker on `job` and follow it to its end, whichever that is. `module` is run as a program."""
     job_file, events_file, log_file = folder / "job.json", folder / "events.jsonl", folder / "worker.log"
-    job_file.write_text(json.dumps({**job, "memory_bytes": limits.memory_bytes}), encoding="utf-8")
+    limited = {**job, "memory_bytes": limits.memory_bytes, "parent": os.getpid()}
+    job_file.write_text(json.dumps(limited), encoding="utf-8")
     events_file.write_bytes(b"")
     path = os.pathsep.join([str(_PACKAGE_DIR), *(entry for entry in sys.path if entry)])
     with log_file.open("wb") as log:

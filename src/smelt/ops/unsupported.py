@@ -34,8 +34,8 @@ REASONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("DFT", "STFT"), _FOURIER),
     "MelWeightMatrix": "it is folded where its inputs are constant, and seldom runs where they are not",
     **dict.fromkeys(
-        ("AffineGrid", "BitCast", "CausalConvWithState", "Col2Im", "DeformConv", "GRU", "ImageDecoder", "LSTM",
-         "LinearAttention", "MaxRoiPool", "MaxUnpool", "NegativeLogLikelihoodLoss", "RNN", "RoiAlign",
+        ("AffineGrid", "BitCast", "CausalConvWithState", "Col2Im", "DeformConv", "ImageDecoder",
+         "LinearAttention", "MaxRoiPool", "MaxUnpool", "NegativeLogLikelihoodLoss", "RoiAlign",
          "SoftmaxCrossEntropyLoss", "SwiGLU", "TensorScatter"), _RARE,
     ),
 }  # fmt: skip
