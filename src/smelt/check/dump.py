@@ -86,7 +86,7 @@ class Dump:
         content = {
             "domain": source.domain,
             "targets": list(targets),
-            "units": [{"name": u.name, "per_level": u.per_level, "optimize": u.optimize} for u in source.units],
+            "units": [{k: getattr(u, k) for k in ("name", "per_level", "optimize", "rare")} for u in source.units],
             "entries": [asdict(entry) for entry in source.entries],
             "regions": {str(region.index): entry for region, entry in pairs},
         }
@@ -117,7 +117,13 @@ def read_sources(dump: Path, include_dirs: tuple[Path, ...]) -> tuple[Source, tu
     try:
         content: dict[str, Any] = json.loads((place / "source.json").read_bytes())
         units = tuple(
-            Unit(u["name"], _text(place, u["name"]), bool(u["per_level"]), int(u.get("optimize", 2)))
+            Unit(
+                u["name"],
+                _text(place, u["name"]),
+                bool(u["per_level"]),
+                int(u.get("optimize", 2)),
+                bool(u.get("rare", False)),
+            )
             for u in content["units"]
         )
         entries = tuple(Entry(e["name"], tuple(e["in_types"]), tuple(e["out_types"])) for e in content["entries"])

@@ -378,7 +378,7 @@ class _Planner:
         return True
 
     def _parts(self, tensor: Tensor, over: Sequence[Var]) -> list[Part]:
-        element = tensor.at(aligned(tuple(of(v) for v in over), tensor.shape))
+        element = tensor.at(_matrix_index(over, tensor.shape))
         homes = self.assembled.get(element.kind.tensor, []) if isinstance(element.kind, E.Ref) else []
         return parts_of(element, over, homes)
 
@@ -394,7 +394,7 @@ class _Planner:
 
     def _leader(self, definition: Product, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
         """An earlier product that can keep this one's left operand in its block, if the right one is ready by then."""
-        element = definition.a.at(aligned(tuple(of(v) for v in (*loops[:-1], depth)), definition.a.shape))
+        element = definition.a.at(_matrix_index((*loops[:-1], depth), definition.a.shape))
         leader = self.home.get(element.kind.tensor) if isinstance(element.kind, E.Ref) else None
         member = link(leader, element, loops, depth) if leader is not None and ready < leader.order else None
         if leader is None or member is None:
@@ -410,7 +410,7 @@ class _Planner:
 
     def _operand(self, tensor: Tensor, over: Sequence[Var], contiguous: Var | None) -> Operand:
         """Where a product's operand lies in memory. What is not stored with constant steps is copied first."""
-        element = tensor.at(aligned(tuple(of(v) for v in over), tensor.shape))
+        element = tensor.at(_matrix_index(over, tensor.shape))
         found = self._lying(element)
         if found is not None and is_steady(found.offset, over[-2:], contiguous):
             return found
@@ -419,7 +419,7 @@ class _Planner:
         self.place(copy)
         if copy in self.floating:
             self._sink(copy)
-        where = aligned(tuple(of(v) for v in over), copy.shape)
+        where = _matrix_index(over, copy.shape)
         return Operand(self.buffer(copy), flat(where, copy.shape))
 
     def _lying(self, element: Expr) -> Operand | None:
@@ -587,6 +587,12 @@ class _Planner:
         for tensor, buffer in list(self.buffers.items()):
             if buffer is old:
                 del self.buffers[tensor]
+
+
+def _matrix_index(over: Sequence[Var], shape: Index) -> Index:
+    """The index of a product's operand: leading axes may be broadcast, those of the matrix are its own."""
+    whole = [*(v.extent for v in over[:-2]), *shape[-2:]]
+    return aligned(tuple(of(v) for v in over), shape, whole)
 
 
 def _places(loops: Sequence[Var]) -> dict[Var, Ix]:

@@ -68,13 +68,15 @@ class Backend(Protocol):
 class Unit:
     """One C file. A per-level unit is compiled once for each CPU level, others once for the baseline.
 
-    `optimize` is the compiler's level: 1 for what takes its time to compile and would not run faster for it.
+    `optimize` is the compiler's level: 1 for what takes its time to compile and would not run faster for it. A `rare`
+    one holds what is seldom run: it is compiled for the lowest of the levels alone, and to be small.
     """
 
     name: str
     text: str
     per_level: bool = True
     optimize: int = 2
+    rare: bool = False
 
 
 @dataclass(frozen=True)

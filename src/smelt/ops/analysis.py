@@ -12,8 +12,9 @@ from contextlib import suppress
 import onnx_ir as ir
 
 from smelt.ir.faults import Faults
-from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Sym, Tensor, ix, of
+from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.panels import COMPUTED, arranged_shape, panel_shape
 from smelt.ir.walk import subgraphs
 from smelt.ir.weights import is_packable
@@ -25,14 +26,41 @@ from smelt.ops.unsupported import reason
 
 FOLLOWED_LIMIT = 32
 INVOLVED_LIMIT = 400
+MAX_WALKS = 4
 INT64_MAX = 2**63 - 1
 
 
 def analyze(model: ir.Model, faults: Faults | None = None) -> Facts:
-    """Walk the main graph once, in order; nested graphs where their nodes stand. A fault costs its node."""
-    facts = Facts(opsets={("" if d == "ai.onnx" else d): v for d, v in model.opset_imports.items()})
-    if faults is not None:
-        facts.faults = faults
+    """What is known when the file's names and declarations are believed; and without, where that makes a difference.
+
+    A fault costs its node."""
+    faults = faults if faults is not None else Faults()
+    facts = _analyzed(model, faults, hints=True)
+    if facts.relied:
+        facts.general = _general(model, faults)
+    return facts
+
+
+def _general(model: ir.Model, faults: Faults) -> Facts:
+    """Facts without hints. Sizes that an op makes equal are one symbol: a walk finds them, the next one uses them."""
+    facts, equal = _analyzed(model, faults, hints=False), dict[Atom, Ix]()
+    for _ in range(MAX_WALKS):
+        found = {s: substitute(size, equal) for s, size in facts.found_equal.items() if s not in equal}
+        found = {s: size for s, size in found.items() if s not in size.atoms}
+        if not found:
+            break
+        for symbol, size in found.items():
+            own = substitute(size, equal)
+            if symbol not in equal and symbol not in own.atoms:
+                equal = {s: substitute(e, {symbol: own}) for s, e in equal.items()} | {symbol: own}
+        facts = _analyzed(model, faults, hints=False, equal=equal)
+    return facts
+
+
+def _analyzed(model: ir.Model, faults: Faults, *, hints: bool, equal: Mapping[Atom, Ix] | None = None) -> Facts:
+    """Walk the main graph once, in order; nested graphs where their nodes stand."""
+    opsets = {("" if d == "ai.onnx" else d): v for d, v in model.opset_imports.items()}
+    facts = Facts(hints, inputs=frozenset(model.graph.inputs), opsets=opsets, equal=dict(equal or {}), faults=faults)
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
         source(facts, value)
     for node in model.graph:
@@ -53,8 +81,12 @@ def _node(facts: Facts, node: ir.Node, depth: int = 0) -> None:
 
 
 def _study(facts: Facts, node: ir.Node, depth: int) -> None:
+    builder = facts.builder()
     try:
-        outputs = [None if made is None else made[1] for made in meaning(facts, Builder(), node, None)]
+        outputs = [None if made is None else made[1] for made in meaning(facts, builder, node, None)]
+        facts.relied = facts.relied or builder.assumed
+        if depth == 0:
+            facts.found_equal = builder.found_equal | facts.found_equal
     except Refusal as refusal:
         facts.refusals[node] = str(refusal)
         outputs = _shapes(facts, node, depth)
@@ -88,7 +120,7 @@ def _shapes(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
     try:
         if _domain(node) == "" and any(True for _ in subgraphs(node)):
             return outputs_of_bodies(facts, node, depth, _node)
-        builder = Builder()
+        builder = facts.builder()
         operands = [facts.tensor(builder, v) if v is not None and v in facts.by_value else None for v in node.inputs]
         unknown = frozenset(i for i, v in enumerate(node.inputs) if v is not None and operands[i] is None)
         call = PartialCall(*_parts(facts, builder, node, operands), unknown=unknown)
@@ -101,7 +133,7 @@ def _shapes(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
 def _sized(facts: Facts, value: ir.Value, sized: Sized | None) -> Fact | None:
     if sized is None:
         return None
-    free = (of(Sym(f"{facts.name(value)}.{axis}")) for axis in range(len(sized.shape)))
+    free = (facts.own_size(value, axis) for axis in range(len(sized.shape)))
     sizes = (None if s is None else ix(s) for s in sized.shape)
     return Fact(sized.dtype, tuple(own if s is None or _involved(s) else s for own, s in zip(free, sizes, strict=True)))
 

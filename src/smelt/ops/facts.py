@@ -1,6 +1,8 @@
 """What is known of values: the record, and what a model itself states.
 
-Input: values of a model. Output: `Facts`. Invariant: a fact is true for every run.
+Input: values of a model. Output: `Facts`. Invariant: without `hints` a fact is true for every run that stock ONNX
+Runtime takes: a symbol stands for one axis of one value until an op's own rule makes two equal. With `hints` the file
+is believed: equal names are equal sizes, and declared shapes are right; whoever relies on that checks it at run time.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ import onnx_ir as ir
 
 from smelt.ir.faults import Faults
 from smelt.ir.kernel import Buffer, Builder, Ix, Sym, Tensor, ix, of
+from smelt.ir.kernel.index import Atom, substitute
+from smelt.ir.sizes import is_derived
 from smelt.ops.registry import SHORT
 
 CONTENTS_LIMIT = 64
+NO_NAMES = frozenset(("", "?", "None", "unk", "unknown", "dynamic", "-1"))
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,18 @@ class Fact:
 @dataclass
 class Facts:
     """Facts by value, refusals by node. `ids` numbers values so that no model string is needed further down; `faults`
-    takes what an op's rule raises where it should not."""
+    takes what an op's rule raises where it should not.
 
+    `general` are the facts without hints, where those with hints rely on any; `inputs` are the model's own. `equal` are
+    symbols that the rule of some op of the main graph, which every run computes, makes another size."""
+
+    hints: bool = False
+    relied: bool = False
+    general: Facts | None = None
+    inputs: frozenset[ir.Value] = frozenset()
+    equal: dict[Atom, Ix] = field(default_factory=dict[Atom, Ix])
+    found_equal: dict[Atom, Ix] = field(default_factory=dict[Atom, Ix])
+    named: dict[str, tuple[ir.Value, int]] = field(default_factory=dict[str, tuple[ir.Value, int]])
     by_value: dict[ir.Value, Fact] = field(default_factory=dict[ir.Value, Fact])
     refusals: dict[ir.Node, str] = field(default_factory=dict[ir.Node, str])
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
@@ -39,6 +54,13 @@ class Facts:
     packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
     packed_buffers: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
     faults: Faults = field(default_factory=Faults)
+
+    def builder(self) -> Builder:
+        return Builder(assuming=self.hints, equal=self.equal)
+
+    def own_size(self, value: ir.Value, axis: int) -> Ix:
+        """A symbol for one axis of one value, or what an op's rule makes it."""
+        return substitute(of(Sym(f"{self.name(value)}.{axis}")), self.equal)
 
     def name(self, value: ir.Value) -> str:
         return f"v{self.ids.setdefault(value, len(self.ids))}"
@@ -88,8 +110,19 @@ def declared_fact(facts: Facts, value: ir.Value) -> Fact | None:
 
 
 def _size(facts: Facts, value: ir.Value, axis: int, dim: int | ir.SymbolicDim) -> Ix:
+    own = facts.own_size(value, axis)
     if isinstance(dim, int):
-        return ix(dim)
-    if dim.value is None:
-        return of(Sym(f"{facts.name(value)}.{axis}"))
+        return own if dim < 0 or not _believed(facts, value) else ix(dim)
+    if not facts.hints or dim.value is None or dim.value in NO_NAMES:
+        return own
+    if facts.named.setdefault(dim.value, (value, axis)) != (value, axis):
+        facts.relied = True
     return of(Sym(f"d:{dim.value}"))
+
+
+def _believed(facts: Facts, value: ir.Value) -> bool:
+    """Whether a number in the value's shape holds: stock insists on it, it was derived, or hints are believed."""
+    if value in facts.inputs or value.const_value is not None or is_derived(value):
+        return True
+    facts.relied = facts.relied or facts.hints
+    return facts.hints

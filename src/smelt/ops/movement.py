@@ -58,7 +58,7 @@ def reshape(call: Call) -> Tensor:
 def _reshaped(call: Call, x: Tensor, asked: Sequence[Ix], allow_zero: bool) -> list[Ix]:
     if sum(a.const == -1 for a in asked) > 1:
         raise Refusal("a reshape may infer one dimension, not several")
-    kept = [_kept(x, axis, a) if not allow_zero else a for axis, a in enumerate(asked)]
+    kept = [_kept(call, x, axis, a) if not allow_zero else a for axis, a in enumerate(asked)]
     inferred = [fn("eq", a, -1) if a.const is not None or not nonneg(a) else ix(0) for a in asked]
     known = [fn("sel", i, 1, k) for i, k in zip(inferred, kept, strict=True)]
     rest = _quotient(x.elements, product(known)) if any(i.const != 0 for i in inferred) else ix(1)
@@ -66,15 +66,19 @@ def _reshaped(call: Call, x: Tensor, asked: Sequence[Ix], allow_zero: bool) -> l
     return [require_size(call, size, "a dimension of the new shape") for size in out]
 
 
-def _kept(x: Tensor, axis: int, asked: Ix) -> Ix:
-    """0 keeps the operand's dimension. A size that is a dimension itself and happens to be 0 keeps a 0 there."""
-    if asked.const is None and nonneg(asked):
-        return asked
+def _kept(call: Call, x: Tensor, axis: int, asked: Ix) -> Ix:
+    """0 keeps the operand's dimension, also where it is a size that happens to be 0 at run time."""
     if axis >= x.rank:
         if asked.const == 0:
             raise Refusal(f"dimension {axis} of the new shape copies one that the input does not have")
         return asked
-    return fn("sel", fn("eq", asked, 0), x.shape[axis], asked)
+    chosen = fn("sel", fn("eq", asked, 0), x.shape[axis], asked)
+    if asked.const is not None or not nonneg(asked) or not call.k.assuming:
+        return asked if exact_div(x.shape[axis], asked) is not None else chosen
+    if exact_div(x.shape[axis], asked) is None:
+        # Where all of the operand is empty then, another shape than this one would fit at best another 0.
+        call.k.assume_equal(chosen, asked, "a new dimension is 0", surely=exact_div(x.elements, asked) is not None)
+    return asked
 
 
 def _quotient(total: Ix, known: Ix) -> Ix:

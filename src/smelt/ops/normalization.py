@@ -227,7 +227,10 @@ def _groups_of_image(call: Call, image: Tensor, scale: Tensor, shift: Tensor) ->
 
     def spread(x: Tensor) -> Tensor:
         """One element for each channel, from (batch, ..., groups, each), of which some axes may be 1."""
-        return k.view(x, channels, lambda w: aligned((w[0], *w[1:-1], w[-1] // each, w[-1] % each)[-x.rank :], x.shape))
+        whole = (*channels[:-1], groups, each)[-x.rank :]
+        return k.view(
+            x, channels, lambda w: aligned((w[0], *w[1:-1], w[-1] // each, w[-1] % each)[-x.rank :], x.shape, whole)
+        )
 
     factor = k.copy(multiply(k, spread(inverse), spread(scale)))
     return add(k, multiply(k, subtract(k, image, k.copy(spread(mean))), factor), k.copy(spread(shift)))

@@ -1,8 +1,8 @@
 """Replace regions by custom-op nodes: Model + Plan -> Model, in place.
 
 Input: the model that the plan was made for (unchanged since). Output: the same model, where each region is one node
-of `domain`. Invariant: graph inputs and outputs keep names, types and order; every replaced value keeps its name, type
-and shape; every graph is in topological order.
+of `domain`. Invariant: graph inputs and outputs keep names, types, shapes and order; every replaced value keeps its
+name and type, and of its shape what is certain; every graph is in topological order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import onnx_ir as ir
 from smelt.base.errors import SmeltError
 from smelt.ir.order import sort_graph
 from smelt.ir.records import Plan, Region
+from smelt.ir.sizes import certain_shape
 from smelt.ir.walk import model_graphs, model_nodes, scopes
 
 DOMAIN_VERSION = 1
@@ -45,6 +46,10 @@ def rewrite(model: ir.Model, plan: Plan, domain: str, names: Mapping[int, str] |
     captured = scopes(model.graph).captured
     for graph, made in replacements.items():
         sort_graph(graph, captured, {**positions[graph], **made})
+    for value in (v for graph in model_graphs(model) for node in graph for v in node.outputs):
+        producer = value.producer()
+        if producer is not None and producer.domain != domain and not _is_seen(value):
+            value.shape = certain_shape(value)
     model.opset_imports[domain] = DOMAIN_VERSION
 
 
@@ -71,7 +76,12 @@ def _replacement(
 
 
 def _twin(value: ir.Value) -> ir.Value:
-    return ir.Value(name=value.name, type=value.type, shape=value.shape)
+    return ir.Value(name=value.name, type=value.type, shape=value.shape if _is_seen(value) else certain_shape(value))
+
+
+def _is_seen(value: ir.Value) -> bool:
+    """What a model or a body declares of its outputs stays."""
+    return value.is_graph_output()
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 
 import onnx_ir as ir
 
+from smelt.ir.sizes import known_shape
 from smelt.ir.walk import model_graphs
 from smelt.passes.outcome import Outcome
 from smelt.passes.surgery import ONNX, array_of, drop_node, input_at, int_attribute, ints_attribute, replace_value
@@ -74,7 +75,7 @@ def _keeps_axes(node: ir.Node, value: ir.Value) -> bool:
 
 def _keeps_shape(node: ir.Node, value: ir.Value) -> bool:
     target = array_of(input_at(node, 1), 64)
-    shape = derived_shape(value)
+    shape = known_shape(value)
     if target is None or shape is None or len(target) != shape.rank():
         return False
     copies = int_attribute(node, "allowzero", 0) == 0
@@ -86,8 +87,3 @@ def _keeps_shape(node: ir.Node, value: ir.Value) -> bool:
 
 def _positive(dim: int | ir.SymbolicDim) -> bool:
     return isinstance(dim, int) and dim > 0
-
-
-def derived_shape(value: ir.Value) -> ir.Shape | None:
-    """The value's shape, unless it is only what the model declares for an output."""
-    return None if value.is_graph_output() and value.producer() is not None else value.shape

@@ -1,21 +1,23 @@
 """Types and shapes of intermediate values.
 
 Input: a model whose value_info may be absent or wrong. Output: shapes derived from the graph inputs; a declared shape
-survives only where nothing can be derived, and a declared name where derivation only invents one. Invariant: a declared
-size never overrules a derived one; a shape declared for an input or output of the model stays as it is, and one of a
-body learns only sizes that are numbers: a loop of no turns takes the sizes of its result from there.
+survives only where nothing can be derived, and a declared name where derivation only invents one; and marks of what was
+derived (ir/sizes.py), in which no name of the file has a part. Invariant: a declared size never overrules a derived
+one; a shape declared for an input or output of the model stays as it is, and one of a body learns only sizes that are
+numbers: a loop of no turns takes the sizes of its result from there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import onnx
 import onnx_ir as ir
 
 from smelt.ir.proto import from_proto, to_proto
+from smelt.ir.sizes import mark_sizes
 from smelt.ir.walk import model_graphs, nested_graphs
 from smelt.passes.outcome import Outcome
 
@@ -30,9 +32,12 @@ class InferShapes:
         results = {value: value.shape for value in _results(model)}
         for value in (*declared, *results):
             value.shape = None
-        inferred = _inferred(model)
+        own = _own_names(model)
+        inferred = _inferred(model, own)
+        for value in _made(model):
+            mark_sizes(value, None)
         if inferred is not None:
-            _merge(model, inferred)
+            _merge(model, inferred, {name: dim for dims in own.values() for name, dim in dims.items()})
         changes: Counter[str] = Counter()
         inputs = {dim for value in model.graph.inputs for dim in value.shape or ()}
         for value, shape in declared.items():
@@ -42,6 +47,21 @@ class InferShapes:
         for value, shape in results.items():
             value.shape = _with_numbers(shape, value.shape)
         return Outcome(changes)
+
+
+def _own_names(model: ir.Model) -> dict[str, dict[str, int | ir.SymbolicDim]]:
+    """By input: a name for each axis whose size is free, and what the file calls it. Marks the inputs with them."""
+    found: dict[str, dict[str, int | ir.SymbolicDim]] = {}
+    for place, value in enumerate(model.graph.inputs):
+        dims = list(value.shape) if value.shape is not None else []
+        names = [dim if isinstance(dim, int) and dim >= 0 else f"in{place}.{axis}" for axis, dim in enumerate(dims)]
+        mark_sizes(value, tuple(names) if value.shape is not None else None)
+        found[value.name or ""] = {name: dim for name, dim in zip(names, dims, strict=True) if isinstance(name, str)}
+    return found
+
+
+def _made(model: ir.Model) -> list[ir.Value]:
+    return [value for graph in model_graphs(model) for node in graph for value in node.outputs]
 
 
 def _results(model: ir.Model) -> list[ir.Value]:
@@ -58,19 +78,41 @@ def _with_numbers(declared: ir.Shape | None, derived: ir.Shape | None) -> ir.Sha
 
 
 def _declared(model: ir.Model) -> dict[ir.Value, ir.Shape | None]:
-    produced = (value for graph in model_graphs(model) for node in graph for value in node.outputs)
-    return {value: value.shape for value in produced if not value.is_graph_output()}
+    return {value: value.shape for value in _made(model) if not value.is_graph_output()}
 
 
-def _inferred(model: ir.Model) -> ir.Model | None:
-    """A copy of the model, without its weights, in which onnx has filled in what it can; None if it cannot."""
+def _inferred(model: ir.Model, own: Mapping[str, Mapping[str, object]]) -> ir.Model | None:
+    """A copy of the model, without its weights, in which onnx has filled in what it can; None if it cannot.
+
+    Every free axis of an input has a name of its own there, and results have no shapes: the file may be wrong."""
     with _without_weights(model):
         proto = to_proto(model)
+    for value in proto.graph.input:
+        free = iter(own.get(value.name, ()))
+        for dim in value.type.tensor_type.shape.dim if value.name in own else ():
+            if not dim.HasField("dim_value") or dim.dim_value < 0:
+                dim.dim_param = next(free)
+    for value in proto.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    _forget_names(proto.graph)
     try:
         return from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
     except Exception:
         # onnx refuses some models that ONNX Runtime takes; shapes then stay as declared.
         return None
+
+
+def _forget_names(graph: onnx.GraphProto) -> None:
+    """What bodies of control flow are given has no names that the file made up."""
+    bodies = [
+        b for node in graph.node for a in node.attribute for b in (*([a.g] if a.HasField("g") else ()), *a.graphs)
+    ]
+    for body in bodies:
+        for value in body.input:
+            for dim in value.type.tensor_type.shape.dim:
+                dim.ClearField("dim_param")
+        _forget_names(body)
 
 
 @contextmanager
@@ -92,15 +134,24 @@ def _without_weights(model: ir.Model) -> Generator[None, None, None]:
             graph.register_initializer(value)
 
 
-def _merge(model: ir.Model, inferred: ir.Model) -> None:
-    """Both have the same nodes in the same order, so values pair up by position."""
+def _merge(model: ir.Model, inferred: ir.Model, names: Mapping[str, int | ir.SymbolicDim]) -> None:
+    """Both have the same nodes in the same order: values pair up by position. `names` is what the file calls sizes."""
     for graph, twin in zip(nested_graphs(model.graph), nested_graphs(inferred.graph), strict=True):
         for node, other in zip(graph, twin, strict=True):
             for value, found in zip(node.outputs, other.outputs, strict=False):
                 if value.type is None:
                     value.type = found.type
-                if value.shape is None and found.shape is not None:
-                    value.shape = found.shape
+                if found.shape is None:
+                    continue
+                mark_sizes(value, tuple(dim if isinstance(dim, int) else dim.value for dim in found.shape))
+                if value.shape is None:
+                    value.shape = ir.Shape([_called(dim, names) for dim in found.shape])
+
+
+def _called(dim: int | ir.SymbolicDim, names: Mapping[str, int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
+    """A free axis of an input as the file calls it; a size of -1 has no name."""
+    called = dim if isinstance(dim, int) or dim.value is None else names.get(dim.value, dim)
+    return ir.SymbolicDim(None) if isinstance(called, int) and called < 0 else called
 
 
 def _settled(derived: ir.Shape | None, declared: ir.Shape | None, inputs: set[int | ir.SymbolicDim]) -> ir.Shape | None:

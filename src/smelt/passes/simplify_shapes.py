@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.sizes import known_shape
 from smelt.ir.walk import model_graphs
-from smelt.passes.eliminate_identity import derived_shape
 from smelt.passes.outcome import Outcome
 from smelt.passes.surgery import (
     ONNX,
@@ -33,7 +33,7 @@ MAX_ELEMENTS = 64
 
 @dataclass(frozen=True)
 class Unknown:
-    """A dimension whose size is not known but has an identity: a name, or an axis of a value."""
+    """A dimension whose size is not known but has an identity: a derived name, or an axis of a value."""
 
     key: object
 
@@ -80,7 +80,7 @@ def _elements(value: ir.Value | None, known: dict[ir.Value, Elements]) -> Elemen
 
 def _shape(node: ir.Node, _: dict[ir.Value, Elements]) -> Elements | None:
     value = node.inputs[0]
-    shape = derived_shape(value) if value is not None else None
+    shape = known_shape(value) if value is not None else None
     if value is None or shape is None or shape.rank() > MAX_ELEMENTS:
         return None
     dims = tuple(dimension(value, axis) for axis in range(shape.rank()))
@@ -88,12 +88,12 @@ def _shape(node: ir.Node, _: dict[ir.Value, Elements]) -> Elements | None:
 
 
 def dimension(value: ir.Value, axis: int) -> Element:
-    """A dimension's size, or its identity: its name if it has one, else where it is."""
-    assert value.shape is not None
-    dim = value.shape[axis]
+    """A dimension's size, or its identity: what it was derived to be equal to, else where it is."""
+    shape = known_shape(value)
+    dim = None if shape is None or axis >= shape.rank() else shape[axis]
     if isinstance(dim, int):
         return dim
-    return Unknown(dim.value) if dim.value else Unknown((id(value), axis))
+    return Unknown(dim.value) if dim is not None and dim.value else Unknown((id(value), axis))
 
 
 def _gather(node: ir.Node, known: dict[ir.Value, Elements]) -> Elements | None:
@@ -219,7 +219,7 @@ def _fix_target(node: ir.Node, known: dict[ir.Value, Elements], names: Names) ->
 
 def _target(elements: Elements, data: ir.Value) -> list[int] | None:
     """Numbers for the elements: themselves, 0 where the input's dimension of that position is the same, one -1."""
-    shape = derived_shape(data)
+    shape = known_shape(data)
     rank = shape.rank() if shape is not None else 0
     sizes: list[int | None] = []
     for index, element in enumerate(elements):

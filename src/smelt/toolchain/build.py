@@ -31,7 +31,7 @@ from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.early import EarlyObjects
 from smelt.toolchain.elf import Symbols, read_symbols
 from smelt.toolchain.flags import library_flags, program_flags
-from smelt.toolchain.jobs import Commands, Job, digest_of, jobs_of, longest_first, take
+from smelt.toolchain.jobs import Commands, Job, digest_of, jobs_of, longest_first, take, targets_of
 
 _UNIT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 # Names that start so and that the C library defines; other `__` names come from the compiler's own run-time library.
@@ -98,7 +98,7 @@ def library_key(
 
 def count_jobs(source: Source, targets: tuple[Target, ...]) -> int:
     """How often `build` will call `step` if nothing is cached: once per compilation and once for the link."""
-    return sum(len(targets) if unit.per_level else 1 for unit in source.units) + 1
+    return sum(len(targets_of(unit, targets)) for unit in source.units) + 1
 
 
 # What decides the key

@@ -24,6 +24,7 @@ from smelt.toolchain.flags import compile_command, level_flags, plain_flags
 from smelt.toolchain.process import Finished, Processes
 
 _STDERR_LINES: Final = 40
+_RARE_FLAGS: Final = ("-Os",)
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,19 @@ def _jobs(
     source: Source, targets: tuple[Target, ...], compiler: Compiler, extra: tuple[str, ...], headers: str
 ) -> Iterable[Job]:
     for unit in source.units:
-        for target in targets if unit.per_level else (None,):
-            more = (*(() if unit.optimize == 2 else (f"-O{unit.optimize}",)), *extra)
+        for target in targets_of(unit, targets):
+            level = _RARE_FLAGS if unit.rare else () if unit.optimize == 2 else (f"-O{unit.optimize}",)
+            more = (*level, *extra)
             flags = level_flags(compiler, target, more) if target else plain_flags(compiler, targets, more)
             key = digest_of([FORMAT, unit.name, unit.text, headers, flags, compiler.identity])
             yield Job(unit, target, flags, key)
+
+
+def targets_of(unit: Unit, targets: tuple[Target, ...]) -> tuple[Target | None, ...]:
+    """The levels that a unit is compiled for; None stands for any CPU."""
+    if not unit.per_level:
+        return (None,)
+    return (min(targets, key=lambda target: target.index),) if unit.rare else targets
 
 
 def digest_of(facts: object) -> str:

@@ -8,7 +8,7 @@ per unit, and no string of the model reaches the text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -20,6 +20,7 @@ from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
 from . import extern
+from .emit import Kernel
 from .library import INCLUDE, library_units
 from .region import Packed, RegionCode, write_region
 from .structure import structure
@@ -86,6 +87,8 @@ class CBackend:
         twins: dict[str, tuple[RegionCode, tuple[ir.Value, ...]]] = {}
         for region in regions:
             key, border = structure(region, self.facts)
+            if self.facts.general is not None:
+                key += structure(region, self.facts.general)[0]
             try:
                 if key not in twins:
                     twins[key] = write_region(region, self.facts, self.carriers), border
@@ -117,10 +120,10 @@ def _transplant(
 def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target]) -> Source:
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
-    kernels = [k for c in distinct for k in c.kernels]
+    kernels = [k for c in distinct for k in (*c.kernels, *(c.general.kernels if c.general is not None else ()))]
     functions = extern.units(kernels)
     library = library_units([*(k.text for k in kernels), *(u.text for u in functions)])
-    units = [*library, *functions, *_kernel_units(distinct, names)]
+    units = [*library, *functions, *_kernel_units(distinct, names, min(targets, key=lambda t: t.index).name)]
     digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"
     glue = Unit("glue", _glue(entries, domain, targets), per_level=False, optimize=1)
@@ -135,17 +138,37 @@ def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
     return Entry(name, inputs, outputs, code.info)
 
 
-def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str]) -> list[Unit]:
+def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str], lowest: str) -> list[Unit]:
     """Each kernel once, in files of moderate size that compile in parallel; then the functions that launch them."""
     kernels = {k.name: k.text for c in codes for k in c.kernels if k.extern is None}
     units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
-    declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in kernels)
-    declared += "".join(f"#ifndef SMELT_CUT_{name}\n#define SMELT_CUT_{name} {{0}}\n#endif\n" for name in kernels)
-    declared += extern.declarations(k for c in codes for k in c.kernels)
-    regions = [c.text.replace("@NAME@", names[c.digest]) for c in codes]
-    head = f"#include <smelt/loop_chain.h>\n#include <smelt/bands.h>\n\n{declared}\n"
+    regions = [c.text.replace("@NAME@", names[c.digest]).replace("@LOWEST@", lowest) for c in codes]
+    general = [names[c.digest] for c in codes if c.general is not None]
+    head = _launch_head(k for c in codes for k in c.kernels)
+    head += "".join(f"int32_t SMELT_AT({n}_general, {lowest})(smelt_env *);\n" for n in general)
     # What launches kernels runs once a call: it need not be fast.
-    return units + [Unit(f"regions{n}", head + "\n".join(part), optimize=1) for n, part in enumerate(_cut(regions))]
+    units += [Unit(f"regions{n}", f"{head}\n" + "\n".join(part), optimize=1) for n, part in enumerate(_cut(regions))]
+    return units + _general_units(codes, names, kernels)
+
+
+def _general_units(codes: Sequence[RegionCode], names: dict[str, str], known: Mapping[str, str]) -> list[Unit]:
+    """The same for what runs where hints are wrong; kernels that are there already serve it too."""
+    every = [k for c in codes if c.general is not None for k in c.general.kernels]
+    texts = list({k.name: k.text for k in every if k.extern is None and k.name not in known}.values())
+    units = [Unit(f"general_kernels{n}", _unit_text(part), rare=True) for n, part in enumerate(_cut(texts))]
+    regions = [c.general.text.replace("@NAME@", names[c.digest]) for c in codes if c.general is not None]
+    head = _launch_head(every)
+    return units + [Unit(f"general{n}", f"{head}\n" + "\n".join(p), rare=True) for n, p in enumerate(_cut(regions))]
+
+
+def _launch_head(kernels: Iterable[Kernel]) -> str:
+    """What a function that launches kernels needs to know of them."""
+    every = list(kernels)
+    names = list(dict.fromkeys(k.name for k in every if k.extern is None))
+    declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in names)
+    declared += "".join(f"#ifndef SMELT_CUT_{name}\n#define SMELT_CUT_{name} {{0}}\n#endif\n" for name in names)
+    declared += extern.declarations(every)
+    return f"#include <smelt/loop_chain.h>\n#include <smelt/bands.h>\n\n{declared}"
 
 
 def _cut(texts: Sequence[str]) -> list[list[str]]:

@@ -2,7 +2,9 @@
 
 Input: a region of the plan and the facts about its values. Output: `RegionCode`. Invariant: the function touches no
 memory before every size it relies on was checked against the inputs' real shapes, so a model that states wrong shapes
-gets an error and never a stray access.
+never gets a stray access. Where the facts rely on hints of the file (equal names, declared shapes), what they rely on
+is a guard: if it does not hold, a second function runs, written from the facts without hints, and only what that one
+refuses is an error.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from smelt.codegen.cluster import Cluster, Schedule
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.schedule import schedule
 from smelt.codegen.shared_panels import FEW_ROWS
-from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Refusal, Result, Stored, Sym, Tensor, fn, ix, of, show
+from smelt.ir.kernel import Assemble, Buffer, Ix, Refusal, Result, Stored, Sym, Tensor, fn, ix, of, show
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.index import coefficient, nonneg
+from smelt.ir.kernel.index import coefficient, nonneg, one_not_1
 from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts, meaning
 
@@ -29,8 +31,9 @@ from .bands import Launches, join_bands, stage_text
 from .emit import Kernel, write_chain, write_kernel
 from .extern import call_lines, write_extern
 from .groups import group_kernels
+from .hints import Hints
 from .in_order import join_rows, rows_in_order
-from .names import Integers
+from .names import C_TYPE, Integers
 from .packed_operand import write_pack
 from .reach import watch
 
@@ -44,43 +47,80 @@ class Packed:
 
 
 @dataclass(frozen=True)
+class General:
+    """The function that runs where a hint of the file is wrong; seldom, so that it is compiled for one level only."""
+
+    text: str
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
 class RegionCode:
-    """`text` has the placeholder @NAME@ for the function's name; `inputs` are values, or packed constants."""
+    """`text` has the placeholder @NAME@ for the function's name, and @LOWEST@ for the level of the general one;
+    `inputs` are values, or packed constants."""
 
     text: str
     kernels: tuple[Kernel, ...]
     inputs: tuple[ir.Value | Packed, ...]
     outputs: tuple[ir.Value, ...]
     info: tuple[KernelInfo, ...]
+    general: General | None = None
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        general = self.general.text if self.general is not None else ""
+        return hashlib.sha256(f"{self.text}{general}".encode()).hexdigest()
+
+
+GENERAL = "@NAME@_general"
 
 
 def write_region(region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> RegionCode:
     """`carriers` are values that may be added as inputs only for their shapes (the model's own inputs)."""
-    return _Writer(region, facts, carriers).code()
+    writer = _Writer(region, facts, carriers)
+    code = writer.code()
+    if facts.general is None or not writer.guarded:
+        return code
+    try:
+        general = _Writer(region, facts.general, carriers, code.inputs).code(GENERAL)
+    except Refusal:
+        return code  # the region keeps to its hints, and fails where they are wrong
+    text = writer.function(f"SMELT_AT({GENERAL}, @LOWEST@)(env)")
+    return replace(code, text=text, inputs=general.inputs, general=General(general.text, general.kernels))
+
+
+@dataclass(frozen=True)
+class _Check:
+    """What fails a call, or hands it to the general function: a condition, and the error in C."""
+
+    condition: str
+    failure: str
 
 
 class _Writer:
-    def __init__(self, region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> None:
+    def __init__(
+        self, region: Region, facts: Facts, carriers: Sequence[ir.Value], given: Sequence[ir.Value | Packed] = ()
+    ) -> None:
+        """`given` are inputs that the op has already, in their order."""
         self.region = region
         self.facts = facts
         self.carriers = carriers
-        self.builder = Builder()
+        self.builder = facts.builder()
+        self.guarded = False
+        self.groups = 0
+        self.hints = Hints(facts)
         self.inside: dict[ir.Value, Tensor] = {}
         self.by_buffer: dict[int, ir.Value | Packed] = {}
-        self.inputs: dict[ir.Value | Packed, int] = {}
+        self.inputs: dict[ir.Value | Packed, int] = {value: place for place, value in enumerate(given)}
         self.symbols: dict[Sym, str] = {}
         self.integers = Integers(self._symbol_name, lambda v: v.name)
-        self.lines: list[str] = []
+        self.lines: list[str | _Check] = []
         self.names: dict[str, int] = {}
         self.panels_after: dict[int, tuple[Buffer, Ix]] = {}
 
     # from nodes to kernels
 
-    def code(self) -> RegionCode:
+    def code(self, name: str = "@NAME@") -> RegionCode:
         outputs = self._lower()
         plan = schedule(outputs)
         followers = {c.follows: c for c in plan.clusters if c.follows is not None}
@@ -101,8 +141,9 @@ class _Writer:
                 self._launch_chained(launches.chained[place], group, launches.inner)
             else:
                 self._launch(group, launches.in_order.get(place, ()))
-            self.lines.append(f"SMELT_CLOCK(@NAME@, {place})")
-        text = self._function(len(groups))
+            self.lines.append(f"SMELT_CLOCK({name}, {place})")
+        self.groups = len(groups)
+        text = self.function(name=name)
         info = tuple(_info(*made[place], launch) for launch, group in enumerate(order) for place in group)
         return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
 
@@ -186,15 +227,38 @@ class _Writer:
         for symbol in [s for s in needed if not s.nonneg]:
             self._solve_data(symbol)
         sources = self._shape_sources()
-        waiting = [s for s in needed if s not in self.symbols]
+        waiting = [s for s in self._with_members(needed, sources) if s not in self.symbols]
         while waiting:
-            progress = self._solve_from(waiting, sources)
+            progress = self._solve_from(waiting, sources) or self._solve_members(waiting)
             waiting = [s for s in waiting if s not in self.symbols]
             if waiting and not progress and not self._add_carrier(waiting, sources):
                 raise Refusal(f"the size {waiting[0].name!r} cannot be learned from the inputs")
-        for value, place in self.inputs.items():
+        self._guard_hints()
+        for value, place in list(self.inputs.items()):
             if isinstance(value, ir.Value):
                 self._check_shape(value, place)
+
+    def _with_members(self, needed: Sequence[Sym], sources: Sequence[tuple[int, int, Ix]]) -> list[Sym]:
+        """The sizes that a broadcast size is made of are needed too, unless an input has it as it is."""
+        told = {size.key for _, _, size in sources}
+        found: dict[Sym, None] = {}
+        stack = list(reversed(needed))
+        while stack:
+            symbol = stack.pop()
+            if symbol in found:
+                continue
+            found[symbol] = None
+            if of(symbol).key not in told:
+                stack += [s for m in symbol.members for s in sorted(m.syms, key=lambda s: s.name)]
+        return list(found)
+
+    def _solve_members(self, waiting: Sequence[Sym]) -> bool:
+        """Sizes that are broadcast from sizes already found."""
+        before = len(self.symbols)
+        for symbol in waiting:
+            if symbol.members and all(s in self.symbols for m in symbol.members for s in m.syms):
+                self._define(symbol, self.integers.text(one_not_1(symbol.members)))
+        return len(self.symbols) > before
 
     def _shape_sources(self) -> list[tuple[int, int, Ix]]:
         return [
@@ -212,10 +276,9 @@ class _Writer:
         self._rank_check(value, place)
         element = int(rest.rstrip("]"))
         count = " * ".join(f"env->in_dims[{place}][{a}]" for a in range(len(self.facts.by_value[value].shape))) or "1"
-        self.lines.append(
-            f"if ({count} <= {element}) return smelt_fail(env, SMELT_E_SHAPE, {place}, -1, {count}, {element + 1});"
-        )
+        self._check(f"{count} <= {element}", f"smelt_fail(env, SMELT_E_SHAPE, {place}, -1, {count}, {element + 1})")
         self._define(symbol, f"((const {kind} *)env->in[{place}])[{element}]")
+        self.hints.read_from_data(symbol, value, element)
 
     def _value_named(self, name: str) -> ir.Value:
         for value, number in self.facts.ids.items():
@@ -236,10 +299,8 @@ class _Writer:
         key = f"rank{place}"
         if key not in self.names:
             self.names[key] = 1
-            self.lines.append(
-                f"if (env->in_rank[{place}] != {rank}) "
-                f"return smelt_fail(env, SMELT_E_RANK, {place}, env->in_rank[{place}], {rank}, 0);"
-            )
+            found = f"env->in_rank[{place}]"
+            self._check(f"{found} != {rank}", f"smelt_fail(env, SMELT_E_RANK, {place}, {found}, {rank}, 0)")
 
     def _solve_from(self, waiting: Sequence[Sym], sources: Sequence[tuple[int, int, Ix]]) -> bool:
         before = len(self.symbols)
@@ -255,12 +316,16 @@ class _Writer:
             found = f"env->in_dims[{place}][{axis}]"
             text = found if rest == "0" else f"({found} - ({rest}))"
             self._define(unknown[0], text if parts[0].const == 1 else f"{text} / {parts[0].const}")
+            self.hints.read_from_axis(unknown[0], self._value_at(place), axis, size)
         return len(self.symbols) > before
 
     def _rank_check_place(self, place: int) -> None:
+        self._rank_check(self._value_at(place), place)
+
+    def _value_at(self, place: int) -> ir.Value:
         value = next(v for v, p in self.inputs.items() if p == place)
         assert isinstance(value, ir.Value)
-        self._rank_check(value, place)
+        return value
 
     def _add_carrier(self, waiting: Sequence[Sym], sources: list[tuple[int, int, Ix]]) -> bool:
         """Another input of the region, or of the model, whose shape tells a missing size."""
@@ -275,6 +340,9 @@ class _Writer:
                 return True
         return False
 
+    def _check(self, condition: str, failure: str) -> None:
+        self.lines.append(_Check(condition, failure))
+
     def _check_shape(self, value: ir.Value, place: int) -> None:
         self._rank_check(value, place)
         for axis, size in enumerate(self.facts.by_value[value].shape):
@@ -282,14 +350,42 @@ class _Writer:
                 continue
             text = self.integers.text(size)
             found = f"env->in_dims[{place}][{axis}]"
-            self.lines.append(
-                f"if ({found} != {text}) return smelt_fail(env, SMELT_E_SHAPE, {place}, {axis}, {found}, {text});"
-            )
+            self._check(f"{found} != {text}", f"smelt_fail(env, SMELT_E_SHAPE, {place}, {axis}, {found}, {text})")
+            self.guarded = self.guarded or not self.hints.certain_axis(value, axis, size)
 
     def _checks(self) -> None:
+        self.guarded = self.guarded or self.builder.assumed
         for left, right, _ in self.builder.requirements:
             a, b = self.integers.text(left), self.integers.text(right)
-            self.lines.append(f"if (({a}) != ({b})) return smelt_fail(env, SMELT_E_SHAPE, -1, -1, {a}, {b});")
+            self._check(f"({a}) != ({b})", f"smelt_fail(env, SMELT_E_SHAPE, -1, -1, {a}, {b})")
+
+    # hints
+
+    def _guard_hints(self) -> None:
+        """What the region knows of a value without reading it holds for certain, or is compared with the value."""
+        inside = self._made_inside()
+        for value in self.region.inputs if self.facts.general is not None else ():
+            fact = self.facts.by_value.get(value)
+            if fact is None or value in self.facts.constants or value in inside or value.const_value is not None:
+                continue
+            told = [(axis, s) for axis, s in enumerate(fact.shape) if all(y in self.symbols for y in s.syms)]
+            if not all(self.hints.certain_axis(value, axis, size) for axis, size in told):
+                self.inputs.setdefault(value, len(self.inputs))
+            self._guard_contents(value)
+
+    def _guard_contents(self, value: ir.Value) -> None:
+        fact = self.facts.by_value[value]
+        if fact.contents is None or any(s not in self.symbols for c in fact.contents for s in c.syms):
+            return
+        if self.hints.certain_contents(value):
+            return
+        self.guarded = True
+        place = self.inputs.setdefault(value, len(self.inputs))
+        self._check_shape(value, place)
+        held = C_TYPE[fact.dtype]
+        for element, content in enumerate(fact.contents):
+            text, found = self.integers.text(content), f"((const {held} *)env->in[{place}])[{element}]"
+            self._check(f"{found} != {text}", f"smelt_fail(env, SMELT_E_VALUE, {place}, {found}, 0, 0)")
 
     # memory
 
@@ -299,7 +395,7 @@ class _Writer:
         for size in shape:
             text = self.integers.text(size)
             if not nonneg(size):
-                self.lines.append(f"if (({text}) < 0) return smelt_fail(env, SMELT_E_VALUE, -1, {text}, 0, 0);")
+                self._check(f"({text}) < 0", f"smelt_fail(env, SMELT_E_VALUE, -1, {text}, 0, 0)")
             self.lines.append(f"{name} = smelt_size_mul({name}, {text}, &bad);")
 
     def _allocate(
@@ -332,9 +428,7 @@ class _Writer:
         for extent in extents:
             if extent.const is None or extent.const == 0:
                 guard = self.integers.text(extent)
-                units = " || ".join(
-                    f"(({self.integers.text(k.units)}) > 0)" for k in kernels if extent in k.data_extents
-                )
+                units = " || ".join(f"(({self._units(k)[0]}) > 0)" for k in kernels if extent in k.data_extents)
                 self.lines.append(
                     f"if (({guard}) <= 0 && ({units})) return smelt_fail(env, SMELT_E_INDEX, -1, 0, 0, 0);"
                 )
@@ -455,11 +549,16 @@ class _Writer:
         wide, chunk = self.integers.text(kernel.chunked[0]), kernel.chunked[1]
         return f"({units}) * ((({wide}) + {chunk} - 1) / {chunk})", f"({cost}) * smelt_min({chunk}, {wide})"
 
-    def _function(self, groups: int) -> str:
-        lines = "\n".join("  " + line for line in self.lines)
-        head = f"SMELT_CLOCKS(@NAME@, {groups})\nint32_t SMELT_NAME(@NAME@)(smelt_env *env) {{\n"
+    def function(self, otherwise: str | None = None, name: str = "@NAME@") -> str:
+        """The whole function; what fails a check is an error, or `otherwise`."""
+        lines = "\n".join(f"  {_line(line, otherwise)}" for line in self.lines)
+        head = f"SMELT_CLOCKS({name}, {self.groups})\nint32_t SMELT_NAME({name})(smelt_env *env) {{\n"
         head += "  smelt_work work = {.bytes = NULL};\n  SMELT_CLOCK_START\n"
         return f"{head}{lines}\n  return env->code;\n}}\n"
+
+
+def _line(line: str | _Check, otherwise: str | None) -> str:
+    return line if isinstance(line, str) else f"if ({line.condition}) return {otherwise or line.failure};"
 
 
 def _panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:

@@ -14,8 +14,9 @@ from . import expr as E
 from .channels_last import image_below, images_below, regrouped, to_first, to_last
 from .contents import contents
 from .expr import Expr
-from .index import Fn, Ix, IxLike, Refusal, Val, agree, fn, ix, of
+from .index import Atom, Fn, Ix, IxLike, Refusal, Val, fn, ix, members_of, of, one_not_1, substitute
 from .layout import Index, axis_groups, flat, regroup
+from .run_time_sizes import agree, broadcast_size, covers, equality
 from .tensor import (
     Assemble,
     Buffer,
@@ -40,10 +41,19 @@ SIZE_TEXT_LIMIT = 3000
 
 @dataclass
 class Builder:
-    """Makes tensors and collects what must hold at run time. One per region (or per shape analysis)."""
+    """Makes tensors and collects what must hold at run time. One per region (or per shape analysis).
+
+    When `assuming`, sizes that are equal wherever it was tried are taken to be equal; `assumed` says that some were,
+    and that a requirement may fail where the op itself would not. `same` are sizes of two spellings. `equal` are
+    symbols that an op's own rule makes another size in every run; `found_equal` those that were seen here."""
 
     requirements: list[tuple[Ix, Ix, str]] = field(default_factory=list[tuple[Ix, Ix, str]])
     source: str = ""
+    assuming: bool = False
+    assumed: bool = False
+    same: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    equal: dict[Atom, Ix] = field(default_factory=dict[Atom, Ix])
+    found_equal: dict[Atom, Ix] = field(default_factory=dict[Atom, Ix])
 
     def make(self, shape: Sequence[IxLike], dtype: str, definition: Definition) -> Tensor:
         if any(len(s.key) > SIZE_TEXT_LIMIT for s in shape if isinstance(s, Ix)):
@@ -57,6 +67,15 @@ class Builder:
         if a.const is not None and b.const is not None:
             raise Refusal(f"{why}: {a.const} is not {b.const}")
         self.requirements.append((a, b, why))
+        found = equality(a, b)
+        if found is not None:
+            self.found_equal.setdefault(*found)
+
+    def assume_equal(self, left: Ix, right: Ix, why: str, *, surely: bool = False) -> None:
+        """What usually holds; where it does not, a call is left to code that was written without `assuming`. With
+        `surely` such code is not asked for: hardly any call that fails here would do better there."""
+        self.requirements.append((left, right, why))
+        self.assumed = self.assumed or not surely
 
     # sources
 
@@ -126,8 +145,15 @@ class Builder:
         if images is not None:
             return self.channels_first(self.map(body, *images, dtype=dtype))
         shape = self.broadcast(*(a.shape for a in args))
+        args = tuple(self._respelled(a, shape) for a in args)
         probe = body(*(E.ref(a, tuple(ix(0) for _ in a.shape)) for a in args))
         return self.make(shape, dtype or probe.dtype, Map(body, args))
+
+    def _respelled(self, x: Tensor, whole: Index) -> Tensor:
+        """Sizes that are those of the whole, only spelled differently, are spelled as there: they do not broadcast."""
+        own = whole[len(whole) - x.rank :]
+        shape = tuple(w if (s.key, w.key) in self.same else s for s, w in zip(x.shape, own, strict=True))
+        return x if shape == x.shape else self.view(x, shape, lambda w: w)
 
     def copy(self, x: Tensor) -> Tensor:
         """The same elements in x's own order, for something to be stored."""
@@ -167,13 +193,21 @@ class Builder:
         if _clamped(a, b) or _clamped(b, a):
             size = a if _clamped(b, a) else b
             self.require_equal(a, b, "broadcast")
+            self.same |= {(a.key, b.key), (b.key, a.key)}
             return size
-        if agree(a, b):
-            self.require_equal(a, b, "broadcast")
+        if self.assuming and agree(a, b):
+            self.assume_equal(a, b, "broadcast")
+            self.same |= {(a.key, b.key), (b.key, a.key)}
             return a if len(a.key) <= len(b.key) else b
-        size = fn("sel", fn("eq", a, 1), b, a)
-        self.requirements.append((fn("sel", fn("ne1", b), b, size), size, "broadcast"))
-        return size
+        if covers(a, b) or covers(b, a):
+            return a if covers(a, b) else b  # it was checked where the larger was made
+        size = broadcast_size(a, b)
+        known = substitute(size, self.equal)
+        if known != size:
+            self.requirements.append((one_not_1(members_of(size)), known, "broadcast"))
+        for part in (a, b):
+            self.requirements.append((fn("sel", fn("ne1", part), part, known), known, "broadcast"))
+        return known
 
     # index maps
 
@@ -182,9 +216,10 @@ class Builder:
 
     def expand(self, x: Tensor, shape: Sequence[IxLike]) -> Tensor:
         sizes = tuple(ix(s) for s in shape)
+        x = self._respelled(x, sizes)
         if sizes == x.shape:
             return x
-        return self.view(x, sizes, lambda w: aligned(w, x.shape))
+        return self.view(x, sizes, lambda w: aligned(w, x.shape, sizes))
 
     def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
         if list(perm) == list(range(x.rank)):
@@ -326,6 +361,7 @@ class Builder:
         """A matrix product of run-time operands, leading axes broadcast."""
         self.require_equal(a.shape[-1], b.shape[-2], "the inner sizes of a product must agree")
         batch = self.broadcast(a.shape[:-2], b.shape[:-2])
+        a, b = (self._respelled(x, (*batch, *x.shape[-2:])) for x in (a, b))
         return self.make((*batch, a.shape[-2], b.shape[-1]), a.dtype, Product(a, b, vacant))
 
     def window(

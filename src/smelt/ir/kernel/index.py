@@ -7,7 +7,7 @@ division and remainder are simplified only when that is provably exact for non-n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Union
@@ -28,10 +28,14 @@ class Refusal(Exception):  # noqa: N818
 
 @dataclass(frozen=True, eq=True)
 class Sym:
-    """A size or small integer that a region learns from its inputs. `nonneg` is true for dimensions."""
+    """A size or small integer that a region learns from its inputs. `nonneg` is true for dimensions.
+
+    One with `members` is what these sizes broadcast to: the one that is not 1. It is a symbol of its own, so that all
+    that follows a broadcast is as simple as if its size had come with an input."""
 
     name: str
     nonneg: bool = True
+    members: tuple[Ix, ...] = ()
 
     @computed
     def key(self) -> str:
@@ -227,6 +231,21 @@ def of(atom: Atom) -> Ix:
 
 def sym(name: str, *, nonneg: bool = True) -> Ix:
     return of(Sym(name, nonneg))
+
+
+def members_of(size: Ix) -> tuple[Ix, ...]:
+    if len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
+        return ()
+    atom = size.terms[0][0][0]
+    return atom.members if isinstance(atom, Sym) else ()
+
+
+def one_not_1(members: Sequence[Ix]) -> Ix:
+    """The first size that is not 1; 1 when all are."""
+    found = ix(1)
+    for size in reversed(members):
+        found = fn("sel", fn("ne1", size), size, found)
+    return found
 
 
 def fn(op: str, *args: IxLike) -> Ix:
@@ -547,27 +566,9 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, int]) -> int:
         return _FOLD[atom.op](*(evaluate(a, env) for a in atom.args))
     if isinstance(atom, Val):
         raise KeyError("an index read from data has no value here")
+    if isinstance(atom, Sym) and atom.members and atom.name not in env:
+        return evaluate(one_not_1(atom.members), env)
     return env[atom.name]
-
-
-_PROBES = (2, 3, 5, 8, 17, 64, 101, 128, 384)
-
-
-def agree(a: Ix, b: Ix) -> bool:
-    """Whether two sizes that are spelled differently are equal wherever it was tried. Not a proof: whoever relies on it
-    must also check it at run time. Sizes that are clamped in different ways (`min(n, 512)`, `max(n - 1, 0) + 1`) differ
-    only at the ends of their range, where one of them would be an error anyway."""
-    if a.syms != b.syms or not a.syms or not any(isinstance(x, Fn) for x in a.atoms | b.atoms):
-        return False
-    names = sorted(s.name for s in a.syms)
-    try:
-        for shift in range(len(_PROBES)):
-            env = {name: _PROBES[(shift + 2 * place) % len(_PROBES)] for place, name in enumerate(names)}
-            if evaluate(a, env) != evaluate(b, env):
-                return False
-    except KeyError:
-        return False
-    return True
 
 
 def show(value: Ix) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.expr import Expr
-from smelt.ir.kernel.index import Atom, Fn, Ix, Sym, Val, Var, of
+from smelt.ir.kernel.index import Atom, Fn, Ix, Sym, Val, Var, of, one_not_1
 from smelt.ir.kernel.numpy_rules import DTYPE, RULES, Array, convert, divide
 from smelt.ir.kernel.slide import slide
 from smelt.ir.kernel.tensor import (
@@ -215,6 +215,8 @@ class _Grid:
 
     def _atom(self, atom: Atom) -> Array:
         match atom:
+            case Sym() if atom.members:
+                return self.ix(one_not_1(atom.members))
             case Sym():
                 return np.asarray(self.owner.symbol(atom.name), np.int64)
             case Var():

@@ -18,7 +18,7 @@ import numpy as np
 from . import expr as E
 from .computed import computed
 from .expr import Expr
-from .index import Fn, Ix, IxLike, Var, fn, ix, product
+from .index import Ix, IxLike, fn, ix, product
 from .layout import Index, flat
 from .window import Geometry
 
@@ -204,7 +204,7 @@ class Tensor:
         assert isinstance(self.definition, Map)
         args, body = self.definition.args, self.definition.fn
         where = tuple(ix(i) for i in index)
-        return self._memo(where, lambda w: body(*(a.at(aligned(w, a.shape)) for a in args)))
+        return self._memo(where, lambda w: body(*(a.at(aligned(w, a.shape, self.shape)) for a in args)))
 
     def _memo(self, where: Index, compute: Callable[[Index], Expr]) -> Expr:
         key = tuple(i.key for i in where)
@@ -214,32 +214,14 @@ class Tensor:
         return found
 
 
-def aligned(index: Index, shape: Index) -> Index:
-    """The index of a broadcast operand: trailing axes; size-1 axes are read at 0."""
-    tail = index[len(index) - len(shape) :]
-    return tuple(_broadcast_index(i, size) for i, size in zip(tail, shape, strict=True))
+def aligned(index: Index, shape: Index, whole: Sequence[Ix]) -> Index:
+    """The index of an operand that is broadcast to the shape `whole`: trailing axes; size-1 axes are read at 0."""
+    skip = len(index) - len(shape)
+    return tuple(_broadcast_index(*each) for each in zip(index[skip:], shape, whole[skip:], strict=True))
 
 
-def _broadcast_index(i: Ix, size: Ix) -> Ix:
+def _broadcast_index(i: Ix, size: Ix, whole: Ix) -> Ix:
+    """A size that is not that of the whole may be 1 at run time, however the index came to be."""
     if size.const == 1:
         return ix(0)
-    extent = _extent(i)
-    if size.const is not None or extent is None or extent == size or not _may_broadcast(extent, size):
-        return i
-    return i * fn("ne1", size)
-
-
-def _extent(i: Ix) -> Ix | None:
-    """The extent of a bare loop variable."""
-    if len(i.terms) == 1 and i.terms[0][1] == 1 and len(i.terms[0][0]) == 1:
-        atom = i.terms[0][0][0]
-        if isinstance(atom, Var):
-            return atom.extent
-    return None
-
-
-def _may_broadcast(extent: Ix, size: Ix) -> bool:
-    """An extent made by `broadcast` from `size` and another size it may differ from."""
-    if extent.const is not None:
-        return True
-    return any(isinstance(a, Fn) and a.op == "sel" for a in extent.atoms) and size.key in extent.key
+    return i if size == whole or size.const is not None else i * fn("ne1", size)

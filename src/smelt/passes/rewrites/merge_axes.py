@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from smelt.ir.sizes import known_shape
 from smelt.passes.rules import Rewrite, Rule
 from smelt.passes.surgery import input_at, int_attribute, is_op
 
@@ -69,12 +70,13 @@ def _reshape(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
 
 
 def _same_size(one: ir.Value | None, other: ir.Value | None, axis: int) -> bool:
-    if one is None or other is None or one.shape is None or other.shape is None:
+    if one is None or other is None:
         return False
-    if axis >= min(one.shape.rank(), other.shape.rank()):
+    left, right = known_shape(one), known_shape(other)
+    if left is None or right is None or axis >= min(left.rank(), right.rank()):
         return False
-    size = one.shape[axis]
-    return size == other.shape[axis] and (isinstance(size, int) or bool(size.value))
+    size = left[axis]
+    return size == right[axis] and (isinstance(size, int) or bool(size.value))
 
 
 _SETS = ("default", "training")

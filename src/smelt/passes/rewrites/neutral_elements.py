@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from smelt.passes.eliminate_identity import derived_shape
+from smelt.ir.sizes import known_shape
 from smelt.passes.rules import Rewrite, Rule
 from smelt.passes.surgery import array_of
 
@@ -45,7 +45,7 @@ def _keeps_shape(value: ir.Value | None, neutral: ir.Value | None) -> bool:
         return False
     if neutral.shape.rank() == 0:
         return True
-    shape = derived_shape(value)
+    shape = known_shape(value)
     if shape is None or shape.rank() < neutral.shape.rank():
         return False
     own = shape[shape.rank() - neutral.shape.rank() :]

@@ -1,0 +1,120 @@
+"""Random graphs over free sizes: compiled together, run at every binding, compared with stock ONNX Runtime.
+
+Input: seeds. Output: `Tally`: what was compared and what differed. Invariant: where stock ONNX Runtime takes the sizes,
+the kernels must take them and give what it gives; where it refuses, an error or an answer are both fine.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from many_graphs import plain_session, sessions
+from onnx.reference import ReferenceEvaluator
+from size_graphs import SizeGraph
+
+from smelt.base.config import Config
+
+SIZES = (0, 1, 2, 7)
+TOLERANCE = 1e-4  # sums that cancel are noise in both; a wrong index is off by far more
+
+
+@dataclass
+class Tally:
+    graphs: int = 0
+    compiled: int = 0
+    runs: int = 0
+    refused: int = 0
+    faults: list[str] = field(default_factory=list[str])
+
+
+def check(seeds: Sequence[int], config: Config, level: str = "v2", sizes: Sequence[int] = SIZES) -> Tally:
+    cases = [case for seed in seeds if (case := _case(seed)) is not None]
+    tally = Tally(graphs=len(cases))
+    for place, ours in enumerate(sessions([case.model for case in cases], config, level)):
+        if isinstance(ours, Exception):
+            tally.faults += [f"seed {cases[place].seed}: {ours}"] if _ever_runs(cases[place], sizes) else []
+        elif ours is not None:
+            tally.compiled += 1
+            _compare(cases[place], ours, f"m{place}_", sizes, tally)
+    return tally
+
+
+@dataclass(frozen=True)
+class _Case:
+    seed: int
+    graph: SizeGraph
+    model: onnx.ModelProto
+    stock: ort.InferenceSession
+
+
+def _case(seed: int) -> _Case | None:
+    """None where stock ONNX Runtime sees by itself that no binding fits."""
+    graph = SizeGraph(seed)
+    model = graph.model()
+    try:
+        return _Case(seed, graph, model, plain_session(model))
+    except Exception:
+        return None
+
+
+def _ever_runs(case: _Case, sizes: Sequence[int]) -> bool:
+    for binding in itertools.product(sizes, repeat=len(case.graph.free)):
+        try:
+            case.stock.run(None, case.graph.feeds(dict(zip(case.graph.free, binding, strict=True)), case.model))
+        except Exception:
+            continue
+        return True
+    return False
+
+
+def _compare(case: _Case, ours: ort.InferenceSession, prefix: str, sizes: Sequence[int], tally: Tally) -> None:
+    graph, model, faults = case.graph, case.model, 0
+    cuts = any(node.op_type == "Slice" for node in model.graph.node)
+    for binding in itertools.product(sizes, repeat=len(graph.free)):
+        bound = dict(zip(graph.free, binding, strict=True))
+        feeds = graph.feeds(bound, model)
+        try:
+            wanted = case.stock.run(None, feeds)
+        except Exception:
+            tally.refused += 1
+            continue
+        tally.runs += 1
+        try:
+            found = ours.run(None, {prefix + name: value for name, value in feeds.items()})
+            problem = differs(found, wanted, empty=0 in binding or cuts)
+        except Exception as error:
+            problem = f"refused: {str(error)[:160]}"
+        if problem and not _is_odd(case.model, feeds, problem):
+            faults += 1
+            if faults == 1:
+                tally.faults.append(f"seed {case.seed} at {bound}: {problem}\n{onnx.printer.to_text(model.graph)}")
+
+
+def _is_odd(model: onnx.ModelProto, feeds: dict[str, np.ndarray], problem: str) -> bool:
+    """Whether stock ONNX Runtime takes what the standard does not, or differs from it: empty products, for example."""
+    if not any(value.size == 0 for value in feeds.values()) or "differs" in problem:
+        return False
+    try:
+        shapes = [np.asarray(value).shape for value in ReferenceEvaluator(model).run(None, dict(feeds))]
+    except Exception:
+        return True
+    return not problem.startswith("refused") and not any(str(shape) in problem.split("expected")[1] for shape in shapes)
+
+
+def differs(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], *, empty: bool) -> str:
+    for place, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"output {place} is {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
+        with np.errstate(invalid="ignore", over="ignore"):
+            scale = np.abs(b) + (np.sqrt(np.mean(np.square(b[np.isfinite(b)]))) if np.isfinite(b).any() else 0) + 0.5
+            fine = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= TOLERANCE * scale)
+        if empty:
+            fine |= ~np.isfinite(a)  # the mean or the largest of nothing: a number in ONNX Runtime
+        if not fine.all():
+            return f"output {place} differs: {a.reshape(-1)[:8]} expected {b.reshape(-1)[:8]}"
+    return ""

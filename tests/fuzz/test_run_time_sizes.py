@@ -1,0 +1,122 @@
+"""Sizes that only the run tells: whatever stock ONNX Runtime takes runs, and gives what it gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from many_graphs import plain_session, sessions
+from size_check import check, differs
+
+from smelt.base.config import Config
+
+HEAD = '<ir_version: 9, opset_import: ["" : 18]> g '
+PER_LIBRARY = 100
+SEEDS = 300
+MANY_SEEDS = 20_000
+
+# A graph in onnx's text form, and the sizes of its inputs in several calls.
+CASES: dict[str, tuple[str, list[list[tuple[int, ...]]]]] = {
+    "two sizes that broadcast": (
+        "(float[A] x, float[B] y) => (float[C] z) { s = Add(x, y) z = Mul(s, x) }",
+        [[(1,), (5,)], [(5,), (1,)], [(5,), (5,)], [(1,), (0,)], [(0,), (0,)]],
+    ),
+    "one name for two sizes": (
+        "(float[A] x, float[A] y) => (float[A] z) { s = Add(x, y) z = Mul(s, x) }",
+        [[(1,), (5,)], [(5,), (1,)], [(5,), (5,)]],
+    ),
+    "flattened": (
+        "(float[A, B] x, float[C, B] y) => (float[D] z) <int64[1] t = {-1}> "
+        "{ p = Mul(x, y) q = Tanh(p) z = Reshape(q, t) }",
+        [[(1, 3), (4, 3)], [(4, 3), (1, 3)], [(1, 3), (1, 3)], [(4, 3), (4, 3)]],
+    ),
+    "reversed": (
+        "(float[A, B] x, float[C, B] y) => (float[D, B] z) "
+        "<int64[1] k = {-1}, int64[1] e = {-1000}, int64[1] a = {0}> "
+        "{ p = Mul(x, y) q = Tanh(p) z = Slice(q, k, e, a, k) }",
+        [[(1, 3), (4, 3)], [(4, 3), (1, 3)], [(1, 3), (1, 3)], [(4, 3), (4, 3)]],
+    ),
+    "expanded": (
+        "(float[A, B] x, float[C, B] y) => (float[D, E, B] z) <int64[3] t = {2, 1, 1}> "
+        "{ p = Mul(x, y) q = Tanh(p) z = Expand(q, t) }",
+        [[(1, 3), (4, 3)], [(4, 3), (1, 3)], [(1, 3), (1, 3)], [(4, 3), (4, 3)]],
+    ),
+    "two axes of one name": (
+        '(float["?", 3, "?", "?"] x) => (float[n] y) <int64[1] a = {1}> { y = ReduceSum<keepdims = 0>(x, a) }',
+        [[(1, 3, 48, 192)], [(2, 3, 1, 5)], [(2, 3, 0, 5)]],
+    ),
+    "a shape that is read only for its size": (
+        "(float[A] x, float[A] y) => (float[A] z) { s = Shape(y) e = Expand(x, s) z = Neg(e) }",
+        [[(1,), (5,)], [(5,), (1,)], [(5,), (5,)]],
+    ),
+    "a wrong declared output": (
+        "(float[A, 4] x) => (float[7, 9] y) { y = Relu(x) }",
+        [[(3, 4)], [(1, 4)], [(0, 4)]],
+    ),
+    "a declared intermediate": (
+        "(float[A] x, float[B] y) => (float[A] z) <float[A] s> { s = Add(x, y) z = Mul(s, s) }",
+        [[(1,), (5,)], [(5,), (1,)]],
+    ),
+    "a new shape with a 0 from a size": (
+        "(float[A, B] x, float[C, D] y) => (float[E, F] z) { s = Shape(y) r = Reshape(x, s) z = Neg(r) }",
+        [[(2, 3), (3, 2)], [(7, 0), (0, 0)], [(0, 3), (0, 3)]],
+    ),
+}
+
+
+def inputs_of(model: onnx.ModelProto, shapes: list[tuple[int, ...]]) -> dict[str, Any]:
+    random = np.random.default_rng(3)
+    names = [i.name for i in model.graph.input]
+    return {n: random.standard_normal(s).astype(np.float32) for n, s in zip(names, shapes, strict=True)}
+
+
+def test_each_known_case_runs_as_in_stock() -> None:
+    models = [onnx.parser.parse_model(HEAD + text) for text, _ in CASES.values()]
+    for place, (session, model) in enumerate(zip(sessions(models, Config.from_env()), models, strict=True)):
+        name = list(CASES)[place]
+        assert session is not None and not isinstance(session, Exception), f"{name}: {session}"
+        for shapes in CASES[name][1]:
+            feeds = inputs_of(model, shapes)
+            found = session.run(None, {f"m{place}_{key}": value for key, value in feeds.items()})
+            problem = differs(found, plain_session(model).run(None, feeds), empty=False)
+            assert not problem, f"{name} at {shapes}: {problem}"
+
+
+def test_a_negative_size_in_the_file_is_no_size() -> None:
+    model = onnx.parser.parse_model(HEAD + "(float[A, B] x) => (float[A, B] y) { y = Tanh(x) }")
+    for dim in model.graph.input[0].type.tensor_type.shape.dim:
+        dim.dim_value = -1
+    (session,) = sessions([model], Config.from_env())
+    assert session is not None and not isinstance(session, Exception)
+    feeds = inputs_of(model, [(2, 5)])
+    np.testing.assert_allclose(session.run(None, {"m0_x": feeds["x"]})[0], np.tanh(feeds["x"]), rtol=1e-6)
+
+
+def test_an_empty_batch_of_indices_gathers_nothing() -> None:
+    text = "(float[A, B] x, int64[A, 1] i) => (float[C] y) { y = GatherND<batch_dims = 1>(x, i) }"
+    model = onnx.parser.parse_model(HEAD + text)
+    (session,) = sessions([model], Config.from_env())
+    assert session is not None and not isinstance(session, Exception)
+    for rows, columns in ((0, 5), (0, 0), (3, 5)):
+        feeds = {"m0_x": np.ones((rows, columns), np.float32), "m0_i": np.zeros((rows, 1), np.int64)}
+        assert session.run(None, feeds)[0].shape == (rows,)
+
+
+def fuzz(first: int, count: int) -> None:
+    for start in range(first, first + count, PER_LIBRARY):
+        tally = check(range(start, start + PER_LIBRARY), Config.from_env())
+        assert tally.compiled > PER_LIBRARY // 2 and tally.runs > tally.compiled, tally
+        assert not tally.faults, "\n\n".join(tally.faults)
+
+
+@pytest.mark.timeout(600)
+def test_random_graphs_at_every_binding() -> None:
+    fuzz(0, SEEDS)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(20_000)
+def test_many_random_graphs_at_every_binding() -> None:
+    fuzz(SEEDS, MANY_SEEDS)
