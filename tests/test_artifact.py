@@ -97,9 +97,9 @@ def test_a_failure_leaves_the_old_artifact_and_nothing_else(model, tmp_path: Pat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(smelt.artifact, "write_json", full)
-    with pytest.raises(OSError):
+    with pytest.raises(ArtifactError, match="No space left"):
         compile_to(model, place, OPTIONS, config)
-    with pytest.raises(OSError):
+    with pytest.raises(ArtifactError, match="No space left"):
         compile_to(model, tmp_path / "new", OPTIONS, config)
     assert contents(place) == before and [p.name for p in tmp_path.iterdir()] == ["out"]
 

@@ -14,15 +14,15 @@ SIZES = [(1, 40, 64), (3, 200, 33), (7, 40, 16), (50, 130, 72), (50, 700, 100), 
 LIMITS = {"none": [], "relu": ["Relu"], "six": ["Clip", "low", "high"]}
 
 
-def model(depth: int, columns: int, limits: str, residual: bool = False) -> ModelProto:
+def model(depth: int, columns: int, limits: str, *, residual: bool = False, rows: int | str = "rows") -> ModelProto:
     scale = np.float32(1 / np.sqrt(depth))
     inits = {"w": floats(depth, columns, seed=1) * scale, "b": floats(columns, seed=2)}
     inits |= {"low": np.float32(-0.25), "high": np.float32(0.5)}
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["a"])]
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", depth])]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, depth])]
     if residual:
         nodes.append(helper.make_node("Add", ["a", "r"], ["s"]))
-        given.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, ["rows", columns]))
+        given.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, [rows, columns]))
     if LIMITS[limits]:
         kind, *bounds = LIMITS[limits]
         nodes.append(helper.make_node(kind, [nodes[-1].output[0], *bounds], ["l"]))
@@ -49,7 +49,7 @@ def test_bias_and_limits_are_left_to_the_product(limits: str) -> None:
 
 
 def test_a_residual_is_left_to_a_loop() -> None:
-    assert "SMELT_PRODUCT_FINISHED(" not in source(model(64, 48, "none", residual=True))
+    assert "SMELT_PRODUCT_FINISHED(" not in source(model(64, 48, "none", residual=True, rows=20))
 
 
 def test_what_is_not_a_number_stays_so_whatever_the_limits() -> None:

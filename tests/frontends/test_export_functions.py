@@ -132,7 +132,7 @@ def test_patterns_are_chosen_and_reported(tmp_path: Path):
         smelt.export(function, (x,), patterns="defualt")
 
 
-def test_sizes_of_one_name_are_one_size():
+def test_an_index_of_ranges_is_a_slice():
     def function(x, mask):
         rows = torch.arange(x.shape[0])
         return x + mask[rows[:, None], torch.arange(x.shape[1])]
@@ -140,6 +140,6 @@ def test_sizes_of_one_name_are_one_size():
     x, mask = torch.randn(3, 4), torch.randn(3, 4)
     shapes = ({0: "n", 1: "m"}, {0: "n", 1: "m"})
     model = smelt.export(function, (x, mask), dynamic_shapes=shapes)
-    assert [n.op_type for n in model.model.graph] == ["Add"]
+    assert not {"GatherND", "Range"} & {n.op_type for n in model.model.graph}
     x, mask = torch.randn(5, 2), torch.randn(5, 2)
     torch.testing.assert_close(model.run(x, mask), function(x, mask))

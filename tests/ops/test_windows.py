@@ -160,6 +160,8 @@ def window_count_is_stocks(case: dict) -> None:
     want = cases.by_ort(cases.node_model(case["op"], inputs, attrs=attrs, opset=22), inputs)
     if want is None or left_to_stock(case):
         return
+    if case["op"] == "MaxPool":  # of a window that sees padding alone: the specification pads with the least value
+        want = [np.where(array == np.finfo(np.float32).min, np.float32(-np.inf), array) for array in want]
     for free in (False, [0]):
         model = cases.node_model(case["op"], inputs, attrs=attrs, opset=22, free=free)
         cases.compare(cases.evaluate(model, inputs), want, name=f"stock {case} free={free}")

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Ix, Val, Var, ix
+from smelt.ir.kernel import Ix, Val, Var, ix, of
 from smelt.ir.kernel.index import Atom, coefficient, substitute
+from smelt.ir.kernel.layout import Index
+from smelt.ir.kernel.tensor import aligned
 
 from .cluster import Matrix, Operand
+
+
+def matrix_index(over: Sequence[Var], shape: Index) -> Index:
+    """The index of a product's operand: leading axes may be broadcast, those of the matrix are its own."""
+    whole = [*(v.extent for v in over[:-2]), *shape[-2:]]
+    return aligned(tuple(of(v) for v in over), shape, whole)
 
 
 def matrices_of(left: Operand, right: Operand, loops: Sequence[Var], depth: Var) -> tuple[Matrix, Matrix] | None:

@@ -41,13 +41,12 @@ from smelt.ir.kernel import (
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.channels_last import regrouped
 from smelt.ir.kernel.index import Atom, substitute
-from smelt.ir.kernel.tensor import aligned
 
 from .chain import block_of, link, may_keep_rows
 from .cluster import Cluster, Operand, Part, Schedule, Store
 from .extern import extern, give, passed
 from .matching import bare, keeps_order, reduction_fits, relinearized, solve
-from .matrices import is_steady, matrices_of
+from .matrices import is_steady, matrices_of, matrix_index
 from .needs import operands_first
 from .parts import parts_of, settle
 from .prelude import in_order
@@ -378,7 +377,7 @@ class _Planner:
         return True
 
     def _parts(self, tensor: Tensor, over: Sequence[Var]) -> list[Part]:
-        element = tensor.at(_matrix_index(over, tensor.shape))
+        element = tensor.at(matrix_index(over, tensor.shape))
         homes = self.assembled.get(element.kind.tensor, []) if isinstance(element.kind, E.Ref) else []
         return parts_of(element, over, homes)
 
@@ -394,7 +393,7 @@ class _Planner:
 
     def _leader(self, definition: Product, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
         """An earlier product that can keep this one's left operand in its block, if the right one is ready by then."""
-        element = definition.a.at(_matrix_index((*loops[:-1], depth), definition.a.shape))
+        element = definition.a.at(matrix_index((*loops[:-1], depth), definition.a.shape))
         leader = self.home.get(element.kind.tensor) if isinstance(element.kind, E.Ref) else None
         member = link(leader, element, loops, depth) if leader is not None and ready < leader.order else None
         if leader is None or member is None:
@@ -410,7 +409,7 @@ class _Planner:
 
     def _operand(self, tensor: Tensor, over: Sequence[Var], contiguous: Var | None) -> Operand:
         """Where a product's operand lies in memory. What is not stored with constant steps is copied first."""
-        element = tensor.at(_matrix_index(over, tensor.shape))
+        element = tensor.at(matrix_index(over, tensor.shape))
         found = self._lying(element)
         if found is not None and is_steady(found.offset, over[-2:], contiguous):
             return found
@@ -419,7 +418,7 @@ class _Planner:
         self.place(copy)
         if copy in self.floating:
             self._sink(copy)
-        where = _matrix_index(over, copy.shape)
+        where = matrix_index(over, copy.shape)
         return Operand(self.buffer(copy), flat(where, copy.shape))
 
     def _lying(self, element: Expr) -> Operand | None:
@@ -587,12 +586,6 @@ class _Planner:
         for tensor, buffer in list(self.buffers.items()):
             if buffer is old:
                 del self.buffers[tensor]
-
-
-def _matrix_index(over: Sequence[Var], shape: Index) -> Index:
-    """The index of a product's operand: leading axes may be broadcast, those of the matrix are its own."""
-    whole = [*(v.extent for v in over[:-2]), *shape[-2:]]
-    return aligned(tuple(of(v) for v in over), shape, whole)
 
 
 def _places(loops: Sequence[Var]) -> dict[Var, Ix]:

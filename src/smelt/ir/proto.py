@@ -12,7 +12,7 @@ from typing import Final, cast
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.external_data import set_base_dir
+from onnx_ir.external_data import set_base_dir  # pyright: ignore[reportUnknownVariableType]
 
 from smelt.ir.walk import model_graphs, subgraphs
 
