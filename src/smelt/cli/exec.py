@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
 def exec_command(command: Command, background: Background = False, limit: Limit = 30.0, skip: Skip = None) -> None:
     """Run a program with every ONNX Runtime session over a compiled model."""
     import os
+    import shutil
     from pathlib import Path
 
     from smelt.base.config import child_environment
@@ -40,4 +41,6 @@ def exec_command(command: Command, background: Background = False, limit: Limit 
                 "SMELT_HOOK_SKIP": os.pathsep.join(skip or ()),
             }
         )
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(f"there is no program {command[0]!r} to run")
         os.execvpe(command[0], command, environment)  # noqa: S606  the user's own command

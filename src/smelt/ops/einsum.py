@@ -14,6 +14,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import product
 
 from .registry import Call, op
+from .shape_only_products import implied_result
 
 _DOTS = 0xE000  # axes of an ellipsis, counted from the right, are labelled by characters that no equation has
 
@@ -52,18 +53,12 @@ def _parse(call: Call) -> tuple[list[Labelled], str]:
     dots = max((sum(ord(c) >= _DOTS for c in term.labels) for term in terms), default=0)
     if len(set(right)) != len(right) and "..." not in right:
         raise Refusal("a label twice in the result")
-    result = (right if arrow else _implied(left)).replace("...", _dots(dots))
+    result = (right if arrow else implied_result(left)).replace("...", _dots(dots))
     if dots and arrow and "..." not in right:
         raise Refusal("an ellipsis that is summed")
     if any(not label.isalpha() and ord(label) < _DOTS for label in result + "".join(t.labels for t in terms)):
         raise Refusal("an equation of other than letters")
     return terms, result
-
-
-def _implied(left: str) -> str:
-    """Without an arrow: the dots, then labels that occur once, in alphabetical order."""
-    letters = left.replace("...", "").replace(",", "")
-    return ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
 
 
 def _dots(count: int) -> str:

@@ -89,7 +89,7 @@ def einsum(call: Call) -> list[Sized | None]:
     if len(terms) != len(operands):
         raise Refusal("an equation for another number of operands")
     sizes, dots = _label_sizes(call, terms, operands)
-    result = right if arrow else _implied(left)
+    result = right if arrow else implied_result(left)
     shape: list[Ix] = []
     for label in result.replace("...", "."):
         if label != "." and label not in sizes:
@@ -115,7 +115,7 @@ def _label_sizes(call: Call, terms: Sequence[str], operands: Sequence[Tensor]) -
     return sizes, dots
 
 
-def _implied(left: str) -> str:
+def implied_result(left: str) -> str:
     """Without an arrow: the dots, then labels that occur once, in alphabetical order."""
     letters = left.replace("...", "").replace(",", "")
     return ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))

@@ -251,6 +251,12 @@ def test_exec_runs_a_program_unchanged(cache, saved, tmp_path):
     np.testing.assert_allclose(float(hooked[1]), float(plain[1]), rtol=1e-4)
 
 
+def test_exec_names_a_program_that_is_not_there():
+    command = [sys.executable, "-m", "smelt", "exec", "--", "no-such-program"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    assert ran.returncode == 2 and "no program 'no-such-program'" in ran.stderr
+
+
 def test_one_of_many_processes_compiles(cache, saved, tmp_path):
     command = [sys.executable, "-m", "smelt", "exec", "--limit", "200", "--"]
     command += [sys.executable, str(program(tmp_path)), str(saved)]
