@@ -14,13 +14,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from smelt.toolchain import sanitizer_is_loaded
+
 Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
 def serve(prepare: Callable[[], Callable[[Request], Answer]], memory_bytes: int | None = None) -> None:
     """Answer requests until stdin ends; `prepare` runs once, before the pool is told that this worker is ready."""
-    if memory_bytes is not None:
+    if memory_bytes is not None and not sanitizer_is_loaded():  # whose shadow memory takes terabytes of addresses
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -15,6 +15,9 @@ sys.path.insert(0, str(HERE))
 import run as runner  # noqa: E402
 from pool import run_all  # noqa: E402
 
+from smelt.base.config import Config, child_environment  # noqa: E402
+from smelt.toolchain import bounds_environment, find_compiler  # noqa: E402
+
 FAKE = """
 import json, os, sys, time
 print(json.dumps({"ready": []}), flush=True)
@@ -83,3 +86,16 @@ def test_every_case_that_stock_passes_passes(tmp_path: Path):
     command = [sys.executable, "-W", "ignore", str(HERE / "run.py"), "--json", str(tmp_path / "results.json")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(10_000)
+def test_no_case_touches_memory_that_is_not_its_own(tmp_path: Path):
+    """By force, in libraries that check bounds: what stock passes passes, and nothing ends a process."""
+    command = [sys.executable, "-W", "ignore", str(HERE / "run.py"), "--json", str(tmp_path / "results.json")]
+    environment = child_environment(bounds_environment(find_compiler(Config.from_env())))
+    for more in (["--modes", "stock"], ["--modes", "force", "--reuse", "--levels", "v2,v3"]):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    force = json.loads((tmp_path / "results.json").read_text())["force"]
+    assert [name for name, answer in force.items() if answer["status"] in ("crashed", "hanged")] == []

@@ -193,13 +193,13 @@ class SizeGraph:
             self._add("Expand", [x.name, self._constant(np.array(target))], _joined(x.shape, target) or x.shape)
 
     def _concat(self, x: Value) -> None:
-        """Of values that agree off the axis: what stock ONNX Runtime makes of empty ones that do not is undefined."""
+        """Of two values that may agree off the axis."""
         if x.rank:
             axis = self._int(0, x.rank - 1)
             shape = tuple(None if d == axis else s for d, s in enumerate(x.shape))
-            fitting = [v for v in self.values if v.rank == x.rank and _off(v, axis) == _off(x, axis)]
-            others = [x, *(v for v in fitting if None not in _off(v, axis))]
-            self._add("Concat", [x.name, self._one_of(others).name], shape, axis=axis)
+            others = [v for v in self.values if v.rank == x.rank and all(map(_fits, _off(v, axis), _off(x, axis)))]
+            names = [x.name, *(self._one_of(others).name for _ in range(self._int(1, 2)))]
+            self._add("Concat", names, shape, axis=axis)
 
     def _product(self, x: Value) -> None:
         """Of two values, the right one perhaps transposed so that the inner sizes may fit."""

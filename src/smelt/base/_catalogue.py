@@ -44,6 +44,11 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "An option of `torch.compile(backend='smelt')` was given a value that it cannot be.",
         "Give it a value of the kind named in the message.",
     ),
+    "SM-CONFIG-008": (
+        "Bounds cannot be checked here",
+        "SMELT_BOUNDS=1 builds libraries with gcc's AddressSanitizer, whose run-time library must be loaded first.",
+        "Use gcc, and set LD_PRELOAD as the message says; the command line `smelt` does so by itself.",
+    ),
     "SM-DEVICE-001": (
         "No such execution provider or device index",
         "A device index stands for an execution provider that the installed onnxruntime must have.",

@@ -42,6 +42,7 @@ class Config:
     timing: bool = True
     check_ir: bool = False
     strict: bool = False
+    bounds: bool = False
     verify_timeout_s: float = 300.0
     verify_memory_bytes: int = 0
     dump_dir: Path | None = None
@@ -90,6 +91,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("SMELT_TIMING", "timing", "time the artifact against stock ONNX Runtime, and hand out none that is slower"),
     Knob("SMELT_CHECK_IR", "check_ir", "run the IR verifier at every stage boundary"),
     Knob("SMELT_STRICT", "strict", "raise an internal error where it happens; otherwise it costs a region"),
+    Knob("SMELT_BOUNDS", "bounds", "build libraries that check every access to memory, with gcc's sanitizers"),
     Knob("SMELT_VERIFY_TIMEOUT", "verify_timeout_s", "seconds that verification may take"),
     Knob(
         "SMELT_VERIFY_MEMORY",
@@ -129,6 +131,7 @@ def _read(env: Mapping[str, str]) -> Config:
         timing=_boolean(env, "SMELT_TIMING", TIMING),
         check_ir=_boolean(env, "SMELT_CHECK_IR", False),
         strict=_boolean(env, "SMELT_STRICT", False),
+        bounds=_boolean(env, "SMELT_BOUNDS", False),
         verify_timeout_s=_seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),
         verify_memory_bytes=_integer(env, "SMELT_VERIFY_MEMORY", 0),
         dump_dir=_folder(env, "ONNXRT_DUMP_PATH"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ _STARVED_S: Final = 30.0  # a busy machine may keep a process waiting for so lon
 _KERNEL_STEPS: Final = ("region", "model")
 # Small products on a busy machine take longer with threads that wait for each other.
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_SANITIZER: Final = re.compile(r"AddressSanitizer: [\w-]+|runtime error: .+")
 _PACKAGE_DIR: Final = Path(__file__).resolve().parents[2]
 
 
@@ -139,10 +141,16 @@ def _how_it_died(code: int, log: Path) -> str:
         text = file.read().decode("utf-8", errors="replace").strip()
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-        return f"died of {name}"
+        return f"died of {name}{_complaint(log)}"
     if "MemoryError" in text or "bad_alloc" in text:
         return "ran out of its memory limit"
     return f"ended with code {code}: {text.splitlines()[-1] if text else 'no message'}"
+
+
+def _complaint(log: Path) -> str:
+    """What a sanitizer said, in a process whose libraries check bounds."""
+    said = _SANITIZER.search(log.read_text(encoding="utf-8", errors="replace"))
+    return f": {said.group()}" if said else ""
 
 
 def _read_events(path: Path) -> tuple[dict[str, Any], ...]:

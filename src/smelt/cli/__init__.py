@@ -10,6 +10,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     # A graph's objects live as long as the command: looking for garbage among them often takes a tenth of the time.
     gc.set_threshold(50_000, 20, 20)
+    if arguments is None:
+        from smelt.cli.bounds import start_with_sanitizer
+
+        start_with_sanitizer()
     from smelt.cli.app import make_app
 
     make_app()(args=list(arguments) if arguments is not None else None)

@@ -1,5 +1,6 @@
 """Source -> Library: compiler discovery, flags, parallel compilation, the content-addressed cache."""
 
+from smelt.toolchain.bounds import bounds_environment, sanitizer_is_loaded
 from smelt.toolchain.build import build, can_build, count_jobs, library_key
 from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest, usable_root
 from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
@@ -15,6 +16,7 @@ __all__ = [
     "Compiler",
     "EarlyObjects",
     "Symbols",
+    "bounds_environment",
     "build",
     "can_build",
     "count_jobs",
@@ -24,5 +26,6 @@ __all__ = [
     "library_key",
     "list_compilers",
     "read_symbols",
+    "sanitizer_is_loaded",
     "usable_root",
 ]

@@ -26,6 +26,7 @@ from smelt.base import (
     __version__,
 )
 from smelt.ir.records import Library, Source, Unit
+from smelt.toolchain.bounds import BOUNDS_FLAGS, require_sanitizer
 from smelt.toolchain.cache import FORMAT, Cache, CacheEntry, unusable
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.early import EarlyObjects
@@ -65,6 +66,8 @@ def build(
     `step` is told about each compiled unit; `count_jobs` says how many there are. `early` may have some.
     """
     started = time.monotonic()
+    if config.bounds and not program:
+        require_sanitizer(compiler)
     order = _order(source, targets, compiler, config, program)
     entry = cache.find(order.key)
     if entry is not None:
@@ -108,6 +111,7 @@ def _order(source: Source, targets: tuple[Target, ...], compiler: Compiler, conf
     arch = _check(source, targets)
     jobs = jobs_of(source, targets, compiler, config)
     link = program_flags(compiler, arch) if program else library_flags(compiler, arch)
+    link = (*link, *BOUNDS_FLAGS) if program and config.bounds else link
     facts = [FORMAT, [[job.stem, job.key] for job in jobs], link, compiler.identity, program, source.domain]
     return _Order(jobs, link, program, arch, digest_of(facts))
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from smelt.base import CompileError, Config, ConfigError, Target
 from smelt.ir.records import Source, Unit
+from smelt.toolchain.bounds import BOUNDS_FLAGS
 from smelt.toolchain.cache import FORMAT, Cache
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.flags import compile_command, level_flags, plain_flags
@@ -50,6 +51,7 @@ def jobs_of(source: Source, targets: tuple[Target, ...], compiler: Compiler, con
         extra = tuple(shlex.split(config.cflags))
     except ValueError as error:
         raise ConfigError("SM-CONFIG-001", f"SMELT_CFLAGS={config.cflags!r}: {error}") from error
+    extra = (*(BOUNDS_FLAGS if config.bounds else ()), *extra)
     headers = source.include_hash or hash_headers(source.include_dirs)
     return tuple(_jobs(source, targets, compiler, extra, headers))
 
@@ -124,7 +126,7 @@ class Commands:
         self.cache.put_object(job.key, own / "out.o")
 
     def run(self, command: tuple[str, ...], folder: Path, label: str, output: str = "") -> Finished:
-        changes = {"TMPDIR": str(folder)}
+        changes = {"TMPDIR": str(folder)} | ({"LD_PRELOAD": ""} if self.config.bounds else {})
         if self.compiler.kind == "zig":
             changes |= self.cache.zig_environment()
         limit_s = self.config.compile_timeout_s

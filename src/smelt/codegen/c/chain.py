@@ -123,9 +123,9 @@ class LinkWriter(ProductWriter):
         lines: list[str] = []
         for place, buffer in enumerate(self.phases.row_buffers):
             name = self.row_names[buffer.uid] = f"{prefix}{place}"
-            kind, size = C_TYPE[buffer.dtype], self._integer(buffer.elements)
-            lines.append(f"{kind} *{name} = ({kind} *)row;")
-            lines.append(f"row += (({size}) * {E.SIZE_BYTES[buffer.dtype]} + 63) & ~(int64_t)63;")
+            kind, bytes_ = C_TYPE[buffer.dtype], f"({self._integer(buffer.elements)}) * {E.SIZE_BYTES[buffer.dtype]}"
+            lines.append(f"{kind} *{name} = ({kind} *)SMELT_FENCED(row, {bytes_});")
+            lines.append(f"row += ({bytes_} + 63) & ~(int64_t)63;")
         return lines
 
     @property
@@ -229,13 +229,11 @@ class ChainWriter:
             "const int64_t first = (at % t->units) * t->step;",
             f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
             f"const int64_t ld = {first.width()}, ld2 = {second.width()};",
-            "float *block = (float *)local, *block2 = block + t->step * ld;",
+            *block_pointers(("block", "ld"), ("block2", "ld2"), *([] if first.in_place else [("kept", "ld")])),
+            "(void)row;",
+            *first.row_pointers("w"),
+            *second.row_pointers("y"),
         ]
-        end = "block2 + t->step * ld2"
-        if not first.in_place:
-            head.append(f"float *kept = {end};")
-            end = "kept + t->step * ld"
-        head += [f"char *row = (char *)({end}); (void)row;", *first.row_pointers("w"), *second.row_pointers("y")]
         kept, ld = ("block", "ld") if first.in_place else ("kept", "ld")
         if first.bias is not None:
             head.append(f"int64_t low = 0, limit = {first.reach_end()};")
@@ -252,3 +250,12 @@ class ChainWriter:
             "}",
             "if (t->rows) smelt_release(t, local);",
         ]
+
+
+def block_pointers(*blocks: tuple[str, str]) -> list[str]:
+    """Blocks of a task's rows, each a name and its floats in a row, one after the other; `row` is behind them."""
+    lines = ["char *row = local;"]
+    for name, wide in blocks:
+        lines.append(f"float *{name} = (float *)SMELT_FENCED(row, t->step * {wide} * 4);")
+        lines.append(f"row += t->step * {wide} * 4;")
+    return lines

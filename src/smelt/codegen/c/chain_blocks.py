@@ -14,7 +14,7 @@ from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Expr, Ix, Tensor
 from smelt.ir.kernel import expr as E
 
-from .chain import ChainWriter, LinkWriter
+from .chain import ChainWriter, LinkWriter, block_pointers
 from .product import ProductSizes
 from .row_chain import RowChainWriter
 
@@ -183,9 +183,9 @@ class BlockChainWriter(ChainWriter):
             "const int64_t first = (at % t->units) * t->step;",
             f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
             f"const int64_t ld = t->part, ld2 = {second.width()};",
-            "float *block = (float *)local, *block2 = block + t->step * ld, *whole = block2 + t->step * ld2;",
-            "const smelt_chain_rows_seen seen = smelt_chain_seen(whole + t->step * ld2, t->step);",
-            "char *row = (char *)(((uintptr_t)(seen.tops + 4 * t->step) + 63) & ~(uintptr_t)63); (void)row;",
+            *block_pointers(("block", "ld"), ("block2", "ld2"), ("whole", "ld2"), ("room", "4")),
+            "const smelt_chain_rows_seen seen = smelt_chain_seen(room, t->step);",
+            "row = (char *)(((uintptr_t)row + 63) & ~(uintptr_t)63);",
             *first.row_pointers("w"),
             *second.row_pointers("y"),
             f"int64_t low = 0, limit = {first.reach_end()}, several = 0;",

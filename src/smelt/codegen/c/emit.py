@@ -220,9 +220,9 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         for twin in ("", TWIN) if self._paired() else ("",):
             for buffer in self.phases.row_buffers:
                 kind = C_TYPE[buffer.dtype]
-                lines.append(f"{kind} *{self._buffer(buffer)}{twin} = ({kind} *)row;")
-                size = self._integer(buffer.elements)
-                lines.append(f"row += (({size}) * {E.SIZE_BYTES[buffer.dtype]} + 63) & ~(int64_t)63;")
+                bytes_ = f"({self._integer(buffer.elements)}) * {E.SIZE_BYTES[buffer.dtype]}"
+                lines.append(f"{kind} *{self._buffer(buffer)}{twin} = ({kind} *)SMELT_FENCED(row, {bytes_});")
+                lines.append(f"row += ({bytes_} + 63) & ~(int64_t)63;")
         return lines
 
     def _columns(self, chunk: int) -> None:

@@ -267,7 +267,7 @@ class ProductWriter(RowWriter):
             f"const int64_t held = t->apart ? 0 : {copies} * size * 4;",
             f"const int64_t slot = held + ((({extra}) + 63) & ~(int64_t)63);",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
-            "float *block = t->apart ? t->whole + first * all : (float *)local;",
+            "float *block = t->apart ? t->whole + first * all : (float *)SMELT_FENCED(local, held);",
             *self._row_lines("held"),
         ]
 
@@ -354,7 +354,7 @@ class ProductWriter(RowWriter):
         return [
             f"const int64_t slot = SMELT_SLOT(t->step, width * {copies}, {extra});",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
-            "float *block = (float *)local;",
+            f"float *block = (float *)SMELT_FENCED(local, t->step * width * {copies * 64});",
         ]
 
     def _share_lines(self, rows: str, columns: str) -> list[str]:
@@ -372,9 +372,9 @@ class ProductWriter(RowWriter):
     def _row_buffer_lines(self, held: str) -> list[str]:
         lines = [f"char *row = local + {held};"] if self.phases.row_buffers else []
         for buffer in self.phases.row_buffers:
-            kind, size = C_TYPE[buffer.dtype], self._integer(buffer.elements)
-            lines.append(f"{kind} *{self._buffer(buffer)} = ({kind} *)row;")
-            lines.append(f"row += (({size}) * {E.SIZE_BYTES[buffer.dtype]} + 63) & ~(int64_t)63;")
+            kind, bytes_ = C_TYPE[buffer.dtype], f"({self._integer(buffer.elements)}) * {E.SIZE_BYTES[buffer.dtype]}"
+            lines.append(f"{kind} *{self._buffer(buffer)} = ({kind} *)SMELT_FENCED(row, {bytes_});")
+            lines.append(f"row += ({bytes_} + 63) & ~(int64_t)63;")
         return lines
 
 

@@ -448,7 +448,7 @@ class _Writer:
         self.lines.append(f"if (!arena) return smelt_fail(env, SMELT_E_MEMORY, -1, {total}, 0, 0);")
         offset = "arena"
         for place, slot in enumerate(slots):
-            self.lines += [f"void *{b.name} = {offset};" for b in slot.held]
+            self.lines += [f"void *{b.name} = SMELT_FENCED_SLOT(env, {offset}, n_{b.name});" for b in slot.held]
             offset += f" + slot{place}"
 
     # running

@@ -11,7 +11,7 @@ from smelt.codegen.cluster import Store
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, MatMul, Tensor, flat, ix, of, product
 
-from .chain import ChainWriter, LinkWriter
+from .chain import ChainWriter, LinkWriter, block_pointers
 from .finish import Finish, finish_of
 from .names import constant
 from .product import ProductSizes, panels_of_product
@@ -107,14 +107,12 @@ class RowChainWriter(ChainWriter):
     def body(self) -> list[str]:
         first, second = self.leader, self.follower
         assert isinstance(first, _RowLink) and isinstance(second, _RowLink)
-        end = "block2 + t->step * ld2" if first.in_place else "kept + t->step * ld"
         head = [
             "const int64_t first = task * t->step;",
             f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
             f"const int64_t ld = {first.width()}, ld2 = {second.width()};",
-            "float *block = (float *)local, *block2 = block + t->step * ld;",
-            *([] if first.in_place else ["float *kept = block2 + t->step * ld2;"]),
-            f"char *row = (char *)({end}); (void)row;",
+            *block_pointers(("block", "ld"), ("block2", "ld2"), *([] if first.in_place else [("kept", "ld")])),
+            "(void)row;",
             *first.row_pointers("w"),
             *second.row_pointers("y"),
         ]

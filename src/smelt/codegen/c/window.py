@@ -207,7 +207,7 @@ class WindowWriter(ProductWriter):
             f"const int64_t last_unit = smelt_min(unit + t->row_bytes, (columns + {unit - 1}) / {unit});",
             f"const int64_t slot = SMELT_SLOT(t->part, {wide}, {self._integer(self.extra_bytes())});",
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
-            "float *block = (float *)local;",
+            f"float *block = (float *)SMELT_FENCED(local, t->part * {wide} * 64);",
             *self._row_buffer_lines(f"t->part * {wide} * 64"),
         ]
 

@@ -78,7 +78,7 @@ static __attribute__((unused)) void smelt_band(void *p, int64_t index) {
   void *from = NULL;
   for (int64_t i = 0; i <= last; at += b->kept[i], i++) {
     const smelt_stage *s = &b->stages[i];
-    void *to = i == last ? NULL : smelt_shifted(at, s->lines, n, r[i], s->line_bytes);
+    void *to = i == last ? NULL : smelt_shifted(SMELT_FENCED(at, b->kept[i]), s->lines, n, r[i], s->line_bytes);
     if (r[i].hi > r[i].lo) smelt_stage_run(s, n, r[i], from, to);
     from = to;
   }

@@ -8,6 +8,7 @@
 #ifndef SMELT_LOOP_H
 #define SMELT_LOOP_H
 
+#include <smelt/bounds.h>
 #include <smelt/kernel.h>
 #include <smelt/profile.h>
 
@@ -74,6 +75,7 @@ typedef struct {
   smelt_blocks blocks; /* for kernels that run in order */
   smelt_panels next;   /* that the next kernel with panels reads first */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
+  int64_t slot_bytes;  /* that it needs of a slot */
   int32_t winograd;    /* a convolution that is computed by SMELT_WINOGRAD */
   int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
   float *whole;        /* that product */
@@ -153,13 +155,16 @@ static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, in
     if (!work->bytes) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->size = bytes;
   }
-  task->rows = work->bytes;
+  task->rows = work->bytes, task->slot_bytes = slot_bytes;
   return SMELT_OK;
 }
 
 /* The lowest free slot, which is the likeliest to be in cache. Only when more threads run than there are slots does a
  * task wait, and then for one that is running. */
 static inline __attribute__((unused)) char *smelt_claim(const smelt_task *task) {
+#ifdef __SANITIZE_ADDRESS__
+  return smelt_fenced_block(task->slot_bytes);
+#endif
   smelt_work *work = task->work;
   for (int64_t word = 0;; word = (word + 1) * 64 < work->slots ? word + 1 : 0) {
     uint64_t busy = __atomic_load_n(&work->busy[word], __ATOMIC_RELAXED);
@@ -174,6 +179,10 @@ static inline __attribute__((unused)) char *smelt_claim(const smelt_task *task) 
 }
 
 static inline __attribute__((unused)) void smelt_release(const smelt_task *task, const char *memory) {
+#ifdef __SANITIZE_ADDRESS__
+  __builtin_free((void *)memory);
+  return;
+#endif
   smelt_work *work = task->work;
   const int64_t slot = (memory - work->bytes) / work->slot_bytes;
   __atomic_fetch_and(&work->busy[slot / 64], ~((uint64_t)1 << slot % 64), __ATOMIC_RELEASE);

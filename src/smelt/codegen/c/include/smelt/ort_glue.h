@@ -15,6 +15,13 @@
 #include <smelt/profile.h>
 #include <smelt/threads.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <smelt/ort_bounds.h>
+#define SMELT_RUN(op, env) smelt_bounds_run(env, (op)->entry, (op)->run)
+#else
+#define SMELT_RUN(op, env) (op)->run(env)
+#endif
+
 #ifdef SMELT_PROFILE
 __attribute__((visibility("default"))) int64_t smelt_profile_clock(void) { return smelt_ticks(); }
 #endif
@@ -241,7 +248,7 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   call.status = NULL, call.allocator = NULL, call.blocks = NULL, call.stack_used = 0;
   int32_t code = SMELT_OK, i = 0;
   while (i < count && smelt_ort_input(&call, &store, i, in, in_dims, in_rank)) i++;
-  if (i == count) code = op->run(&call.env);
+  if (i == count) code = SMELT_RUN(op, &call.env);
   OrtStatus *status = smelt_ort_finish(&call, op->entry, code);
   call.status = status; /* so that a failure to free is released, not lost, and never hides the first one */
   smelt_ort_release(&call);
