@@ -20,6 +20,7 @@ from smelt.ir.proto import from_proto, to_proto
 from smelt.ir.sizes import mark_sizes
 from smelt.ir.walk import model_graphs, nested_graphs
 from smelt.passes.outcome import Outcome
+from smelt.passes.pool_sizes import infer_with_pools
 
 LARGE = 1024
 
@@ -97,7 +98,7 @@ def _inferred(model: ir.Model, own: Mapping[str, Mapping[str, object]]) -> ir.Mo
             value.type.tensor_type.ClearField("shape")
     _forget_names(proto.graph)
     try:
-        return from_proto(onnx.shape_inference.infer_shapes(proto, data_prop=True))
+        return from_proto(infer_with_pools(proto))
     except Exception:
         # onnx refuses some models that ONNX Runtime takes; shapes then stay as declared.
         return None
