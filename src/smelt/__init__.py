@@ -9,9 +9,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from smelt.base.config import wanted_log
 from smelt.base.deferred import defer
+from smelt.base.log import configure
 from smelt.base.version import __version__
 
+configure(wanted_log())
 defer("sympy", "onnx_ir._symbolic_shapes")
 
 _LAZY = {
@@ -55,4 +58,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_MODULES})
+    return sorted(__all__)

@@ -8,11 +8,13 @@ what was timed.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -89,22 +91,49 @@ def _saved(directory: Path, write: Callable[[Path], dict[str, Any]]) -> Artifact
     """`write` fills a folder and gives the manifest."""
     directory = directory.absolute()
     check_replaceable(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{directory.name[:100]}.", dir=directory.parent))
-    try:
-        staged = work / "new"
-        staged.mkdir()
-        manifest = write(staged)
-        write_json(staged / MANIFEST, manifest)
-        publish(staged, directory, work)
-    except OSError as error:
-        raise _no_room(directory, error) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with work_beside(directory) as work:
+        try:
+            staged = work / "new"
+            staged.mkdir()
+            manifest = write(staged)
+            write_json(staged / MANIFEST, manifest)
+            publish(staged, directory, work)
+        except OSError as error:
+            raise unwritable(directory, error) from error
     return Artifact(directory, manifest)
 
 
-def _no_room(directory: Path, error: OSError) -> ArtifactError:
+@contextmanager
+def work_beside(directory: Path) -> Generator[Path]:
+    """A folder on the file system of `directory`, whose parents are made; deleted at the end."""
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{directory.name[:100]}.", dir=directory.parent))
+    except OSError as error:
+        raise unwritable(directory, error) from error
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def check_writable(directory: Path, wanted_bytes: int = 0) -> None:
+    """Refuse a place that cannot be written or has no room, before anything long begins."""
+    try:
+        place = directory.absolute().parent
+        while not place.exists():
+            place = place.parent
+        Path(tempfile.mkdtemp(prefix=".smelt-", dir=place)).rmdir()
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        raise unwritable(directory, error) from error
+    if free < wanted_bytes:
+        room = OSError(errno.ENOSPC, f"{free / 1e6:.0f} MB are free, and its weights take {wanted_bytes / 1e6:.0f} MB")
+        raise unwritable(directory, room)
+
+
+def unwritable(directory: Path, error: OSError) -> ArtifactError:
+    """The error for a failed file operation in or beside `directory`."""
     return ArtifactError("SM-ARTIFACT-005", f"{directory} cannot be written: {error.strerror or error}")
 
 
@@ -116,17 +145,13 @@ def replace_library(artifact: Path, library: Library, directory: Path) -> Artifa
     old = manifest.get("library")
     if not isinstance(old, dict):
         raise ArtifactError("SM-ARTIFACT-001", f"{artifact} has no library that could be replaced")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{directory.name[:100]}.", dir=directory.parent))
-    try:
+    with work_beside(directory) as work:
         staged = work / "new"
         shutil.copytree(artifact, staged, ignore=shutil.ignore_patterns(str(old.get("file"))))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         shutil.copyfile(library.path, staged / library.path.name)
         manifest["library"] = {**old, "file": library.path.name, "sha256": library.sha256}
         write_json(staged / MANIFEST, manifest)
         publish(staged, directory, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return Artifact(directory, manifest)
 
 

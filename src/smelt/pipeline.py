@@ -22,9 +22,10 @@ from typing import Any, Final, cast
 
 import onnx_ir as ir
 
-from smelt.artifact import check_replaceable, replace_library, save_artifact, save_untouched
+from smelt.artifact import check_replaceable, check_writable, replace_library, save_artifact, save_untouched
 from smelt.base.config import Config
 from smelt.base.errors import CompileError, LoadError, ModelError, NoCompilerError, PassError, SmeltError
+from smelt.base.log import logger
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, host_arch, host_level, runs_on_host, select_targets
 from smelt.check import Choice, Examination, Findings, choose_settings, examine, guard_speed, rehearse, start_digest
@@ -45,7 +46,7 @@ from smelt.ir.walk import model_nodes
 from smelt.ops import analyze
 from smelt.partition import capture, rewrite
 from smelt.passes import BindDims, Patterns, ort_preoptimize, run_passes
-from smelt.report import count_ops, op_name
+from smelt.report import count_ops, counted, op_name
 from smelt.toolchain import (
     Cache,
     Compiler,
@@ -58,6 +59,7 @@ from smelt.toolchain import (
     usable_root,
 )
 
+_log: Final = logger("pipeline")
 _MAX_ORIGINAL: Final = 20_000  # nodes; a longer model is compared as the passes left it, for the time that a copy takes
 
 
@@ -138,6 +140,11 @@ class _Clock:
             yield
         finally:
             self.stages.append(Stage(name, time.monotonic() - started))
+            _log.debug("%s: %.2f s", name, self.stages[-1].seconds)
+
+    @property
+    def total(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
 
 
 def compile_to(
@@ -150,6 +157,7 @@ def compile_to(
     """
     options, config, progress = options or Options(), config or Config.from_env(), progress or Silent()
     check_replaceable(directory)
+    check_writable(directory)
     check_demands(options, config)
     config, spare = _with_cache(config)
     clock, dump = _Clock(), Dump(options.dump)
@@ -159,7 +167,10 @@ def compile_to(
             model = _load(source, options)
         except (LoadError, ModelError) as error:
             return _untouched(source, directory, options, config, error, clock)
+        check_writable(directory, _weight_bytes(model))
         counts = count_ops(model)
+        name = title or _title(source) or "a model"
+        _log.info("compiling %s: %s", name, counted(sum(counts.values()), "node"))
         dump.model("00-captured", model)
         original = model.clone() if options.verify and config.verify and len(model.graph) <= _MAX_ORIGINAL else None
         options = _with_given_inputs(model, options)
@@ -185,6 +196,9 @@ def compile_to(
         dump.artifact(artifact)
     if unmet is not None:
         raise unmet
+    inside = sum(len(region.nodes) for region in made.plan.regions)
+    total = inside + len(made.plan.left)
+    _log.info("%s: %d of %d nodes in kernels, %.1f s", name, inside, total, clock.total)
     return Result(
         artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), (*spare, *made.notes),
         made.findings, faults.found(), counts, skipped,
@@ -224,6 +238,10 @@ def _untouched(
 def resume_from(dump: Path, artifact: Path, directory: Path, config: Config | None = None) -> Artifact:
     """Build the sources of a dump again, as they are now, and put the library into a copy of the artifact."""
     return replace_library(artifact, rebuild(dump, config or Config.from_env()), directory)
+
+
+def _weight_bytes(model: ir.Model) -> int:
+    return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
 
 
 def _title(source: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,35 @@ def test_inputs_and_outputs_can_be_named():
         torch.nn.Linear(4, 2), (torch.randn(3, 4),), input_names=["features"], output_names=["scores"]
     )
     assert (exported.input_names, exported.output_names) == (["features"], ["scores"])
+
+
+def test_outputs_are_named_by_what_the_module_returns(exported: smelt.Exported):
+    assert exported.output_names == ["y", "n.0", "n.1"]
+    x = (torch.randn(3, 4),)
+    assert smelt.export(torch.nn.Linear(4, 2), x).output_names == ["output"]
+    assert smelt.export(lambda x: (x + 1, [x * 2, x - 1]), x).output_names == ["output_0", "output_1.0", "output_1.1"]
+
+
+def test_shapes_of_some_arguments_and_keywords_that_are_not_named():
+    class Loose(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, **options: Any) -> Any:
+            y = x.sum(1) if mask is None else (x * mask).sum(1)
+            return {"total": y} if options.get("return_dict") else y
+
+    x, mask = torch.randn(3, 4), torch.ones(3, 4)
+    exported = smelt.export(
+        Loose(),
+        (),
+        {"mask": mask, "x": x, "return_dict": True},
+        dynamic_shapes={"x": {0: "batch"}, "mask": {0: "batch"}},
+    )
+    assert exported.output_names == ["total"]
+    assert {str(value.shape) for value in exported.model.graph.inputs} == {"[batch,4]"}
+
+
+def test_the_exporter_shows_its_parameters():
+    assert list(inspect.signature(smelt.export).parameters)[:4] == ["module", "args", "kwargs", "dynamic_shapes"]
+    assert all(name in smelt.__all__ for name in dir(smelt))
 
 
 def test_in_place_writes_through_views_are_understood():

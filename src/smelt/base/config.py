@@ -104,7 +104,11 @@ KNOBS: Final[tuple[Knob, ...]] = (
         "exporter",
         "0: PyTorch graphs are converted by torch's own exporter where it can; 1 or nothing: by smelt's",
     ),
-    Knob("SMELT_LOG", "log", "quiet, info or debug"),
+    Knob(
+        "SMELT_LOG",
+        "log",
+        "info or debug: lines of the loggers smelt.* on stderr; quiet: no bars, no warnings",
+    ),
     Knob("NO_COLOR", "color", "set to anything: no colour"),
     Knob("SMELT_HOOK", "hook", "on or background: every ONNX Runtime session uses a compiled model; default off"),
     Knob("SMELT_HOOK_LIMIT", "hook_limit_s", "seconds that a session of the hook waits for its model to be compiled"),
@@ -197,6 +201,12 @@ def _choice(env: Mapping[str, str], variable: str, default: str, choices: tuple[
     if text not in choices:
         raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is not one of {', '.join(choices)}")
     return text
+
+
+def wanted_log(env: Mapping[str, str] | None = None) -> str | None:
+    """What SMELT_LOG asks for; None where it is unset or cannot be read, which `Config.from_env` complains about."""
+    text = (os.environ if env is None else env).get("SMELT_LOG", "").strip().lower()
+    return text if text in LOG_LEVELS else None
 
 
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Sequence
 
 
@@ -15,7 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         start_with_sanitizer()
     from smelt.cli.app import make_app
+    from smelt.cli.output import end_on_sigterm
 
+    if threading.current_thread() is threading.main_thread():
+        end_on_sigterm()
     make_app()(args=list(arguments) if arguments is not None else None)
 
 

@@ -6,6 +6,7 @@ only typer at its top, so that `smelt --help` starts fast; what is heavy is impo
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Final
@@ -45,14 +46,28 @@ def make_app() -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     )
     app.callback()(_root)
     for verb in VERBS:
         name = f"smelt.cli.{verb}"
         if find_spec(name) is not None:
             import_module(name).register(app)
+    _keep_whole(app)
     return app
+
+
+def _keep_whole(app: typer.Typer) -> None:
+    """Lists of verbs show the whole first paragraph of each: what is left to itself is cut after some words."""
+    for command in app.registered_commands:
+        command.short_help = command.short_help or _first_paragraph(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _keep_whole(group.typer_instance)
+
+
+def _first_paragraph(callback: object) -> str:
+    return " ".join((inspect.getdoc(callback) or "").partition("\n\n")[0].split())
 
 
 def _print_version(wanted: bool) -> None:

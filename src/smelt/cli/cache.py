@@ -48,13 +48,13 @@ def _open() -> Cache:
 
 
 def list_command(as_json: opt.Json = False, verbose: opt.Verbose = 0, quiet: opt.Quiet = False) -> None:
-    """List the libraries, the last used first."""
+    """List what is kept, the last used first: libraries, findings of verification, chosen sizes."""
     with reporting(as_json, verbose, quiet) as out:
         from smelt.report import in_bytes, table
 
         entries = _open().entries()
         rows = [(e.key[:12], in_bytes(e.bytes), _age(e.used), _about(e)) for e in entries]
-        out.lines(table(("key", "size", "used", "compiler and levels"), rows) or ["the cache is empty"])
+        out.lines(table(("key", "size", "used", "what"), rows) or ["the cache is empty"])
         out.facts(entries=[_entry_facts(e) for e in entries])
 
 
@@ -127,11 +127,16 @@ def _age(used: float) -> str:
     return "now"
 
 
+_KINDS: Final = {"findings": "findings of verification", "settings": "sizes that tuning chose"}
+
+
 def _about(entry: CacheEntry) -> str:
     compiler = str(entry.meta.get("compiler", ""))
+    if not compiler:
+        return _KINDS.get(str(entry.meta.get("kind")), "unknown")
     targets: object = entry.meta.get("targets") or ()
     levels = ", ".join(str(t) for t in targets) if isinstance(targets, (list, tuple)) else str(targets)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return f"{' '.join(compiler.split()[:2])}, {levels}"
+    return f"library for {levels} by {' '.join(compiler.split()[:2])}"
 
 
 def _entry_facts(entry: CacheEntry) -> dict[str, Any]:

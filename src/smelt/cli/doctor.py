@@ -27,9 +27,9 @@ _NEEDED: Final = ("numpy", "onnx", "onnx_ir", "onnxruntime", "jinja2", "rich")
 _OPTIONAL: Final = {
     "ziglang": "a C compiler from pip, and cross-compilation",
     "torch": "the PyTorch frontend",
-    "onnxscript": "exporting from PyTorch",
-    "openvino": "a peer in `smelt bench`",
-    "transformers": "the models of `smelt bench`",
+    "onnxscript": "conversions of rarer PyTorch ops",
+    "openvino": "another runtime for `smelt bench` to time",
+    "transformers": "the models of `python -m smelt.bench`",
 }
 
 ListErrors = Annotated[bool, typer.Option("--errors", help="List the error catalogue instead.")]
@@ -116,7 +116,7 @@ def _packages() -> Iterator[Finding]:
             yield Finding("ok", name, version)
     for name, use in _OPTIONAL.items():
         version = _version(name)
-        yield Finding("ok", name, version) if version else Finding("remark", name, f"not installed: no {use}")
+        yield Finding("ok", name, version) if version else Finding("remark", name, f"not installed; it gives {use}")
 
 
 def _version(package: str) -> str | None:

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from signal import SIGINT, SIGTERM, signal
 from typing import Any, Final, NoReturn
 
 import typer
@@ -28,6 +29,7 @@ from smelt.base.errors import (
     ModelError,
     SmeltError,
 )
+from smelt.base.terminal import stdout_columns, within
 
 OK: Final = 0
 FAILED: Final = 1
@@ -35,6 +37,20 @@ BAD_INPUT: Final = 2
 LITTLE_COVERAGE: Final = 3
 _INPUT_ERRORS: Final = (ConfigError, LoadError, ModelError, InputError, ArtifactError, CacheError)
 _TRACEBACK_AT: Final = 2
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: what is under way ends as if it were interrupted, with its processes and temporary folders."""
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM unwind the program instead of ending it where it stands."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        del number, frame
+        raise Terminated
+
+    signal(SIGTERM, stop)
 
 
 class Output:
@@ -83,7 +99,8 @@ def reporting(as_json: bool = False, verbose: int = 0, quiet: bool = False) -> G
     """The output of one verb: JSON is written at the end, errors become text and an exit code."""
     output = Output(as_json, verbose, quiet)
     try:
-        yield output
+        with within(stdout_columns()):
+            yield output
     except typer.Exit as ended:
         if not ended.exit_code:
             output.finish()
@@ -92,9 +109,9 @@ def reporting(as_json: bool = False, verbose: int = 0, quiet: bool = False) -> G
         # The reader has enough; nothing more can be said on stdout, not even by the interpreter's last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(OK) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         _complain("stopped")
-        raise typer.Exit(130) from None
+        raise typer.Exit(128 + (SIGTERM if isinstance(stopped, Terminated) else SIGINT)) from None
     except Exception as error:
         output.fail(error)
     else:

@@ -11,6 +11,7 @@ the declarative one, `call` for what a converter can ask). Torch is imported wit
 
 from __future__ import annotations
 
+import inspect
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -43,7 +44,15 @@ class _Callable(ModuleType):
     """`smelt.export(module, args)` is the public way in, beside `smelt.export.translate` and the others."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return import_module("smelt.frontends.export_module").export_module(*args, **kwargs)
+        return _export_module()(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(_export_module())
+
+
+def _export_module() -> Any:
+    return import_module("smelt.frontends.export_module").export_module
 
 
 sys.modules[__name__].__class__ = _Callable

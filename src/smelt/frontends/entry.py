@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from smelt.base.config import Config
+from smelt.base.errors import TorchError
 from smelt.base.progress import Progress
 
 _OF_MODULES = ("dynamic", "kept")
@@ -35,11 +36,13 @@ def compile(
         return onnx_file.compile(model, output, config=config, progress=progress, **options)
     from smelt.frontends.module import CompiledModule
 
-    own = {name: options.pop(name) for name in _OF_MODULES if name in options}
-    made = CompiledModule(model, options=options, **own)
     if output is not None:
-        raise TypeError("a module is saved after its first call: smelt.compile(module), then save(folder)")
-    return made
+        raise TorchError(
+            "SM-TORCH-004", "a module has no program to write before its first call",
+            hint="fast = smelt.compile(module); fast(x); fast.save(folder)",
+        )  # fmt: skip
+    own = {name: options.pop(name) for name in _OF_MODULES if name in options}
+    return CompiledModule(model, options=options, **own)
 
 
 def load(directory: str | Path, *, threads: int = 0) -> Any:

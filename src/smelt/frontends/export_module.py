@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError, ExportError, InputError
 from smelt.frontends.dumping import Dumped, dump_target
+from smelt.frontends.result_names import result_names
+from smelt.frontends.tracing import named_arguments, quiet
 from smelt.ir.save import Saved, save_model
 from smelt.passes import TABLE, OutlineModules, Patterns, run_passes, wanted_classes
 from smelt.runtime import SessionSettings, session_for
@@ -44,7 +46,8 @@ def export_module(
         exported.save("model.onnx")
         exported.run(x)
 
-    `opset`: of the model (default 20). `strict`: torch.export's own strict mode. `functions`: submodules become
+    `opset`: of the model (default 20). `input_names`, `output_names`: else those of the parameters, and of the keys or
+    fields of what is returned. `strict`: torch.export's own strict mode. `functions`: submodules become
     functions of the model, all whose classes are not torch's own (True) or those of the classes listed. `patterns`: the
     rules that simplify the model, as a selector ("default", "default+ort", "none") or a list of selectors and rules;
     `dump_patterns`: a folder for what each of them changed. `exporter`: whose conversions come first, "smelt" (the
@@ -60,7 +63,7 @@ def export_module(
     options = ExportOptions(
         opset=opset or DEFAULT_OPSET,
         input_names=tuple(input_names) if input_names is not None else None,
-        output_names=tuple(output_names) if output_names is not None else None,
+        output_names=tuple(output_names) if output_names is not None else result_names(program.call_spec.out_spec),
         dim_names=names,
         modules=bool(functions),
         standalone=True,
@@ -194,13 +197,14 @@ def _captured(
         return module, {}
     if not isinstance(module, torch.nn.Module):
         module = _as_module(module)
-    shapes = _spelled(dynamic_shapes)
     try:
-        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=strict)
+        with quiet(), named_arguments(module, args, kwargs):
+            shapes = _complete(_spelled(dynamic_shapes), module, args, kwargs)
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=strict)
+            return program, dict(_symbol_names(program, module, args, kwargs, dynamic_shapes))
     except Exception as error:
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ExportError("SM-EXPORT-003", f"torch.export cannot capture this module: {text}") from error
-    return program, dict(_symbol_names(program, module, args, kwargs, dynamic_shapes))
 
 
 def _as_module(function: Callable[..., Any]) -> Any:
@@ -225,6 +229,17 @@ def _method_signature(function: Callable[..., Any]) -> inspect.Signature:
     except (TypeError, ValueError):
         rest = [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)]
     return inspect.Signature([own, *rest])
+
+
+def _complete(shapes: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """None for the arguments that nothing was said of: torch.export wants every one."""
+    if not isinstance(shapes, Mapping) or not shapes:
+        return shapes
+    try:
+        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # tracing says what is wrong
+        return shapes
+    return {**shapes, **{name: None for name in given if name not in shapes}}
 
 
 def _spelled(shapes: Any) -> Any:
@@ -252,10 +267,11 @@ def _symbol_names(
     metas = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     values = iter(metas.get(name) for name in user)
     bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    traced = {**{name: value for name, value in bound.items() if name not in kwargs}, **kwargs}
     if not isinstance(shapes, Mapping):
         shapes = dict(zip(bound, shapes, strict=False))
     taken: dict[str, int] = {}
-    for name, value in bound.items():
+    for name, value in traced.items():
         for symbol, given, size in _named_sizes(value, shapes.get(name), values):
             if taken.setdefault(given, size) == size:  # one name is one size; it has been said of different ones
                 yield symbol, given

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from smelt.artifact import check_replaceable, publish
+from smelt.artifact import check_replaceable, publish, unwritable, work_beside
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError, InputError, LoadError
 from smelt.base.progress import Progress
@@ -81,16 +81,12 @@ def compile(
 
 def _compiled_into(target: Path, compile_into: Callable[[Path], Result], settings: SessionSettings) -> CompiledModel:
     """Compile beside `target` and load from there: what no runtime loads never replaces an artifact that works."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", dir=target.parent))
-    try:
+    with work_beside(target) as work:
         made = CompiledModel(compile_into(work / "artifact"), settings)
         check_replaceable(target)
         publish(work / "artifact", target, work)
         made.moved_to(target)
         return made
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 class CompiledModel:
@@ -150,15 +146,14 @@ class CompiledModel:
         target = _replaceable(Path(directory)).absolute()
         if target == self.directory:
             return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        try:
-            shutil.copytree(self.directory, work / "copy")
-            if target.exists():
-                target.rename(work / "old")
-            (work / "copy").rename(target)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        with work_beside(target) as work:
+            try:
+                shutil.copytree(self.directory, work / "copy")
+                if target.exists():
+                    target.rename(work / "old")
+                (work / "copy").rename(target)
+            except OSError as error:  # shutil collects what it met
+                raise unwritable(target, error) from error
         return target
 
     def close(self) -> None:

@@ -66,13 +66,14 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """How a session runs. `threads` 0 leaves the number to ONNX Runtime; `log_severity` 3 prints errors only."""
+    """How a session runs. `threads` 0 leaves the number to ONNX Runtime; `log_severity` 4 prints nothing that is
+    raised as well; 3 prints errors."""
 
     threads: int = 0
     providers: Sequence[str | tuple[str, Mapping[str, Any]]] = CPU_PROVIDERS
     optimization: Optimization = "all"
     spin: bool = True
-    log_severity: int = 3
+    log_severity: int = 4
     profile_prefix: Path | None = None
     optimized_path: Path | None = None
     external_data_dir: Path | None = None

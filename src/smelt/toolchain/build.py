@@ -25,6 +25,7 @@ from smelt.base import (
     ToolchainError,
     __version__,
 )
+from smelt.base.log import logger
 from smelt.ir.records import Library, Source, Unit
 from smelt.toolchain.bounds import BOUNDS_FLAGS, require_sanitizer
 from smelt.toolchain.cache import FORMAT, Cache, CacheEntry, unusable
@@ -34,6 +35,7 @@ from smelt.toolchain.elf import Symbols, read_symbols
 from smelt.toolchain.flags import library_flags, program_flags
 from smelt.toolchain.jobs import Commands, Job, digest_of, jobs_of, longest_first, take, targets_of
 
+_log: Final = logger("toolchain")
 _UNIT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 # Names that start so and that the C library defines; other `__` names come from the compiler's own run-time library.
 _LIBC_INTERNAL: Final = {"__errno_location", "__stack_chk_fail", "__tls_get_addr", "__cxa_finalize", "__gmon_start__"}
@@ -71,6 +73,7 @@ def build(
     order = _order(source, targets, compiler, config, program)
     entry = cache.find(order.key)
     if entry is not None:
+        _log.debug("library %s found in the cache", order.key[:12])
         return _library(entry, targets, started, cached=True)
     with cache.lock(order.key, _patience_s(order, config)):
         entry = cache.find(order.key)
@@ -78,6 +81,7 @@ def build(
             return _library(entry, targets, started, cached=True)
         run = _Run(order, source, compiler, cache, config, step or Silent().task(""), early)
         entry = run.build(targets, started)
+    _log.debug("library %s built by %s in %.2f s", order.key[:12], compiler.identity, time.monotonic() - started)
     return _library(entry, targets, started, cached=False)
 
 

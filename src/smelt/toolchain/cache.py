@@ -7,7 +7,8 @@ while it belongs to this user and nobody else can write it.
     <root>/lib/<key>/{meta.json, smelt_<digest>.so}   one library each
     <root>/obj/<k>/<key>.<digest>.o                   objects, shared between libraries
     <root>/lock/<key>                                 one lock file per key
-    <root>/tmp/<random>/                              builds under way
+    <root>/tmp/<random>/                              builds under way, each held by its process (flock)
+    <root>/session/<key>/                             artifacts of sessions (frontends/session/store.py)
     <root>/zig/                                       zig's own caches
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -37,7 +39,7 @@ FORMAT: Final = 1
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _FILE: Final = re.compile(r"smelt_[0-9a-f]{16}(\.so)?")
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_STALE_WORK_S: Final = 24 * 3600.0
+_NEW_WORK_S: Final = 1.0  # between making a work folder and holding it
 _READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 _SPARE: Final[dict[Path, Path]] = {}  # by the folder that cannot be written
 _TAG: Final = (
@@ -179,14 +181,23 @@ class Cache:
     @contextmanager
     def work(self) -> Generator[Path]:
         """A folder to build in, on the file system of the cache; deleted at the end."""
-        try:
-            folder = Path(tempfile.mkdtemp(dir=self.root / "tmp"))
-        except OSError as error:
-            raise unusable(self.root, error) from error
+        folder, held = self.claim()
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)
+
+    def claim(self) -> tuple[Path, int]:
+        """A work folder, and an open file that keeps it from being swept: until the last process that has it ends."""
+        try:
+            folder = Path(tempfile.mkdtemp(dir=self.root / "tmp"))
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            with suppress(OSError):  # some network file systems cannot; there nothing is swept
+                fcntl.flock(held, fcntl.LOCK_SH)
+        except OSError as error:
+            raise unusable(self.root, error) from error
+        return folder, held
 
     @contextmanager
     def lock(self, key: str, timeout_s: float) -> Generator[None]:
@@ -239,6 +250,7 @@ class Cache:
         if everything:
             shutil.rmtree(self.root / "zig", ignore_errors=True)
             (self.root / "zig").mkdir(mode=0o700, exist_ok=True)
+            shutil.rmtree(self.root / "session" / "known", ignore_errors=True)
         self._sweep_unreadable()
         held = sorted(self._held(), key=lambda item: item.used)
         total = sum(item.bytes for item in held)
@@ -252,6 +264,11 @@ class Cache:
 
     def _held(self) -> list[_Held]:
         libraries = [_Held(entry.path.parent, entry.bytes, entry.used) for entry in self.entries()]
+        for path in (self.root / "session").glob("*"):
+            with suppress(OSError):
+                if _KEY.fullmatch(path.name):
+                    used = max(path.stat().st_mtime, *(inner.stat().st_mtime for inner in path.iterdir()), 0.0)
+                    libraries.append(_Held(path, _tree_bytes(path), used))
         objects: list[_Held] = []
         for path in (self.root / "obj").glob("*/*.o"):
             with suppress(OSError):
@@ -279,11 +296,23 @@ class Cache:
                 self._remove(path)
 
     def _sweep_work(self) -> None:
-        """Delete what a killed process left in tmp/; a living build is younger."""
+        """Delete what killed processes left in tmp/: folders that nobody holds."""
         for path in (self.root / "tmp").iterdir():
             with suppress(OSError):
-                if path.stat().st_mtime < time.time() - _STALE_WORK_S:
+                if path.stat().st_mtime < time.time() - _NEW_WORK_S and _is_abandoned(path):
                     shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether no living process holds a work folder."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(held)
+    return True
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Invariant: a key covers the text, the headers, the flags and the compiler, and n
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,16 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from smelt.base import CompileError, Config, ConfigError, Target
+from smelt.base import CompileError, Config, ConfigError, Target, ToolchainError
 from smelt.ir.records import Source, Unit
 from smelt.toolchain.bounds import BOUNDS_FLAGS
-from smelt.toolchain.cache import FORMAT, Cache
+from smelt.toolchain.cache import FORMAT, Cache, unusable
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.flags import compile_command, level_flags, plain_flags
 from smelt.toolchain.process import Finished, Processes
 
 _STDERR_LINES: Final = 40
 _RARE_FLAGS: Final = ("-Os",)
+_FULL: Final = ("No space left on device", "Disk quota exceeded")  # as compilers and linkers say it
 
 
 @dataclass(frozen=True)
@@ -139,13 +141,16 @@ class Commands:
             message = f"{label}: stopped after {limit_s:g} s: {shlex.join(command)}"
             raise CompileError("SM-TOOL-005", message, command=command, stderr=answer.stderr)
         if answer.code != 0:
-            raise _failure(label, command, answer, f"the compiler ended with {answer.code}")
+            raise _failure(label, command, answer, f"the compiler ended with {answer.code}", self.cache.root)
         if not (folder / output).exists():
-            raise _failure(label, command, answer, "the compiler wrote nothing")
+            raise _failure(label, command, answer, "the compiler wrote nothing", self.cache.root)
         return answer
 
 
-def _failure(label: str, command: tuple[str, ...], answer: Finished, what: str) -> CompileError:
+def _failure(label: str, command: tuple[str, ...], answer: Finished, what: str, root: Path) -> ToolchainError:
+    full = next((text for text in _FULL if text in answer.stderr), None)
+    if full is not None:  # not the compiler's fault, and no other one would do better
+        return unusable(root, OSError(errno.ENOSPC, full))
     tail = "\n".join(answer.stderr.strip().splitlines()[-_STDERR_LINES:])
     message = f"{label}: {what}\n{tail}\n  command: {shlex.join(command)}"
     return CompileError("SM-TOOL-004", message, command=command, stderr=answer.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import pickle
 import resource
 import subprocess
@@ -315,3 +316,82 @@ def test_a_loaded_module_says_what_it_does_not_serve(net: Any, tmp_path: Path) -
     (tmp_path / "saved" / "torch.json").write_text("{}")
     with pytest.raises(ArtifactError):
         smelt.load(tmp_path / "saved")
+
+
+class Loose(nn.Module):
+    """Takes what it is given, as Hugging Face models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Any, mask: Any = None, **options: Any) -> Any:
+        y = self.layer(x) if mask is None else self.layer(x) * mask
+        return {"scores": y} if options.get("return_dict") else (y,)
+
+
+@torch.no_grad()
+def test_keywords_that_a_forward_does_not_name_are_captured() -> None:
+    module = Loose().eval()
+    fast = smelt.compile(module, **PLAIN)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (3, 5):
+            x, mask = torch.randn(rows, 8), torch.ones(rows, 1)
+            same(fast(x, return_dict=True), module(x, return_dict=True))
+            same(fast(mask=mask, x=x, return_dict=None), module(x, mask))
+    assert len(fast.programs) == 2
+    assert "forward" not in vars(module)
+
+
+@torch.no_grad()
+def test_a_module_that_was_not_called_cannot_be_saved(net: Any, tmp_path: Path) -> None:
+    with pytest.raises(TorchError, match="not called yet") as caught:
+        smelt.compile(net, **PLAIN).save(tmp_path / "out")
+    assert "save(folder" in caught.value.hint
+    with pytest.raises(TorchError, match="before its first call"):
+        smelt.compile(net, tmp_path / "out", **PLAIN)
+
+
+@torch.no_grad()
+def test_a_wrong_shape_is_the_modules_own_error_and_nothing_else(net: Any, capfd: Any) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    fast(torch.randn(3, 8))
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        warnings.simplefilter("error")
+        fast(torch.randn(3, 9))
+    seen = capfd.readouterr()
+    assert seen.out + seen.err == ""
+    x = torch.randn(3, 8)
+    same(fast(x), net(x))
+
+
+@torch.no_grad()
+def test_explain_counts_the_nodes_that_the_artifact_has(net: Any, tmp_path: Path) -> None:
+    fast = smelt.compile(net, kernels=True, verify=False)
+    fast(torch.randn(3, 8))
+    nodes = smelt.load(fast.save(tmp_path / "out")).directory / "manifest.json"
+    counted = json.loads(nodes.read_text())["nodes"]
+    assert f"{counted['in_kernels']} of {counted['all']} ONNX nodes in kernels" in fast.explain()
+    assert counted["in_kernels"] > 0
+
+
+@torch.no_grad()
+def test_it_is_told_at_once_what_is_compiled(net: Any, caplog: pytest.LogCaptureFixture) -> None:
+    fast = smelt.compile(net, **PLAIN)
+    with caplog.at_level("INFO", logger="smelt"):
+        fast(torch.randn(3, 8))
+        told = [record.getMessage() for record in caplog.records if record.name == "smelt.torch"]
+        fast(torch.randn(5, 8))
+    assert told[0].startswith("compiling Net") and told[-1].startswith("Net is compiled for (float32[s")
+    assert len(caplog.records) == len(told)  # one program serves other sizes
+
+
+@torch.no_grad()
+def test_it_is_told_when_torch_compile_compiles_again(net: Any, caplog: pytest.LogCaptureFixture) -> None:
+    fast = torch.compile(net, backend="smelt", dynamic=False, options=PLAIN)
+    with caplog.at_level("INFO", logger="smelt.torch"):
+        fast(torch.randn(3, 8))
+        assert [r.getMessage() for r in caplog.records] == ["compiling a graph of 6 calls from torch.compile"]
+        fast(torch.randn(5, 8))
+    assert "dynamic=True" in caplog.records[-1].getMessage()

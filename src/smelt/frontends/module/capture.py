@@ -9,10 +9,7 @@ the same results as tracing it anew; sizes that tracing did not fix are free.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +17,8 @@ import torch
 from torch.export import Dim, ExportedProgram, ShapesCollection, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
+
+from smelt.frontends.tracing import named_arguments, quiet
 
 from .guard import CaptureError, Guard
 
@@ -44,9 +43,9 @@ class Captured:
 
 def capture(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic: bool) -> Captured:
     """Trace the module. Every size is free that the module leaves free, if `dynamic`."""
-    shapes = _all_free(module, args, kwargs) if dynamic else None
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), quiet(), named_arguments(module, args, kwargs):
+            shapes = _all_free(module, args, kwargs) if dynamic else None
             program = export(module, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions({})
     except Exception as error:
@@ -89,17 +88,3 @@ def _all_free(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
         if isinstance(leaf, torch.Tensor):
             shapes[leaf] = dict.fromkeys(range(leaf.dim()), Dim.AUTO)
     return shapes.dynamic_shapes(module, tuple(args), dict(kwargs))
-
-
-@contextmanager
-def _quiet() -> Generator[None]:
-    """PyTorch warns of each size that it fixes; the guard knows them all."""
-    log = logging.getLogger("torch._export.non_strict_utils")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        log.setLevel(before)

@@ -10,6 +10,7 @@ runs in torch where that is impossible, remembered with the reason; a change of 
 from __future__ import annotations
 
 import threading
+import time
 import types
 import warnings
 import weakref
@@ -24,6 +25,9 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from smelt.base.config import Config
+from smelt.base.errors import TorchError
+from smelt.base.log import logger
+from smelt.base.progress import open_progress
 from smelt.frontends.torch_compile.frozen import watch
 from smelt.frontends.torch_compile.lower import lower
 from smelt.frontends.torch_compile.options import TorchOptions, read_options
@@ -36,6 +40,7 @@ from .alike import Alike, alike
 from .capture import Captured, capture
 from .guard import CaptureError
 
+_log: Final = logger("torch")
 _KEPT: Final = 8
 _QUICK: Final = 256
 _OF_THE_PROCESS: Final = (
@@ -63,6 +68,13 @@ class Program:
     @property
     def weights(self) -> list[torch.Tensor]:
         return [held[name] for held, name in self.places]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What torch itself gave for a call that was found not to be captured."""
+
+    result: Any
 
 
 class CompiledModule(torch.nn.Module, metaclass=Alike):
@@ -128,6 +140,8 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
         program = self._find(leaves, spec)
         if program is None:
             program = self._make(args, kwargs, leaves, spec)
+        if isinstance(program, Computed):
+            return program.result
         if isinstance(program, str):
             return self._by_dynamo()(*args, **kwargs)
         if not kwargs:
@@ -159,7 +173,7 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
 
     def _make(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[Any], spec: Any
-    ) -> Program | str:  # fmt: skip
+    ) -> Program | Computed | str:  # fmt: skip
         changeable = _changeable(leaves, spec)
         if changeable is not None:
             return self._refused.setdefault(changeable, f"a call may change its {changeable.__name__}")
@@ -172,19 +186,31 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
             if reason is not None:
                 return reason
             try:
-                program = self._compile(capture(self.wrapped, args, kwargs, self.dynamic))
+                program = self._traced(args, kwargs)
             except CaptureError as error:
                 if self._settings.options.strict:
                     raise
-                self._refused[kind] = str(error)
-                warnings.warn(
-                    f"smelt: the module is not captured whole, torch.compile takes over: {error}", stacklevel=4
-                )
-                return str(error)
+                eager = self.wrapped(*args, **kwargs)  # raises where the arguments are wrong, in the module's own words
+                self._refused[kind] = error.message
+                text = f"smelt: the module is not captured whole, torch.compile takes over: {error.message}"
+                warnings.warn(text, stacklevel=4)
+                return Computed(eager)
             self._programs[next(self._numbers)] = program
             while len(self._programs) > self.kept:
                 self._drop(next(iter(self._programs)), "least recently used")
             return program
+
+    def _traced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
+        """A program for this call and those like it. It takes a while, and says so at once."""
+        name, started = type(self.wrapped).__name__, time.monotonic()
+        _log.info("compiling %s; later calls of this kind will find it compiled", name)
+        with open_progress(self._settings.config, name) as progress:
+            step = progress.task(f"trace {name}", 1)
+            captured = capture(self.wrapped, args, kwargs, self.dynamic)
+            step()
+            program = self._compile(captured)
+        _log.info("%s is compiled for %s in %.1f s", name, _served(program), time.monotonic() - started)
+        return program
 
     def _compile(self, captured: Captured) -> Program:
         places = [self._place(captured, kind, name) for kind, name in captured.owned]
@@ -251,7 +277,12 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
         """
         from .saved import save_program
 
-        if args or kwargs or not self._programs:
+        if not (args or kwargs or self._programs):
+            raise TorchError(
+                "SM-TORCH-004", f"there is no program to save: {self._why_none()}",
+                hint="Call it once with example arguments, or give them here: save(folder, *args, **kwargs).",
+            )  # fmt: skip
+        if args or kwargs:
             captured = capture(self.wrapped, args, kwargs, self.dynamic)
         else:
             captured = self.programs[-1].captured
@@ -263,6 +294,10 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
             patterns=options.patterns,
         )
         return save_program(captured, directory, chosen, self._settings.config)
+
+    def _why_none(self) -> str:
+        reason = next(iter(self._refused.values()), "")
+        return f"its calls are not captured whole: {reason}" if reason else "the module was not called yet"
 
     # what it tells
 

@@ -14,9 +14,14 @@ from typing import Any
 
 import torch
 
+from smelt.base.errors import ExportError
 
-class CaptureError(Exception):
+
+class CaptureError(ExportError):
     """Why a module cannot be captured whole."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("SM-EXPORT-003", message)
 
 
 @dataclass(frozen=True)

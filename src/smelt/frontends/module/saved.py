@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from smelt.base.config import Config
 from smelt.base.errors import ArtifactError, InputError, TorchError
+from smelt.frontends.result_names import result_names
 from smelt.runtime import Feed, Fetch, SessionSettings, TorchRunner, open_artifact, session_for
 
 from .guard import Guard
@@ -35,7 +36,7 @@ _VERSION: Final = 1
 
 def save_program(captured: Captured, directory: str | Path, options: Options, config: Config) -> Path:
     """Compile a captured program into an artifact folder that `load_module` opens."""
-    from smelt.export import translate_program
+    from smelt.export import ExportOptions, translate_program
     from smelt.export.dtypes import to_torch
     from smelt.pipeline import compile_to
 
@@ -44,7 +45,8 @@ def save_program(captured: Captured, directory: str | Path, options: Options, co
             "SM-TORCH-004", f"the module writes its buffers ({captured.written[0]}), which a saved program cannot",
             hint="Save it in evaluation mode: module.eval().",
         )  # fmt: skip
-    translation = translate_program(captured.program)
+    options_of_export = ExportOptions(output_names=result_names(captured.out_spec))
+    translation = translate_program(captured.program, options=options_of_export)
     names = [v.name for v in translation.model.graph.inputs]
     made = [(v.name, str(to_torch(v.dtype)).removeprefix("torch.")) for v in translation.model.graph.outputs]
     described = {

@@ -7,7 +7,6 @@ no optimization) get stock; so does an artifact that does not load.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,12 +15,13 @@ from typing import Any, cast
 
 import onnxruntime
 
+from smelt.base.log import logger
 from smelt.frontends.session.compiled import Wanted, artifact_for
 from smelt.frontends.session.options import with_library
 from smelt.runtime import MANIFEST, open_artifact, own_sessions
 
 _ort = cast("Any", onnxruntime)
-_log = logging.getLogger("smelt.session")
+_log = logger("session")
 _CPU = "CPUExecutionProvider"
 Construct = Callable[..., None]
 

@@ -54,6 +54,12 @@ def forward_metadata() -> Any:
     return None if context is None else context.fw_metadata
 
 
+def compiled_before() -> bool:
+    """Whether Dynamo compiles a function that it has compiled already."""
+    current = _torch._guards.CompileContext.current_compile_id()
+    return bool(getattr(current, "frame_compile_id", 0))
+
+
 def frame_arguments(graph: GraphModule) -> list[int]:
     """Places of the graph's arguments that are arguments of the function which Dynamo compiled.
 

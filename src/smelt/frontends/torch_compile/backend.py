@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from torch.fx import GraphModule
 
 from smelt.base.config import Config
+from smelt.base.log import logger
 from smelt.frontends.torch_compile._torch import (
     aot_autograd,
+    compiled_before,
     dynamo,
     frame_arguments,
     min_cut_rematerialization_partition,
@@ -29,6 +31,8 @@ from smelt.frontends.torch_compile.options import TorchOptions, read_options
 from smelt.frontends.torch_compile.part import Fixed
 from smelt.frontends.torch_compile.sessions import Settings
 
+_log: Final = logger("torch")
+
 
 def smelt_backend(
     graph: GraphModule, example_inputs: Sequence[Any], *, options: TorchOptions | Mapping[str, Any] | None = None,
@@ -40,6 +44,7 @@ def smelt_backend(
     settings = Settings(read_options(options, config), config)
     if settings.options.intercept:
         return intercepted(graph, settings.options.intercept)
+    _tell(graph)
     bare = Bare(len(example_inputs), frame_arguments(graph))
     wrapped = aot_autograd(
         fw_compiler=_compiler("forward", settings),
@@ -48,6 +53,17 @@ def smelt_backend(
         partition_fn=min_cut_rematerialization_partition,
     )(graph, example_inputs)
     return bare.function(wrapped)
+
+
+def _tell(graph: GraphModule) -> None:
+    """What is compiled, and whether it is because Dynamo could not leave something free the first time."""
+    count = sum(node.op != "placeholder" and node.op != "output" for node in graph.graph.nodes)
+    _log.info("compiling a graph of %d calls from torch.compile", count)
+    if compiled_before():
+        _log.info(
+            "the same function was compiled before: Dynamo had fixed a size or a value that has changed; "
+            "torch.compile(..., dynamic=True) leaves sizes free, TORCH_LOGS=recompiles says what changed"
+        )
 
 
 def debug_backend(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 @dataclass
 class PartReport:
-    """One session: how many ATen nodes it took over, and what became of its ONNX nodes.
+    """One session: how many ATen nodes it took over, and what became of its ONNX nodes, counted after the passes.
 
     `rules`: passes and rules that were applied, with count and seconds.
     """

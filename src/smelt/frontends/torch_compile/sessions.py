@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,7 @@ from torch.fx import GraphModule
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
-from smelt.base.progress import Progress, Silent, open_progress
+from smelt.base.progress import open_progress
 from smelt.codegen import FedPanels, lift_panels
 from smelt.export import Translation
 from smelt.frontends.torch_compile.options import TorchOptions
@@ -52,6 +51,7 @@ class Made:
     fed: tuple[FedPanels, ...]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+    nodes: int = 0
     kernels: bool = False
     in_kernels: int = 0
     left: tuple[tuple[tuple[str, str], int], ...] = ()
@@ -79,7 +79,7 @@ def session_for_model(
     if made is None:
         made = _made(model, settings, wanted, feeds)
         _remember(key, made, options.cache_size)
-    report.kernels, report.in_kernels = made.kernels, made.in_kernels
+    report.onnx_nodes, report.kernels, report.in_kernels = made.nodes, made.kernels, made.in_kernels
     report.left_to_ort = Counter(dict(made.left))
     report.notes += made.notes
     for name, outcome in made.rules:
@@ -127,9 +127,8 @@ def _made(model: ir.Model, settings: Settings, wanted: bool, feeds: Mapping[str,
             return _compiled(model, folder / "artifact", settings, inputs, outputs, feeds)
         rules = tuple(run_passes(model, skip=options.skip_passes, patterns=options.patterns))
         save_model(model, folder / "model.onnx", data_name="model.data")
-        return Made(
-            session_for(folder / "model.onnx", None, session_settings(options)), (), inputs, outputs, rules=rules
-        )
+        session = session_for(folder / "model.onnx", None, session_settings(options))
+        return Made(session, (), inputs, outputs, len(model.graph), rules=rules)
     finally:
         # A session maps what it needs; the files are of no more use.
         shutil.rmtree(folder, ignore_errors=True)
@@ -145,26 +144,23 @@ def _compiled(
         threads=options.threads, feeds=feeds, recorded=feeds is not None,
         ephemeral=True,
     )  # fmt: skip
-    with _progress(settings.config, feeds) as progress:
-        result = compile_to(model, folder, chosen, settings.config, progress)
+    what = f"a graph of {len(model.graph)} ONNX nodes"
+    with open_progress(settings.config, what) as progress:  # whoever waits sees what for
+        result = compile_to(model, folder, chosen, settings.config, progress, what)
     opened = open_artifact(result.artifact.directory)
     lifted = ir.load(opened.model)
     fed = lift_panels(lifted)
     how = session_settings(options, folder)
     source = ir.to_proto(lifted).SerializeToString() if fed else opened.model
+    in_kernels = sum(len(region.nodes) for region in result.plan.regions)
     return Made(
-        session_for(source, opened.library, how), fed, inputs, outputs,
+        session_for(source, opened.library, how), fed, inputs, outputs, in_kernels + len(result.plan.left),
         kernels=result.library is not None,
-        in_kernels=sum(len(region.nodes) for region in result.plan.regions),
+        in_kernels=in_kernels,
         left=tuple(Counter((left.node.op_type, left.reason) for left in result.plan.left).items()),
         notes=result.notes,
         rules=result.passes,
     )  # fmt: skip
-
-
-def _progress(config: Config, feeds: Mapping[str, Any] | None) -> AbstractContextManager[Progress]:
-    """A first step of training may take a minute: whoever waits at a terminal sees what for."""
-    return nullcontext(Silent()) if feeds is None else open_progress(config)
 
 
 def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:
