@@ -209,6 +209,12 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "The program has control flow that depends on data, or uses what torch.export does not trace.",
         "Follow torch's message; `torch.cond` says data-dependent branches, and torch.compile needs no whole graph.",
     ),
+    "SM-EXPORT-004": (
+        "What is to be exported cannot be loaded",
+        "`smelt export` takes a Hugging Face folder (config.json and weights) or MODULE:ATTRIBUTE, a torch module or a "
+        "function without arguments that gives one; and inputs to trace it with.",
+        "Do as the message says.",
+    ),
     "SM-CODEGEN-001": (
         "A region has no kernel",
         "A code generator claimed a node that it cannot express.",

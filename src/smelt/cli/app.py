@@ -17,6 +17,7 @@ from smelt.base.version import __version__
 
 VERBS: Final = (
     "compile",
+    "export",
     "run",
     "verify",
     "explain",
@@ -30,6 +31,7 @@ VERBS: Final = (
     "lighten",
     "cache",
     "doctor",
+    "bugreport",
     "exec",
     "explain_error",
 )

@@ -20,7 +20,7 @@ from smelt.base.config import Config
 from smelt.base.errors import ConfigError, ExportError, InputError
 from smelt.frontends.dumping import Dumped, dump_target
 from smelt.frontends.result_names import result_names
-from smelt.frontends.tracing import named_arguments, quiet
+from smelt.frontends.tracing import all_free, named_arguments, quiet
 from smelt.ir.save import Saved, save_model
 from smelt.passes import TABLE, OutlineModules, Patterns, run_passes, wanted_classes
 from smelt.runtime import SessionSettings, session_for
@@ -40,7 +40,8 @@ def export_module(
 ) -> Exported:  # fmt: skip
     """Export a module, a function or a `torch.export.ExportedProgram` to ONNX.
 
-    `dynamic_shapes` is what `torch.export.export` takes; a name may stand for a dimension:
+    `dynamic_shapes` is what `torch.export.export` takes, or "auto": every size is free that the module leaves free. A
+    name may stand for a dimension:
 
         exported = smelt.export(model, (x,), dynamic_shapes={"x": {0: "batch"}})
         exported.save("model.onnx")
@@ -199,7 +200,10 @@ def _captured(
         module = _as_module(module)
     try:
         with quiet(), named_arguments(module, args, kwargs):
-            shapes = _complete(_spelled(dynamic_shapes), module, args, kwargs)
+            free = isinstance(dynamic_shapes, str) and dynamic_shapes == "auto"
+            shapes = (
+                all_free(module, args, kwargs) if free else _complete(_spelled(dynamic_shapes), module, args, kwargs)
+            )
             program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=strict)
             return program, dict(_symbol_names(program, module, args, kwargs, dynamic_shapes))
     except Exception as error:
@@ -259,7 +263,7 @@ def _symbol_names(
     program: Any, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
 ) -> Iterator[tuple[str, str]]:
     """symbol -> the user's name, read from tensors and their dynamic shapes side by side."""
-    if not shapes:
+    if not shapes or isinstance(shapes, str):
         return
     from torch.export.graph_signature import InputKind
 

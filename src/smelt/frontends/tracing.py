@@ -35,6 +35,19 @@ def quiet() -> Generator[None]:
             logging.getLogger(name).setLevel(level)
 
 
+def all_free(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """`Dim.AUTO` for every size of every tensor: torch itself fixes those that the module fixes."""
+    import torch
+    from torch.export import Dim, ShapesCollection
+    from torch.utils import _pytree as pytree
+
+    shapes = ShapesCollection()
+    for leaf in pytree.tree_leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor):
+            shapes[leaf] = dict.fromkeys(range(leaf.dim()), cast("Any", Dim).AUTO)
+    return shapes.dynamic_shapes(module, tuple(args), dict(kwargs))
+
+
 @contextmanager
 def named_arguments(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Generator[None]:
     """Arguments that a forward takes as `**kwargs` become parameters by their names for the time of tracing.

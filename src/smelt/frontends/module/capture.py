@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.export import Dim, ExportedProgram, ShapesCollection, export
+from torch.export import ExportedProgram, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
-from torch.utils import _pytree as pytree
 
-from smelt.frontends.tracing import named_arguments, quiet
+from smelt.frontends.tracing import all_free, named_arguments, quiet
 
 from .guard import CaptureError, Guard
 
@@ -45,7 +44,7 @@ def capture(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
     """Trace the module. Every size is free that the module leaves free, if `dynamic`."""
     try:
         with torch.no_grad(), quiet(), named_arguments(module, args, kwargs):
-            shapes = _all_free(module, args, kwargs) if dynamic else None
+            shapes = all_free(module, args, kwargs) if dynamic else None
             program = export(module, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False)
             program = program.run_decompositions({})
     except Exception as error:
@@ -79,12 +78,3 @@ def captured(program: ExportedProgram) -> Captured:
     guard = Guard.of(program)
     spec = program.call_spec.out_spec
     return Captured(program, tuple(owned), tuple(fed), tuple(written), tuple(results), spec, guard)
-
-
-def _all_free(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """`Dim.AUTO` for every size of every tensor: torch itself fixes those that the module fixes."""
-    shapes = ShapesCollection()
-    for leaf in pytree.tree_leaves((args, kwargs)):
-        if isinstance(leaf, torch.Tensor):
-            shapes[leaf] = dict.fromkeys(range(leaf.dim()), Dim.AUTO)
-    return shapes.dynamic_shapes(module, tuple(args), dict(kwargs))
