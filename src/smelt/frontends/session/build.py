@@ -27,7 +27,7 @@ class TimeUpError(Exception):
 def main(job_file: Path) -> int:
     job: dict[str, Any] = json.loads(job_file.read_bytes())
     store = Store(Config.from_env())
-    _stop_after(float(job["limit_s"]))
+    stop_after(float(job["limit_s"]))
     try:
         if job["locked"]:
             return _compile(store, job, job_file.parent)
@@ -56,7 +56,9 @@ def _compile(store: Store, job: dict[str, Any], folder: Path) -> int:
     return 0
 
 
-def _stop_after(seconds: float) -> None:
+def stop_after(seconds: float) -> None:
+    """Raise `TimeUpError` in the main thread when the time is over."""
+
     def stop(number: int, frame: object) -> None:
         del number, frame
         raise TimeUpError

@@ -62,16 +62,17 @@ def _external(path: Path) -> set[Path]:
     """Files that hold tensors of the model. Those that are not there are the loader's to complain about."""
     proto = onnx.load_model(str(path), load_external_data=False)
     names = {
-        entry.value for tensor in _tensors(proto.graph) for entry in tensor.external_data if entry.key == "location"
+        entry.value for tensor in tensors_of(proto.graph) for entry in tensor.external_data if entry.key == "location"
     }
     return {file for name in names if (file := path.parent / name).is_file()}
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """All tensors of a graph and of those nested in it."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
             yield attribute.t
             yield from attribute.tensors
             for nested in (attribute.g, *attribute.graphs):
-                yield from _tensors(nested)
+                yield from tensors_of(nested)
