@@ -9,6 +9,7 @@
 #ifndef SMELT_RECURRENT_UNIT_H
 #define SMELT_RECURRENT_UNIT_H
 
+#define SMELT_TILES_LINKED
 #include <smelt/recurrent_cell.h>
 
 enum { SMELT_RB_X, SMELT_RB_R, SMELT_RB_BIAS, SMELT_RB_LENGTHS, SMELT_RB_H, SMELT_RB_C, SMELT_RB_PEEPHOLE, SMELT_RB_Y,
@@ -21,7 +22,8 @@ enum {
   SMELT_CELL_WORKERS = 8,       /* that share a step at most */
   SMELT_CELL_ALONE = 60000,     /* multiply-adds of a whole call that are not worth waking a thread for */
   SMELT_CELL_SHARE = 24000,     /* those of a step that are worth one worker more */
-  SMELT_CELL_BLOCK_ROWS = 8,    /* rows that a task takes where there are many */
+  SMELT_CELL_BLOCK_ROWS = 12,   /* rows that a task takes where there are many: two tiles of 6 */
+  SMELT_CELL_NEAR = 1 << 18,    /* weights that stay in L2 beside all else: blocks of rows read all of them each */
   SMELT_CELL_LINE = 64
 };
 
@@ -47,15 +49,14 @@ static inline void smelt_cell_pause(void) {
 
 SMELT_FN int64_t smelt_cell_edge(const smelt_cell *cell, int64_t worker, int64_t workers) {
   const int64_t pair = 2 * SMELT_CELL_PANEL, pairs = (cell->hidden + pair - 1) / pair;
-  const int64_t unit = smelt_min(worker * pairs / workers * pair, cell->hidden);
-  return (unit + SMELT_L - 1) / SMELT_L;
+  return smelt_min(worker * pairs / workers * 2, cell->padded / SMELT_CELL_PANEL);
 }
 
 /* All steps of a block of rows, on this thread alone. */
 static void smelt_cell_alone(const smelt_cell *cell, int64_t row, int64_t end) {
-  const int64_t vectors = (cell->hidden + SMELT_L - 1) / SMELT_L;
+  const int64_t blocks = cell->padded / SMELT_CELL_PANEL;
   for (int64_t t = 0; t < cell->steps; t++)
-    for (int phase = 0; phase < smelt_cell_phases(cell); phase++) smelt_cell_step(cell, t, phase, row, end, 0, vectors);
+    for (int phase = 0; phase < smelt_cell_phases(cell); phase++) smelt_cell_step(cell, t, phase, row, end, 0, blocks);
 }
 
 static void smelt_cell_shared(const smelt_cell *cell, int64_t row, int64_t end, smelt_cell_share *share, int64_t worker,
@@ -93,7 +94,8 @@ static void smelt_layer_cut(smelt_layer *layer, int64_t processors) {
   const int64_t shares = (int64_t)smelt_min((int64_t)(step / SMELT_CELL_SHARE), SMELT_CELL_WORKERS);
   layer->blocks = layer->workers = 1;
   if (each == 1) return;
-  if (cell->rows >= SMELT_CELL_BLOCK_ROWS * each) layer->blocks = each;
+  const int near = (double)cell->hidden * (double)cell->hidden * cell->gates <= SMELT_CELL_NEAR;
+  if (cell->rows >= SMELT_CELL_BLOCK_ROWS * each && near) layer->blocks = each;
   else if (shares > 1) layer->workers = smelt_min(smelt_min(each, shares), (cell->hidden + 31) / 32);
   else layer->blocks = smelt_min(each, cell->rows);
 }
