@@ -45,7 +45,7 @@ from smelt.ir.verbatim import Verbatim, may_be_held_by_stock
 from smelt.ir.walk import model_nodes
 from smelt.ops import analyze
 from smelt.partition import capture, rewrite
-from smelt.passes import BindDims, Patterns, ort_preoptimize, run_passes
+from smelt.passes import BindDims, Patterns, cast_for_stock, ort_preoptimize, run_passes
 from smelt.report import count_ops, counted, op_name
 from smelt.toolchain import (
     Cache,
@@ -290,6 +290,15 @@ def _plan(
     model: ir.Model, options: Options, config: Config, clock: _Clock, faults: Faults
 ) -> tuple[Plan, CBackend]:  # fmt: skip
     """Regions, and why the rest is left."""
+    plan, backend = _captured(model, options, config, clock, faults)
+    if cast_for_stock(model, {left.node for left in plan.left}):
+        return _captured(model, options, config, clock, faults)
+    return plan, backend
+
+
+def _captured(
+    model: ir.Model, options: Options, config: Config, clock: _Clock, faults: Faults
+) -> tuple[Plan, CBackend]:  # fmt: skip
     with clock("analyze"):
         backend = CBackend(analyze(model, faults), list(model.graph.inputs))
     with clock("capture"):
@@ -521,6 +530,7 @@ def _rewritten(
     if made.generated is not None:
         try:
             _rewrite(model, made.generated, made.plan)
+            cast_for_stock(model, set(model_nodes(model)))
             return model, made
         except Exception as error:
             reason = faults.contain("rewrite", error)

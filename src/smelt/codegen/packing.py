@@ -59,8 +59,8 @@ def _packed_constant(model: ir.Model, wanted: Packed, name: str) -> ir.Value:
 
 
 def packed_array(plain: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:
-    """The panels of a constant or weight."""
-    return pack(arranged(plain, layout))
+    """The panels of a constant or weight, in the type that they are computed in."""
+    return pack(arranged(plain.astype(np.float32, copy=False), layout))
 
 
 # Weights
@@ -79,6 +79,10 @@ def panel_nodes(source: ir.Value, operand: ir.Value, layout: str, name: str) -> 
     steps = _steps(tuple(int(str(d)) for d in source.shape), layout)
     nodes: list[ir.Node] = []
     value = operand
+    if source.dtype != ir.DataType.FLOAT:
+        wide = ir.Value(name=f"{name}.wide", type=ir.TensorType(ir.DataType.FLOAT))
+        nodes.append(ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(ir.DataType.FLOAT))], outputs=[wide]))
+        value = wide
     for place, (op_type, argument) in enumerate(steps):
         last = place == len(steps) - 1
         out = ir.Value(name=name if last else f"{name}.{place}", type=ir.TensorType(ir.DataType.FLOAT))

@@ -12,28 +12,11 @@ from typing import Any, Final
 import onnx_ir as ir
 import torch
 
+from smelt.base.dtype import BY_TORCH
 from smelt.export.records import Refused
 
-_PAIRS: Final = {
-    torch.bool: ir.DataType.BOOL,
-    torch.uint8: ir.DataType.UINT8,
-    torch.int8: ir.DataType.INT8,
-    torch.int16: ir.DataType.INT16,
-    torch.int32: ir.DataType.INT32,
-    torch.int64: ir.DataType.INT64,
-    torch.uint16: ir.DataType.UINT16,
-    torch.uint32: ir.DataType.UINT32,
-    torch.uint64: ir.DataType.UINT64,
-    torch.float16: ir.DataType.FLOAT16,
-    torch.bfloat16: ir.DataType.BFLOAT16,
-    torch.float32: ir.DataType.FLOAT,
-    torch.float64: ir.DataType.DOUBLE,
-    torch.complex64: ir.DataType.COMPLEX64,
-    torch.complex128: ir.DataType.COMPLEX128,
-    torch.float8_e4m3fn: ir.DataType.FLOAT8E4M3FN,
-    torch.float8_e4m3fnuz: ir.DataType.FLOAT8E4M3FNUZ,
-    torch.float8_e5m2: ir.DataType.FLOAT8E5M2,
-    torch.float8_e5m2fnuz: ir.DataType.FLOAT8E5M2FNUZ,
+_PAIRS: Final[dict[torch.dtype, ir.DataType]] = {
+    getattr(torch, name): ir.DataType(dtype.onnx) for name, dtype in BY_TORCH.items()
 }
 _BACK: Final = {onnx: dtype for dtype, onnx in _PAIRS.items()}
 _DEFAULT_OF_CATEGORY: Final = (torch.bool, torch.int64, torch.float32, torch.complex64)

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import onnx_ir as ir
 
+from smelt.base.dtype import BY_NAME
 from smelt.ir.faults import Faults
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
@@ -152,11 +153,19 @@ def meaning(
 ) -> list[tuple[Tensor, Fact] | None]:
     """A node's outputs in the tensor language. `inside` holds values already made in the same region."""
     declaration = declaration_of(facts, node)
+    _check_types(facts, node)
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
     call = Call(*_parts(facts, builder, node, operands))
     call.pack = lambda position, layout: _packed(facts, builder, *_untransposed(node.inputs[position], layout, inside))
     made = declaration.lower(call)
-    return [_output(builder, t) for t in made]
+    return [_output(builder, tensor, value) for tensor, value in zip(made, node.outputs, strict=False)]
+
+
+def _check_types(facts: Facts, node: ir.Node) -> None:
+    """A result of narrow operands may be narrow or not: only the model tells."""
+    narrow = any(v is not None and v in facts.by_value and facts.by_value[v].dtype in E.NARROW for v in node.inputs)
+    if narrow and any(v.dtype is None for v in node.outputs if v.name):
+        raise Refusal("the type of an output is not known")
 
 
 def _untransposed(
@@ -184,7 +193,7 @@ def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str)
     if layout in COMPUTED and value.const_value is None:
         return None
     fact = facts.by_value.get(value)
-    matrices = None if fact is None or fact.dtype != "f32" else arranged_shape(fact.shape, layout)
+    matrices = None if fact is None or BY_NAME[fact.dtype].compute != "f32" else arranged_shape(fact.shape, layout)
     if matrices is None:
         return None
     key = (value, layout)
@@ -207,10 +216,15 @@ def _domain(node: ir.Node) -> str:
     return "" if node.domain == "ai.onnx" else node.domain
 
 
-def _output(builder: Builder, tensor: Tensor | None) -> tuple[Tensor, Fact] | None:
+def _output(builder: Builder, tensor: Tensor | None, value: ir.Value) -> tuple[Tensor, Fact] | None:
+    """A result in the type that it is computed in, and what is stored of it where it leaves the region."""
     if tensor is None:
         return None
-    return tensor, Fact(tensor.dtype, tensor.shape, _contents(builder, tensor))
+    made, dtype = builder.computable(tensor), tensor.dtype
+    declared = SHORT.get(value.dtype) if value.dtype is not None else None
+    if declared in E.NARROW and made.dtype == BY_NAME[declared].compute:
+        dtype = declared
+    return made, Fact(dtype, made.shape, _contents(builder, made))
 
 
 def _contents(builder: Builder, tensor: Tensor) -> tuple[Ix, ...] | None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from smelt.base.dtype import BY_NAME
 from smelt.ir.kernel import Expr, Ix, Refusal, Tensor
 from smelt.ir.kernel import expr as E
 from smelt.ops.registry import SHORT, Call, op
 
 
 def target_type(code: int) -> str:
+    """The type that values of an ONNX element type are computed in."""
+    return BY_NAME[stored_type(code)].compute
+
+
+def stored_type(code: int) -> str:
     """The vocabulary's name of an ONNX element type."""
     known = {int(long): short for long, short in SHORT.items()}
     if code not in known:
@@ -20,12 +26,14 @@ def target_type(code: int) -> str:
 
 @op("Cast", since=7, kind="elementwise")
 def cast(call: Call) -> Tensor:
-    return call.k.cast(call.x(), target_type(call.int("to")))
+    """To a narrow type it rounds, wherever it stands: the model asks for it."""
+    return call.k.cast(call.x(), stored_type(call.int("to")))
 
 
 @op("CastLike", since=15, kind="elementwise")
 def cast_like(call: Call) -> Tensor:
-    return call.k.cast(call.x(0), call.x(1).dtype)
+    declared = call.out_dtypes[0] if call.out_dtypes else None
+    return call.k.cast(call.x(0), declared if declared in E.NARROW else call.x(1).dtype)
 
 
 @op("EyeLike", since=9, kind="movement")

@@ -66,7 +66,11 @@ class Facts:
         return f"v{self.ids.setdefault(value, len(self.ids))}"
 
     def tensor(self, builder: Builder, value: ir.Value) -> Tensor:
-        """The value as an operand: known contents as size expressions, anything else as storage."""
+        """The value as an operand, in the type that it is computed in."""
+        return builder.computable(self.stored(builder, value))
+
+    def stored(self, builder: Builder, value: ir.Value) -> Tensor:
+        """The value in its own type: known contents as size expressions, anything else as storage."""
         fact = self.by_value[value]
         if value in self.constants:
             return builder.stored(self.constants[value])

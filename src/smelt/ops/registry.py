@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from smelt.base.dtype import KERNEL_DTYPES
 from smelt.ir.kernel import Builder, Ix, Refusal, Tensor
 
-SHORT: dict[ir.DataType, str] = {
-    ir.DataType.FLOAT: "f32", ir.DataType.DOUBLE: "f64", ir.DataType.BOOL: "b",
-    ir.DataType.INT8: "i8", ir.DataType.INT16: "i16", ir.DataType.INT32: "i32", ir.DataType.INT64: "i64",
-    ir.DataType.UINT8: "u8", ir.DataType.UINT16: "u16", ir.DataType.UINT32: "u32", ir.DataType.UINT64: "u64",
-}  # fmt: skip
+SHORT: dict[ir.DataType, str] = {ir.DataType(dtype.onnx): dtype.name for dtype in KERNEL_DTYPES}
 LONG = {short: long for long, short in SHORT.items()}
 
 

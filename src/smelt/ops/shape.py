@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from smelt.base.dtype import BY_NAME
 from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, View, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
@@ -91,7 +92,7 @@ def tensor_attribute(call: Call, name: str) -> tuple[np.ndarray[Any, Any], str]:
         raise Refusal(f"a constant of type {tensor.dtype.name.lower()} has no kernel")
     if tensor.size > CONSTANT_LIMIT:
         raise Refusal(f"a constant of {tensor.size} elements stays in the model")
-    return np.asarray(tensor.numpy()), dtype
+    return np.asarray(tensor.numpy()), BY_NAME[dtype].compute
 
 
 @op("ConstantOfShape", since=9, kind="shape")

@@ -95,7 +95,7 @@ def _is_heavy(node: ir.Node) -> bool:
 def pays(region: Region) -> Claim:
     """Refuse what cannot win over the nodes as they are; a yes is left for the backend to confirm."""
     cost = estimate(region)
-    if cost.heavy:
+    if cost.heavy or _only_in_kernels(region):
         return Claim(True)
     if cost.views == cost.nodes:
         return Claim(False, "only changes shapes: nothing to compute")
@@ -103,6 +103,12 @@ def pays(region: Region) -> Claim:
         kind = "moves data" if cost.movers else "is one cheap operation"
         return Claim(False, f"alone: {kind}, and has nothing to fuse with")
     return Claim(True)
+
+
+def _only_in_kernels(region: Region) -> bool:
+    """Stock ONNX Runtime moves bfloat16, and computes nothing in it."""
+    computed = [n for n in region.nodes if n.op_type not in VIEWS and n.op_type not in MOVERS and n.op_type != "Cast"]
+    return any(v.dtype == ir.DataType.BFLOAT16 for n in computed for v in (*n.inputs, *n.outputs) if v is not None)
 
 
 def element_count(value: ir.Value) -> int:

@@ -30,7 +30,7 @@ from smelt.passes.infer_shapes import InferShapes
 from smelt.passes.inline_branches import InlineBranches
 from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
-from smelt.passes.ort_cast import OrtCast
+from smelt.passes.ort_cast import OrtCast, cast_for_stock
 from smelt.passes.ort_preoptimize import ort_preoptimize
 from smelt.passes.outcome import Outcome, Pass
 from smelt.passes.outline_modules import OutlineModules, wanted_classes
@@ -150,6 +150,17 @@ def _chosen(
 
 
 __all__ = [
-    "PASSES", "TABLE", "BindDims", "Outcome", "OutlineModules", "Pass", "Patterns", "Rule", "ort_preoptimize",
-    "run_passes", "spelled", "wanted_classes",
+    "PASSES",
+    "TABLE",
+    "BindDims",
+    "Outcome",
+    "OutlineModules",
+    "Pass",
+    "Patterns",
+    "Rule",
+    "cast_for_stock",
+    "ort_preoptimize",
+    "run_passes",
+    "spelled",
+    "wanted_classes",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ a chain of such nodes, and not between its nodes: what ONNX Runtime does itself 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import ClassVar
 
 import onnx
@@ -28,20 +29,33 @@ _FLOATS = frozenset((ir.DataType.BFLOAT16, ir.DataType.FLOAT16, ir.DataType.FLOA
 
 
 class OrtCast:
-    """Types without a kernel of ONNX Runtime's -> wider ones, with one Cast where a chain of such nodes ends."""
+    """Types without a kernel of ONNX Runtime's -> wider ones, with one Cast where a chain of such nodes ends.
+
+    `nodes` are those that may be changed; all by default."""
 
     sets: ClassVar = ("ort",)
+
+    def __init__(self, nodes: Collection[ir.Node] | None = None) -> None:
+        self.nodes = nodes
 
     def __call__(self, model: ir.Model) -> Outcome:
         names, opset = Names(model), model.opset_imports.get(ONNX, 0)
         changes: Counter[str] = Counter()
         for graph in model_graphs(model):
             casts = _Casts(names)
-            for node in list(graph):
+            for node in [n for n in graph if self.nodes is None or n in self.nodes]:
                 if _widened(node, opset, casts):
                     changes["node computed in a wider type"] += 1
             drop_unread(casts.made)
         return Outcome(changes)
+
+
+def cast_for_stock(model: ir.Model, nodes: Collection[ir.Node]) -> bool:
+    """Let nodes of bfloat16 that no kernel of stock's takes compute in float32; says whether there were any."""
+    narrow = {
+        node for node in nodes if any(v.dtype == ir.DataType.BFLOAT16 for v in (*node.inputs, *node.outputs) if v)
+    }
+    return bool(narrow) and OrtCast(narrow)(model).modified
 
 
 class _Casts:

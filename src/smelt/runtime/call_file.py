@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
+from smelt.base.dtype import KERNEL_DTYPES
 from smelt.base.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -24,18 +25,7 @@ _MAX_RANK: Final = 64
 _MAX_TENSORS: Final = 4096
 # ONNX TensorProto element type -> numpy dtype, little endian
 _DTYPES: Final[dict[int, np.dtype[Any]]] = {
-    1: np.dtype("<f4"),
-    2: np.dtype("u1"),
-    3: np.dtype("i1"),
-    4: np.dtype("<u2"),
-    5: np.dtype("<i2"),
-    6: np.dtype("<i4"),
-    7: np.dtype("<i8"),
-    9: np.dtype("?"),
-    10: np.dtype("<f2"),
-    11: np.dtype("<f8"),
-    12: np.dtype("<u4"),
-    13: np.dtype("<u8"),
+    d.onnx: d.numpy.newbyteorder("<") for d in KERNEL_DTYPES if d.numpy is not None and d.numpy.isbuiltin == 1
 }
 _TYPES: Final = {dtype: number for number, dtype in _DTYPES.items()}
 

@@ -14,29 +14,15 @@ from typing import Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from smelt.base.dtype import DTYPES
 from smelt.base.errors import InputError
 from smelt.runtime.session import Session
 
 Array = npt.NDArray[Any]
 
+# What numpy itself has; others, such as bfloat16, are given as OrtValues.
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    f"tensor({name})": np.dtype(dtype)
-    for name, dtype in {
-        "float": np.float32,
-        "double": np.float64,
-        "float16": np.float16,
-        "int8": np.int8,
-        "int16": np.int16,
-        "int32": np.int32,
-        "int64": np.int64,
-        "uint8": np.uint8,
-        "uint16": np.uint16,
-        "uint32": np.uint32,
-        "uint64": np.uint64,
-        "bool": np.bool_,
-        "complex64": np.complex64,
-        "complex128": np.complex128,
-    }.items()
+    f"tensor({d.onnx_name})": d.numpy for d in DTYPES if d.numpy is not None and d.numpy.isbuiltin == 1
 }
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
+from smelt.runtime.foreign_types import with_foreign_types
+
 Optimization = Literal["disable", "basic", "extended", "all"]
 CPU_PROVIDERS: Final[tuple[str, ...]] = ("CPUExecutionProvider",)
 _EXTERNAL_DATA_KEY: Final = "session.model_external_initializers_file_folder_path"
@@ -121,4 +123,5 @@ def session_for(
     source = model if isinstance(model, bytes) else str(model)
     options = session_options(settings, library)
     with own_sessions():
-        return cast("Session", _ort().InferenceSession(source, options, providers=list(settings.providers)))
+        made = _ort().InferenceSession(source, options, providers=list(settings.providers))
+    return cast("Session", with_foreign_types(made))

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from smelt.base.dtype import BY_TORCH, KERNEL_DTYPES
 from smelt.base.errors import InputError
 from smelt.runtime.session import Session
 
@@ -26,27 +27,13 @@ _FEW: Final = 4  # so many tensors are wrapped faster one by one than together
 
 # torch dtypes that ONNX Runtime wraps by address; others, such as bfloat16, go by DLPack.
 _TYPES: Final[dict[str, Any]] = {
-    "float32": np.float32,
-    "float64": np.float64,
-    "float16": np.float16,
-    "int8": np.int8,
-    "int16": np.int16,
-    "int32": np.int32,
-    "int64": np.int64,
-    "uint8": np.uint8,
-    "uint16": np.uint16,
-    "uint32": np.uint32,
-    "uint64": np.uint64,
-    "bool": np.bool_,
+    d.torch: d.numpy.type for d in KERNEL_DTYPES if d.numpy is not None and d.numpy.isbuiltin == 1
 }
 
 # What a binding is told: the numbers of `onnx.TensorProto`, since numpy's types cost a lookup at every call.
-_NUMBERS: Final[dict[str, int]] = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10,
-    "float64": 11, "uint32": 12, "uint64": 13,
-}  # fmt: skip
+_NUMBERS: Final = {name: BY_TORCH[name].onnx for name in _TYPES}
 
-_ONNX_NAMES: Final = {"float32": "float", "float64": "double"}  # others are called alike
+_ONNX_NAMES: Final = {name: dtype.onnx_name for name, dtype in BY_TORCH.items()}
 
 Prepare = Callable[[Any], Any]
 Mark = Callable[[Any], None]

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -283,3 +284,37 @@ def test_bool_reductions_and_masks(vec: Any) -> None:
     masks = vec.call("tail_masks", np.zeros(lanes, np.uint8), out=np.zeros(lanes * lanes, np.uint8))
     expect(masks, np.tri(lanes, dtype=np.uint8).ravel())
     expect(vec.call("iotas", np.zeros(1, np.uint8), out=np.zeros(lanes, np.int64)), np.arange(lanes))
+
+
+HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+@pytest.mark.parametrize("short", HALVES)
+def test_every_half_is_widened_exactly(vec: Any, short: str) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    wide = vec.call(f"cvt_{short}_f32", bits, out=np.zeros(bits.size, np.float32))
+    expect(wide, bits.view(HALVES[short]).astype(np.float32), bits)
+
+
+@pytest.mark.parametrize("short", HALVES)
+def test_floats_are_rounded_to_halves_once_and_ties_to_even(vec: Any, short: str) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(HALVES[short]).astype(np.float32)
+    finite = np.sort(halves[np.isfinite(halves)])
+    middle = ((finite[1:].astype(np.float64) + finite[:-1]) / 2).astype(np.float32)  # ties, exact in float32
+    near = [middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(-np.inf))]
+    edges = [65519.9, 65520.0, 3.4e38, np.inf, -np.inf, np.nan]
+    x = np.concatenate([*near, finite, random_values("f32", 20000), edges]).astype(np.float32)
+    got = vec.call(f"cvt_f32_{short}", x, out=np.zeros(x.size, np.uint16)).view(HALVES[short])
+    expect(got.astype(np.float32), x.astype(HALVES[short]).astype(np.float32), x)
+    zero = got.astype(np.float32) == 0
+    assert (np.signbit(got.astype(np.float32)) == np.signbit(x))[zero].all()
+
+
+@pytest.mark.parametrize("short", HALVES)
+def test_strided_and_indexed_access_of_halves(vec: Any, short: str) -> None:
+    a = random_values("f32", 3 * COUNT).astype(HALVES[short]).view(np.uint16)
+    out = vec.call(f"strided_{short}", a, out=np.zeros(2 * COUNT, np.uint16), count=COUNT)
+    expect(out[::2], a[::3])
+    assert not out[1::2].any()
+    index = np.random.default_rng(3).permutation(3 * COUNT)[:COUNT].astype(np.int64)
+    expect(vec.call(f"gather_{short}", a, index, out=np.zeros(COUNT, np.uint16), count=COUNT), a[index])

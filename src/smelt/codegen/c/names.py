@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from smelt.base.dtype import BY_NAME, KERNEL_DTYPES
 from smelt.ir.kernel import Ix, Sym, Val, Var
 from smelt.ir.kernel.index import Atom, Fn, nonneg
 
 from .scope import Scope
 
-C_TYPE = {
-    "f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
-    "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "b": "uint8_t",
-}  # fmt: skip
+C_TYPE = {dtype.name: dtype.c for dtype in KERNEL_DTYPES}
 
 
 def accumulator_name(place: int) -> str:
@@ -26,8 +24,8 @@ def accumulator_name(place: int) -> str:
 
 
 def constant(value: float | int | bool, dtype: str) -> str:
-    if dtype in ("f32", "f64"):
-        return _float(float(value), "f" if dtype == "f32" else "")
+    if BY_NAME[dtype].kind == "float":
+        return _float(float(value), "" if dtype == "f64" else "f")
     number = int(value)
     if dtype == "u64":
         return f"UINT64_C({number})"

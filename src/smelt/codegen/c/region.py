@@ -165,13 +165,13 @@ class _Writer:
         for place, value in enumerate(self.region.outputs):
             if value not in self.inside:
                 raise Refusal("an output of the op has no meaning yet")
-            tensor = self.inside[value]
+            tensor = self.builder.cast(self.inside[value], self.facts.by_value[value].dtype)
             out.append((tensor, Buffer(f"out{place}", tensor.dtype, tensor.shape)))
         return self._distinct(out)
 
     def _operand(self, value: ir.Value) -> None:
-        tensor = self.facts.tensor(self.builder, value)
-        self.inside[value] = tensor
+        tensor = self.facts.stored(self.builder, value)
+        self.inside[value] = self.builder.computable(tensor)
         if isinstance(tensor.definition, Stored):
             self.by_buffer[tensor.definition.buffer.uid] = value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from smelt.base.dtype import BY_NAME
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Expr, Ix, Reduce, Sym, Tensor, Val, Var, of
 from smelt.ir.kernel import expr as E
@@ -264,7 +265,7 @@ class ValueWriter:
         if node.uid in self.phases.reload:
             return self._load(node.dtype, *self.phases.reload[node.uid])
         if isinstance(kind, E.Const):
-            return f"bc_{node.dtype}({constant(kind.value, node.dtype)})"
+            return f"bc_{BY_NAME[node.dtype].compute}({constant(kind.value, node.dtype)})"
         if isinstance(kind, E.Load):
             return self._load(node.dtype, kind.buffer, kind.offset)
         if isinstance(kind, E.Index):

@@ -63,7 +63,7 @@ class FedWeights:
     def _packed(self, at: int, weight: torch.Tensor) -> torch.Tensor:
         change = self._before[at]
         plain = weight.detach() if change is None else change(weight.detach())
-        return torch.from_numpy(packed_array(plain.numpy(), self.fed[at].layout))
+        return torch.from_numpy(packed_array(plain.float().numpy(), self.fed[at].layout))
 
     def forget(self, pointers: set[int] | None = None) -> None:
         """Drop panels of the given storages, or all."""

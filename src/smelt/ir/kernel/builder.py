@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from smelt.base.dtype import BY_NAME
+
 from . import expr as E
 from .channels_last import image_below, images_below, regrouped, to_first, to_last
 from .contents import contents
@@ -166,6 +168,10 @@ class Builder:
             at = x.definition.at
             return self.index_map(x.shape, dtype, lambda w: E.cast(at(w), dtype))
         return self.map(lambda e: E.cast(e, dtype), x)
+
+    def computable(self, x: Tensor) -> Tensor:
+        """The tensor in the type that it is computed in."""
+        return self.cast(x, BY_NAME[x.dtype].compute)
 
     def broadcast(self, *shapes: Index) -> Index:
         rank = max((len(s) for s in shapes), default=0)

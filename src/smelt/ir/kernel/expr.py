@@ -14,17 +14,22 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from smelt.base.dtype import BY_NAME, KERNEL_DTYPES, kernel_names
+
 from .index import Ix, Var
 
 if TYPE_CHECKING:
     from .tensor import Buffer, Tensor
 
-FLOATS = ("f32", "f64")
-SIGNED = ("i8", "i16", "i32", "i64")
-UNSIGNED = ("u8", "u16", "u32", "u64")
+FLOATS = kernel_names(lambda d: d.kind == "float" and not d.is_narrow)
+NARROW = kernel_names(lambda d: d.is_narrow)  # in memory, and in a register only between a load or store and a cast
+SIGNED = kernel_names(lambda d: d.kind == "int")
+UNSIGNED = kernel_names(lambda d: d.kind == "uint")
 INTS = SIGNED + UNSIGNED
-DTYPES = FLOATS + INTS + ("b",)
-SIZE_BYTES = {"f32": 4, "f64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8, "b": 1}
+DTYPES = FLOATS + NARROW + INTS + ("b",)
+SIZE_BYTES = {d.name: d.bytes for d in KERNEL_DTYPES}
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isinf_pos", "isinf_neg")
 
 # Rough cost in simple instructions, for scheduling only.
@@ -110,7 +115,7 @@ def reset() -> None:
 
 
 def const(value: float | int | bool, dtype: str) -> Expr:
-    if dtype in FLOATS:
+    if dtype in FLOATS + NARROW:
         value = float(value)
         bits: object = struct.pack("<d", value) if not math.isnan(value) else "nan"
     elif dtype == "b":
@@ -150,11 +155,26 @@ def op(name: str, *args: Expr, dtype: str | None = None) -> Expr:
 def cast(value: Expr, dtype: str) -> Expr:
     if value.dtype == dtype:
         return value
+    if isinstance(value.kind, Const) and dtype in NARROW:
+        return const(float(np.asarray(value.kind.value).astype(BY_NAME[dtype].numpy)), dtype)
     if isinstance(value.kind, Const) and (dtype in FLOATS or value.dtype == "b"):
         return const(value.kind.value, dtype)
     if isinstance(value.kind, Index) and dtype in ("i32", "i64"):
         return index(value.kind.ix, dtype)
+    if dtype in NARROW and isinstance(value.kind, Op) and value.kind.name == "cvt" and value.args[0].dtype == dtype:
+        return value.args[0]  # it was widened, which loses nothing
+    if value.dtype in NARROW or dtype in NARROW:
+        return _narrow_cast(value, dtype)
     return op("cvt", value, dtype=dtype)
+
+
+def _narrow_cast(value: Expr, dtype: str) -> Expr:
+    """Narrow types are left for, and entered from, the type that they are computed in."""
+    if value.dtype in NARROW:
+        wide = BY_NAME[value.dtype].compute
+        return cast(op("cvt", value, dtype=wide), dtype)
+    wide = BY_NAME[dtype].compute
+    return op("cvt", value if value.dtype == wide else cast(value, wide), dtype=dtype)
 
 
 def select(condition: Expr, yes: Expr, no: Expr) -> Expr:

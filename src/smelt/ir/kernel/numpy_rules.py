@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from smelt.base.dtype import KERNEL_DTYPES
+
 Array = npt.NDArray[Any]
 
-DTYPE: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "b": np.dtype(np.bool_),
-    "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
-    "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
-}  # fmt: skip
+DTYPE: dict[str, np.dtype[Any]] = {d.name: d.numpy for d in KERNEL_DTYPES if d.numpy is not None}
 
 
 def convert(x: Array, to: np.dtype[Any]) -> Array:
     """Between any two dtypes; float to integer truncates, and what does not fit is x86's answer."""
-    if x.dtype.kind != "f" or to.kind in "fb":
+    if x.dtype.kind != "f" or to.kind in "fbV":  # V: bfloat16
         return x != 0 if to.kind == "b" else x.astype(to)
     if to.itemsize == 8 or to == np.uint32:
         return _to_64(x, to)

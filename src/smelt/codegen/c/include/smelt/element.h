@@ -11,6 +11,8 @@
 
 #define SMELT_C_f32 float
 #define SMELT_C_f64 double
+#define SMELT_C_f16 uint16_t
+#define SMELT_C_bf16 uint16_t
 #define SMELT_C_i8 int8_t
 #define SMELT_C_i16 int16_t
 #define SMELT_C_i32 int32_t

@@ -108,6 +108,8 @@ SMELT_FN uint8_t lane0_u8(v_u8 v) { return (uint8_t)v[0]; }
 SMELT_FN uint16_t lane0_u16(v_u16 v) { return (uint16_t)v[0]; }
 SMELT_FN uint8_t lane0_b(v_b v) { return v[0] & 1; }
 
+#include "vec_half.h"
+
 /* First n lanes. Masked instructions where they exist, else a small array; also where bounds are checked, since no sanitizer
  * sees what those touch. */
 #define SMELT_DEFINE(D)                                                            \
@@ -122,7 +124,7 @@ SMELT_FN uint8_t lane0_b(v_b v) { return v[0] & 1; }
     for (int64_t i = 0; i < n; i++) p[i] = lanes[i];                               \
   }                                                                                \
   SMELT_FN void st1_##D(T_##D *p, v_##D v) { *p = lane0_##D(v); }
-SMELT_EACH_DTYPE(SMELT_DEFINE)
+SMELT_EACH_STORED(SMELT_DEFINE)
 #undef SMELT_DEFINE
 
 #define SMELT_BY_LANE(D)                                                                            \
@@ -130,7 +132,7 @@ SMELT_EACH_DTYPE(SMELT_DEFINE)
   SMELT_FN void st_##D##_n(T_##D *p, v_##D v, int64_t n) { st_##D##_by_lane(p, v, n); }
 
 #ifdef __SANITIZE_ADDRESS__
-SMELT_EACH_DTYPE(SMELT_BY_LANE)
+SMELT_EACH_STORED(SMELT_BY_LANE)
 #elif SMELT_ISA == 512
 SMELT_FN uint32_t first_bits(int64_t n) { return (1u << n) - 1; }
 #define SMELT_DEFINE(D)                                                            \
@@ -169,6 +171,7 @@ SMELT_DEFINE(u16, _mm256_maskz_loadu_epi16, _mm512_cvtepu16_epi32, _mm512_cvtepi
 #undef SMELT_DEFINE
 SMELT_FN v_b ld_b_n(const uint8_t *p, int64_t n) { return ld_u8_n(p, n) != 0; }
 SMELT_FN void st_b_n(uint8_t *p, v_b v, int64_t n) { st_u8_n(p, v & 1, n); }
+SMELT_EACH_HALF(SMELT_BY_LANE)
 #elif SMELT_ISA == 256
 #define SMELT_DEFINE(D)                                                            \
   SMELT_FN v_##D ld_##D##_n(const T_##D *p, int64_t n) {                           \
@@ -195,9 +198,10 @@ SMELT_EACH_WORD(SMELT_DEFINE)
 SMELT_EACH_WIDE(SMELT_DEFINE)
 #undef SMELT_DEFINE
 SMELT_EACH_SMALL(SMELT_BY_LANE)
+SMELT_EACH_HALF(SMELT_BY_LANE)
 SMELT_BY_LANE(b)
 #else
-SMELT_EACH_DTYPE(SMELT_BY_LANE)
+SMELT_EACH_STORED(SMELT_BY_LANE)
 #endif
 
 /* Strided and indexed loads build the vector lane by lane: a hardware gather is not faster on the CPUs at hand. */
@@ -250,7 +254,7 @@ SMELT_FN v_b ldg_b(const uint8_t *p, v_i64 index) { return (v_b){SMELT_LANES(SME
   }                                                                                \
   SMELT_FN void sts_##D(T_##D *p, int64_t stride, v_##D v) { sts_##D##_n(p, stride, v, SMELT_L); } \
   SMELT_FN void stg_##D(T_##D *p, v_i64 index, v_##D v) { stg_##D##_n(p, index, v, SMELT_L); }
-SMELT_EACH_DTYPE(SMELT_DEFINE)
+SMELT_EACH_STORED(SMELT_DEFINE)
 #undef SMELT_DEFINE
 
 #endif

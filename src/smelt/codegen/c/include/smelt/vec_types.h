@@ -6,6 +6,7 @@
  *   - i8, i16, u8, u16 live in 32-bit lanes, sign- or zero-extended: always a value of their range (SMELT wrap_D keeps it).
  *   - f64, i64, u64 are two native registers, lanes 0..H-1 in .lo and H..L-1 in .hi. A struct, because GCC turns
  *     comparisons of vectors wider than a register into scalar code.
+ *   - f16, bf16 live in 32-bit lanes as floats that are values of their type (vec_half.h).
  *   - v_b is a mask: every lane 0 or -1. In memory a bool is one byte, 0 or 1.
  * Use the functions of vec.h, not operators: operators do not wrap small integers and do not exist for structs. */
 #ifndef SMELT_VEC_TYPES_H
@@ -92,6 +93,7 @@ typedef float v_f32 __attribute__((vector_size(SMELT_VL)));
 typedef int32_t v_i32 __attribute__((vector_size(SMELT_VL)));
 typedef uint32_t v_u32 __attribute__((vector_size(SMELT_VL)));
 typedef v_i32 v_i8, v_i16, v_u8, v_u16, v_b;
+typedef v_f32 v_f16, v_bf16;
 
 typedef double h_f64 __attribute__((vector_size(SMELT_VL)));
 typedef int64_t h_i64 __attribute__((vector_size(SMELT_VL)));
@@ -102,6 +104,8 @@ typedef struct { h_u64 lo, hi; } v_u64;
 
 typedef float T_f32;
 typedef double T_f64;
+typedef uint16_t T_f16;
+typedef uint16_t T_bf16;
 typedef int8_t T_i8;
 typedef int16_t T_i16;
 typedef int32_t T_i32;
@@ -112,13 +116,16 @@ typedef uint32_t T_u32;
 typedef uint64_t T_u64;
 typedef uint8_t T_b;
 
-/* Dtype lists: SMALL share the 32-bit carrier and need wrapping; WORD are native 32-bit; WIDE are pairs. */
+/* Dtype lists: SMALL share the 32-bit carrier and need wrapping; WORD are native 32-bit; WIDE are pairs;
+ * HALF are in memory only, and computed in f32. */
 #define SMELT_EACH_SMALL(X) X(i8) X(i16) X(u8) X(u16)
 #define SMELT_EACH_WORD(X) X(f32) X(i32) X(u32)
 #define SMELT_EACH_WIDE(X) X(f64) X(i64) X(u64)
 #define SMELT_EACH_INT32(X) SMELT_EACH_SMALL(X) X(i32)
 #define SMELT_EACH_INT(X) SMELT_EACH_SMALL(X) X(i32) X(u32) X(i64) X(u64)
+#define SMELT_EACH_HALF(X) X(f16) X(bf16)
 #define SMELT_EACH_DTYPE(X) SMELT_EACH_SMALL(X) SMELT_EACH_WORD(X) SMELT_EACH_WIDE(X) X(b)
+#define SMELT_EACH_STORED(X) SMELT_EACH_DTYPE(X) SMELT_EACH_HALF(X)
 
 /* Lane lists for initializers: LANES = all L lanes, LANES_LO and LANES_HI = the halves. */
 #define SMELT_LIST2(E, s) E((s)), E((s) + 1)
