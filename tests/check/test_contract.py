@@ -70,6 +70,7 @@ def test_shapes_and_counts_must_be_equal():
 
 def test_classes_come_from_the_ops():
     assert op_class(["Add", "MatMul"]) == "product" and op_class(["Add"]) == "elementwise"
+    assert op_class(["MultiHeadAttention"]) == op_class(["GroupQueryAttention"]) == "product"
     assert has_steps(["Add", "Round"]) and not has_steps(["Add"])
 
 

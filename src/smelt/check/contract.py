@@ -13,6 +13,8 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from smelt.ops import declarations
+
 Array = np.ndarray[Any, Any]
 
 # Allowed |result - reference| / (|reference| + rms(reference)), by element type and class of the region's ops.
@@ -37,9 +39,8 @@ NEAR_STOCK: Final = 1 / 3
 MOVED_FACTOR: Final = 16.0
 _ROUNDING: Final = 1e-3  # a larger error of stock's beside a step is the step, and no measure of rounding
 
-PRODUCTS: Final = frozenset(
-    ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "FusedMatMul", "FusedGemm", "FusedConv")
-)
+# Ops whose results are sums of products, by their own declarations; and those that stock fuses, which have none here.
+PRODUCTS: Final = frozenset(d.name for d in declarations() if d.kind == "product") | {"FusedGemm", "FusedConv"}
 # A rounding error before one of these may become a whole step after it.
 STEPS: Final = frozenset(
     ("Round", "Floor", "Ceil", "Sign", "Cast", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "Mod",
