@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "collect", collect)
         patch.setenv("SMELT_LEVELS", "v2")
-        assert program.main(["--results", str(folder / "real"), "--steps", "compile,verify,right"]) == 0
+        assert program.main(["--results", str(folder / "real"), "--steps", "compile,verify,right", "--warm"]) == 0
         yield folder / "real"
 
 

@@ -21,7 +21,7 @@ from smelt.bench.ledger import source_digest
 from smelt.bench.real.collect import KINDS, collect
 from smelt.bench.real.page import findings, is_right, summary, write_page
 from smelt.bench.real.results import Facts, Known, Step, Store
-from smelt.bench.real.steps import RealModel, compile_cold, judge_sizes, time_sizes, verify_artifact
+from smelt.bench.real.steps import Compiling, RealModel, compile_file, judge_sizes, time_sizes, verify_artifact
 
 _STEPS: Final[tuple[Step, ...]] = ("compile", "verify", "right", "time")
 
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         models = collect(given.kinds.split(","), given.names, config, progress)
         run = _Run(store, steps, _plan(given), config, progress, given.minutes * 60 if given.minutes else None)
         run.timed_sizes = given.sizes
+        run.compiling = Compiling(config.cache_dir if given.warm else None, not given.no_timing)
         known = run.all(models)
     print("\n".join(summary(known, describe_machine())))
     wrong = [one for one in known if one.step("compile").get("problem") or (one.step("right") and not is_right(one))]
@@ -59,6 +60,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a peer's turn")
     parser.add_argument("--sizes", type=int, default=9, help="time at so many sizes; all are judged")
+    parser.add_argument("--warm", action="store_true", help="compile with the usual cache, which models share")
+    parser.add_argument("--no-timing", action="store_true", help="compile without timing: keep kernels that are slower")
     parser.add_argument("--minutes", type=float, help="begin nothing after so long")
     parser.add_argument("--keep", action="store_true", help="take results of other sources and machines for good")
     parser.add_argument("--results", type=Path, default=Path("build/real"))
@@ -74,6 +77,7 @@ def _plan(given: argparse.Namespace) -> Plan:
 
 class _Run:
     timed_sizes: int = 9
+    compiling: Compiling = Compiling()
 
     def __init__(
         self, store: Store, steps: Sequence[Step], plan: Plan, config: Config, progress: Progress, limit_s: float | None
@@ -110,7 +114,7 @@ class _Run:
 
     def _found(self, model: RealModel, artifact: Path, step: Step) -> Facts:
         if step == "compile":
-            return compile_cold(model, artifact)
+            return compile_file(model, artifact, self.compiling)
         if step == "verify":
             return verify_artifact(model, artifact)
         if step == "right":

@@ -2,7 +2,7 @@
 
 Input: a `RealModel` and the artifact's place. Output: plain facts for the results. Invariant: each step runs in
 processes of its own, as a user would run it, so that whatever a model does is a result and not the end of the run; the
-compiler starts with an empty cache.
+compiler starts with an empty cache unless the run is told to share one.
 """
 
 from __future__ import annotations
@@ -45,6 +45,15 @@ class RealModel:
 
 
 @dataclass(frozen=True)
+class Compiling:
+    """`cache` is shared between models, for a run that looks at results and not at compile times; without `timing`
+    nothing falls back to stock for its speed."""
+
+    cache: Path | None = None
+    timing: bool = True
+
+
+@dataclass(frozen=True)
 class Ended:
     code: int
     output: str
@@ -68,11 +77,13 @@ class Ended:
         return f"exit code {self.code}: {told or (lines[-1] if lines else 'it said nothing')}"[:400]
 
 
-def compile_cold(model: RealModel, artifact: Path) -> Facts:
-    """`smelt compile` with default options and an empty cache."""
+def compile_file(model: RealModel, artifact: Path, how: Compiling) -> Facts:
+    """`smelt compile` with default options and an empty cache, unless `how` says otherwise."""
     artifact.parent.mkdir(parents=True, exist_ok=True)
+    command = ["compile", str(model.path), "--output", str(artifact), "--json"]
+    command += [] if how.timing else ["--no-timing"]
     with tempfile.TemporaryDirectory(prefix="smelt-real-") as folder:
-        ended = _run(["compile", str(model.path), "--output", str(artifact), "--json"], {"SMELT_CACHE_DIR": folder})
+        ended = _run(command, {"SMELT_CACHE_DIR": str(how.cache or folder)})
     report = ended.answer()
     summary = report.get("summary", {})
     return {
