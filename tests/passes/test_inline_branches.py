@@ -105,3 +105,33 @@ def test_branches_that_both_may_run_stay():
     text = SQUEEZE_OR_NOT.replace("l = LSTM<hidden_size = 3>(u, w, r)", "l = Exp(u)")
     _, after = passed(text)
     assert "If" in ops(after)
+
+
+def test_a_branch_of_a_body_is_tried_in_that_body_alone():
+    """What the body reads from outside is an input of the trial, whatever the model around it holds."""
+    before, after = passed("""
+        (bool c, float[b,2,n] x, float[1,12,2] w, float[1,12,3] r) => (float[d,e,f,g] l) {
+          s = Shape(x)  last = Constant<value = int64 {2}>()  one = Constant<value = int64 {1}>()
+          n = Gather(s, last)  single = Equal(n, one)
+          l = If(c) <
+            then_branch = t () => (float[d,e,f,g] k) {
+              q = If(single) <
+                then_branch = tt () => (a) { axis = Constant<value = int64[1] {2}>()  a = Squeeze(x, axis) },
+                else_branch = te () => (a) { a = Identity(x) }
+              >
+              first = Constant<value = int64[1] {0}>()
+              u = Unsqueeze(q, first)
+              k = LSTM<hidden_size = 3>(u, w, r)
+            },
+            else_branch = e () => (float[d,e,f,g] k) {
+              z = Constant<value = int64[1] {0}>()
+              k = Unsqueeze(x, z)
+            }
+          >
+        }""")
+    (outer,) = [node for node in after.graph.node if node.op_type == "If"]
+    bodies = {a.name: [node.op_type for node in a.g.node] for a in outer.attribute}
+    assert bodies["then_branch"] == ["Squeeze", "Unsqueeze", "LSTM"]
+    x = np.random.default_rng(1).standard_normal((5, 2, 1)).astype(np.float32)
+    for taken in (True, False):
+        np.testing.assert_allclose(run(after, np.array(taken), x)[0], run(before, np.array(taken), x)[0], rtol=1e-6)

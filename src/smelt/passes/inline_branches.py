@@ -14,7 +14,8 @@ from typing import Final
 
 import onnx_ir as ir
 
-from smelt.ir.walk import model_graphs
+from smelt.ir.body import body_model
+from smelt.ir.walk import model_graphs, nested_graphs
 from smelt.passes.fold_constants import FoldConstants
 from smelt.passes.infer_shapes import InferShapes
 from smelt.passes.outcome import Outcome
@@ -42,8 +43,8 @@ class InlineBranches:
         return Outcome(+changes)
 
 
-def _conditionals(model: ir.Model) -> Iterator[tuple[ir.Node, dict[str, ir.Graph]]]:
-    for graph in model_graphs(model):
+def _conditionals(root: ir.Graph) -> Iterator[tuple[ir.Node, dict[str, ir.Graph]]]:
+    for graph in nested_graphs(root):
         for node in graph:
             if not is_op(node, "If") or len(node.inputs) != 1:
                 continue
@@ -61,7 +62,9 @@ def _inline_constant(model: ir.Model) -> int:
     """Those whose condition is a constant, and those nested in what they leave."""
     count = 0
     while True:
-        known = next(((n, b, c) for n, b in _conditionals(model) if (c := array_of(n.inputs[0], 1)) is not None), None)
+        known = next(
+            ((n, b, c) for n, b in _conditionals(model.graph) if (c := array_of(n.inputs[0], 1)) is not None), None
+        )
         if known is None:
             return count
         node, branches, condition = known
@@ -118,14 +121,13 @@ def _rename(model: ir.Model, moved: list[ir.Value]) -> None:
 
 def _inline_possible(model: ir.Model) -> int:
     """Of an If whose branches give other ranks: the one with which its graph is not refused."""
-    candidates = [place for place, one in enumerate(_conditionals(model)) if _differ(one)]
+    candidates = [one for one in _conditionals(model.graph) if _differ(one) and _ranked(one)]
     if not candidates or sum(1 for graph in model_graphs(model) for _ in graph) > MOST_NODES:
         return 0
     count = 0
-    for place in reversed(candidates[:MOST_TRIED]):  # the places of those before stay as they are
-        possible = [name for name in BRANCHES if not _refused(model, place, name)]
+    for node, branches in reversed(candidates[:MOST_TRIED]):  # inner ones first
+        possible = [name for name in BRANCHES if not _refused(model, node, name)]
         if len(possible) == 1:
-            node, branches = list(_conditionals(model))[place]
             _inline(model, node, branches[possible[0]])
             count += 1
     return count
@@ -137,17 +139,24 @@ def _differ(one: tuple[ir.Node, dict[str, ir.Graph]]) -> bool:
     return ranks[0] != ranks[1] or None in ranks[0]
 
 
-def _refused(model: ir.Model, place: int, name: str) -> bool:
-    """Whether, with this branch taken, a node beside the If gets an operand of a rank that its op forbids."""
-    trial = model.clone()
-    node, branches = list(_conditionals(trial))[place]
-    beside = node.graph
+def _ranked(one: tuple[ir.Node, dict[str, ir.Graph]]) -> bool:
+    """Whether an op that demands ranks stands beside the If, or in a branch that would."""
+    beside = one[0].graph
     assert beside is not None
+    return any(_wanted(node) for graph in nested_graphs(beside) for node in graph)
+
+
+def _refused(model: ir.Model, node: ir.Node, name: str) -> bool:
+    """Whether, with this branch taken, a node beside the If gets an operand of a rank that its op forbids."""
+    assert node.graph is not None
+    place = next(place for place, (one, _) in enumerate(_conditionals(node.graph)) if one is node)
+    trial = body_model(node.graph, model).model
+    node, branches = list(_conditionals(trial.graph))[place]
     _inline(trial, node, branches[name])
     for _ in range(ROUNDS):
         _forget_shapes(trial)
         InferShapes()(trial)
-        if any(_forbidden(one) for one in beside):
+        if any(_forbidden(one) for one in trial.graph):
             return True
         FoldConstants()(trial)
         SimplifyShapes()(trial)
@@ -164,7 +173,11 @@ def _forget_shapes(model: ir.Model) -> None:
                 value.shape = None
 
 
+def _wanted(node: ir.Node) -> dict[int, int]:
+    return RANKS.get(node.op_type, {}) if node.domain in (ONNX, "ai.onnx") else {}
+
+
 def _forbidden(node: ir.Node) -> bool:
-    wanted = RANKS.get(node.op_type, {}) if node.domain in (ONNX, "ai.onnx") else {}
+    wanted = _wanted(node)
     operands = ((v, wanted[place]) for place, v in enumerate(node.inputs) if place in wanted)
     return any(v is not None and v.shape is not None and v.shape.rank() != rank for v, rank in operands)
