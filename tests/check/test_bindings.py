@@ -49,6 +49,11 @@ def test_contents_are_those_of_the_call():
         assert binding.feeds["x"].dtype == feeds["x"].dtype and binding.feeds["x"].flags.c_contiguous
 
 
+def test_a_scalar_stays_one():
+    feeds = {"x": np.zeros(3), "rate": np.array(16000)}
+    assert all(b.feeds["rate"].shape == () for b in bindings({"x": ["n"], "rate": []}, feeds))
+
+
 def test_axes_without_a_name_or_of_negative_size_are_free():
     made = list(bindings({"x": [None, -1, 4]}, {"x": np.zeros((2, 3, 4))}))
     assert any(b.feeds["x"].shape == (1, 3, 4) for b in made) and all(b.feeds["x"].shape[2] == 4 for b in made)
@@ -73,6 +78,10 @@ def test_the_number_of_bindings_and_their_size_are_bounded():
         ("c + 1", None),
         ("a**b", None),
         ("[", None),
+        ("max(floordiv(a + -8, b), 0)", 0),
+        ("floordiv(7*a, b) + min(a, b)", 6),
+        ("floordiv(a)", None),
+        ("open(a)", None),
     ],
 )
 def test_formulas_over_sizes(text, value):

@@ -66,3 +66,19 @@ def test_attempts_differ_repeat_exactly_and_end():
 def test_inputs_that_are_huge_or_no_tensors_are_not_made():
     huge = model_of([helper.make_node("Identity", ["x"], ["y"])], [("x", TensorProto.FLOAT, [1 << 20, 1 << 20])])
     assert make_feeds(huge, "small", 0) is None
+
+
+def test_some_attempts_take_the_free_axis_of_a_state_for_the_batch():
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    model = model_of(nodes, [("x", TensorProto.FLOAT, [None, None]), ("state", TensorProto.FLOAT, [2, None, 128])])
+    made = [make_feeds(model, "small", attempt) for attempt in range(ATTEMPTS)]
+    assert any(feeds["state"].shape[1] == feeds["x"].shape[0] and feeds["x"].shape[1] >= 512 for feeds in made)
+
+
+def test_a_size_that_follows_from_one_that_is_no_axis_is_made_from_it():
+    nodes = [helper.make_node("Identity", ["a"], ["y"])]
+    dims = {"a": ["floordiv(n + 3, 4)"], "b": ["n + 1"]}
+    model = model_of(nodes, [(name, TensorProto.FLOAT, shape) for name, shape in dims.items()])
+    for attempt in range(ATTEMPTS):
+        feeds = make_feeds(model, "small", attempt)
+        assert feeds["a"].shape[0] == (feeds["b"].shape[0] + 2) // 4

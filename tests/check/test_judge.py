@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from smelt.check.contract import Bounds, compare_all
 from smelt.check.judge import Judge
 from smelt.check.references import TooCostlyError, evaluate_model, work_of
+from smelt.runtime import SessionSettings
 
 
 def saved(path: Path, nodes, inputs, outputs, initializers=(), opset: int = 17) -> Path:
@@ -126,6 +127,24 @@ def test_ties_of_a_quantized_network_may_fall_otherwise(tmp_path: Path):
     onnx.save(model, tmp_path / "far.onnx")
     far = Judge(tmp_path / "far.onnx", "product", []).stock(feeds)
     assert judge(feeds, far, stock).comparison.problem
+
+
+def test_any_of_the_answers_that_stock_gives_by_its_threads_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Some of its quantized kernels give others with other numbers of threads, far apart."""
+    path = quantized(tmp_path / "q.onnx", 1)
+    judge = Judge(path, "product", ["QuantizeLinear", "DequantizeLinear", "MatMul"])
+    feeds = {"x": np.random.default_rng(3).standard_normal((4, 32), np.float32)}
+    stock = judge.stock(feeds)
+    threaded = [stock[0] * np.float32(1.3)]
+    assert judge(feeds, threaded, stock).comparison.problem
+    again = judge._again
+
+    def by_threads(settings: SessionSettings, given: object) -> list[object]:
+        return threaded if settings.threads == 2 else again(settings, given)
+
+    monkeypatch.setattr(judge, "_again", by_threads)
+    assert not judge(feeds, threaded, stock).comparison.problem
+    assert judge(feeds, [stock[0] * np.float32(2)], stock).comparison.problem
 
 
 def test_a_quantized_integer_may_be_off_by_one_rarely(tmp_path: Path):

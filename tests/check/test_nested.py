@@ -1,4 +1,4 @@
-"""Regions inside control flow cannot be watched: the whole model speaks for them."""
+"""Regions inside control flow: each on the values of its body, and the whole model."""
 
 from __future__ import annotations
 
@@ -33,15 +33,53 @@ def test_a_model_with_regions_in_branches_is_verified_as_a_whole(tmp_path: Path,
     for condition, expected in ((True, np.exp(x) + x), (False, np.tanh(x) + x)):
         got = Executable.open(result.artifact).run({"c": np.array(condition), "x": x})[0]
         assert np.allclose(got, expected, rtol=1e-5)
-    assert len(result.plan.regions) == 2 and [v.region for v in result.findings.verdicts] == [None]
+    assert len(result.plan.regions) == 2 and {v.region for v in result.findings.verdicts} == {0, 1, None}
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_a_wrong_kernel_in_either_branch_is_given_back(tmp_path: Path, config: Config, spoil, wrong: int):
+def test_a_wrong_kernel_in_a_branch_costs_that_branch(tmp_path: Path, config: Config, spoil, wrong: int):
     spoil(wrong, "return smelt_fail(env, SMELT_E_VALUE, -1, 7, 0, 0);")
     result = compile_to(branching(), tmp_path / "out", Options(force=True, levels=("v2",)), config)
-    assert not result.plan.regions
+    assert [region.index for region in result.plan.regions] == [1 - wrong]
     x = np.linspace(-1, 1, 5, dtype=np.float32)
     for condition, expected in ((True, np.exp(x) + x), (False, np.tanh(x) + x)):
         got = Executable.open(result.artifact).run({"c": np.array(condition), "x": x})[0]
         assert np.allclose(got, expected, rtol=1e-5)
+
+
+SIZED = """<ir_version: 9, opset_import: ["" : 17]> g (bool c, float[n,m] x) => (float[n,k] y) {
+  y = If(c) <
+    then_branch = t () => (float[n,k] a) { p = Constant<value = int64[4] {0, 5, 0, 0}>()
+      q = Pad<mode = "reflect">(x, p)  r = Tanh(q)  a = Add(r, q) },
+    else_branch = e () => (float[n,k] a) { p = Constant<value = int64[4] {0, 20, 0, 0}>()
+      q = Pad<mode = "reflect">(x, p)  r = Exp(q)  a = Add(r, q) } > }"""
+
+
+def test_a_branch_that_refuses_the_sizes_of_the_call_is_verified_on_sizes_of_its_own(tmp_path: Path, config: Config):
+    """The model is called with 17 columns, of which the other branch cannot reflect 20."""
+    model = onnx.parser.parse_model(SIZED)
+    options = Options(force=True, levels=("v2",), inputs={"c": np.array(True)})
+    result = compile_to(model, tmp_path / "out", options, config)
+    assert len(result.plan.regions) == 2 and not result.findings.rejected
+    assert {v.region for v in result.findings.verdicts if v.error is not None} == {0, 1, None}
+    x = np.linspace(-1, 1, 60, dtype=np.float32).reshape(2, 30)
+    got = Executable.open(result.artifact).run({"c": np.array(False), "x": x})[0]
+    padded = np.pad(x, ((0, 0), (20, 0)), mode="reflect")
+    assert np.allclose(got, np.exp(padded) + padded, rtol=1e-5)
+
+
+LOOP = """<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) {
+  trips = Constant<value = int64 {3}>()  go = Constant<value = bool {1}>()
+  start = Sin(x)
+  y = Loop(trips, go, start) <body = b (int64 i, bool on, float[n] s) => (bool more, float[n] t) {
+    more = Identity(on)  u = Tanh(s)  v = Mul(u, x)  t = Add(v, s) }> }"""
+
+
+def test_a_region_in_a_loop_is_verified_on_the_first_turn(tmp_path: Path, config: Config, spoil):
+    model = onnx.parser.parse_model(LOOP)
+    options = Options(levels=("v2",), force=True, exclude=("Sin", "Identity"))
+    right = compile_to(model, tmp_path / "right", options, config)
+    assert len(right.plan.regions) == 1 and {v.region for v in right.findings.verdicts} == {0, None}
+    spoil(0, "return smelt_fail(env, SMELT_E_VALUE, -1, 7, 0, 0);")
+    wrong = compile_to(model, tmp_path / "wrong", options, config)
+    assert not wrong.plan.regions and "verification failed" in next(iter(wrong.findings.rejected.values()))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from smelt.ops.recurrent_reference import lstm
 from smelt.ops.reference import NoReferenceError, evaluate, evaluate_nodes
 
 RNG = np.random.default_rng(0)
@@ -176,3 +177,12 @@ def test_evaluation_leaves_the_model_alone() -> None:
     uses = [len(list(v.uses())) for v in model.graph.inputs]
     evaluate(model.graph.node(0), inputs, 21)
     assert [len(list(v.uses())) for v in model.graph.inputs] == uses
+
+
+def test_an_infinite_cell_without_a_peephole_stays_infinite() -> None:
+    hidden = 2
+    w, r = np.full((1, 4 * hidden, 3), 0.1, np.float32), np.full((1, 4 * hidden, hidden), 0.1, np.float32)
+    x, h0 = np.ones((1, 1, 3), np.float32), np.zeros((1, 1, hidden), np.float32)
+    c0 = np.array([[[np.inf, -np.inf]]], np.float32)
+    y, _, c = lstm(x, w, r, None, None, h0, c0, hidden_size=hidden)
+    assert c.reshape(-1).tolist() == [np.inf, -np.inf] and np.isfinite(y).all()

@@ -12,7 +12,7 @@ stay within their tables.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,12 @@ Array = np.ndarray[Any, Any]
 Dims = Sequence[int | str | None]
 
 _ALONE: Final = 4  # sizes that are 1 one at a time
+_FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "max": lambda a, b: max(a, b),
+    "min": lambda a, b: min(a, b),
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+}
 _MAX_GROWTH: Final = 4  # times as many elements as the first call has, at most
 
 
@@ -112,7 +118,7 @@ def _resized(array: Array, name: str, axes: Mapping[str, list[tuple[str, int]]],
                 array = np.zeros(shape, array.dtype)
             else:
                 array = np.take(array, np.arange(want) % have, axis=axis)
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")  # ascontiguousarray makes a scalar an array of one
 
 
 def _followed(sizes: dict[str, int], free: Sequence[str]) -> dict[str, int]:
@@ -126,11 +132,12 @@ def _followed(sizes: dict[str, int], free: Sequence[str]) -> dict[str, int]:
 
 
 def evaluate_size(text: str, sizes: Mapping[str, int]) -> int | None:
-    """`past + seq`, `2*s0`, `(s0 + 1)//2` with the sizes of its names; None where it is no such formula."""
+    """`past + seq`, `2*s0`, `(s0 + 1)//2`, `floordiv(s0 + 1, 2)` with the sizes of its names; None where it is
+    no such formula."""
     tree = _parsed(text)
     try:
         value = None if tree is None else _value(tree, sizes)
-    except (KeyError, ValueError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, RecursionError):
         return None
     return value if value is not None and value >= 0 else None
 
@@ -143,7 +150,15 @@ def _parsed(text: str) -> ast.expr | None:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return tree if isinstance(tree, ast.BinOp) else None
+    return tree if isinstance(tree, (ast.BinOp, ast.Call)) else None
+
+
+def names_of(text: str) -> list[str]:
+    """The names of a formula; none where it is none."""
+    tree = _parsed(text)
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)] if tree is not None else []
+    return list(dict.fromkeys(node.id for node in found if node not in called))
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
@@ -164,4 +179,8 @@ def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
                 return left // right
             case _:
                 pass
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -_value(tree.operand, sizes)
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in _FUNCTIONS:
+        return _FUNCTIONS[tree.func.id](*(_value(argument, sizes) for argument in tree.args))
     raise ValueError(ast.dump(tree)[:100])

@@ -7,7 +7,7 @@ reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from smelt.check.special_values import defined_outputs
 from smelt.check.tune import tune
 from smelt.check.variants import Alone, Variants
 from smelt.check.watch import Limits, Ran, run_worker
+from smelt.check.watched_bodies import Keys, WatchedBodies
 from smelt.check.weights_digest import WeightsDigest
 from smelt.codegen import Generated
 from smelt.ir.records import Library
@@ -183,9 +184,6 @@ class _Verification:
         note = f"The whole model was not run ({why}); its regions were verified on inputs of their own."
         if note not in self.state.notes:
             self.state.notes.append(note)
-        nested = self.variants.nested()
-        if nested and not self.wanted.keep_unverified:
-            self.state.reject(nested, f"not verified: it lies inside control flow, and {why}")
 
     def _take_model(self, verdict: Verdict) -> None:
         """A wrong whole with right parts: nothing tells which part, unless some could not be watched."""
@@ -267,6 +265,11 @@ class _Verification:
             **self._write_models(),
         }
 
+    def _dims(self, value: ir.Value) -> list[int | str | None] | None:
+        """As they follow from each other; as they are declared where that is not known."""
+        known = self.variants.generated.dims.get(value)
+        return _value_dims(value) if known is None else list(known)
+
     def _more_feeds(self) -> list[str]:
         names = [f"feeds{place}.npz" for place in range(1, len(self.wanted.more_feeds) + 1)]
         for name, feeds in zip(names, self.wanted.more_feeds, strict=True):
@@ -286,12 +289,13 @@ class _Verification:
                 bundle.add(self.wanted.original, "original.onnx")
             alone = self.variants.alone()
             watched = [v for region in alone for v in (*region.inputs, *region.plain_inputs, *region.outputs)]
-            produced = [v for v in dict.fromkeys(watched) if not v.is_graph_input()]
+            bodies = WatchedBodies(self.variants.model, watched)
+            produced = [v for v in bodies.outer() if not v.is_graph_input()]
             bundle.add(self.variants.model, WATCHED, produced)
             seen: set[str] = set()
-            regions = [_region_job(region, bundle, seen) for region in alone]
+            regions = [_region_job(region, bundle, seen, bodies.key, self._dims) for region in alone]
             declared = {v.name or "": _dims(v) for v in (*produced, *self.variants.model.graph.outputs) if v.shape}
-            return {"regions": regions, "declared": declared}
+            return {"regions": regions, "declared": declared, "bodies": bodies.write(bundle)}
         finally:
             bundle.close()
 
@@ -316,7 +320,9 @@ def _dims(value: ir.Value) -> list[int | None]:
     return [dim if isinstance(dim, int) else None for dim in value.shape or ()]
 
 
-def _region_job(region: Alone, bundle: Bundle, seen: set[str]) -> dict[str, Any]:
+def _region_job(
+    region: Alone, bundle: Bundle, seen: set[str], key: Keys, dims: Callable[[ir.Value], list[int | str | None] | None]
+) -> dict[str, Any]:
     twin = region.entry in seen
     seen.add(region.entry)
     return {
@@ -325,10 +331,13 @@ def _region_job(region: Alone, bundle: Bundle, seen: set[str]) -> dict[str, Any]
         "twin": twin,
         "custom": bundle.add(region.custom, f"custom{region.index}.onnx").name,
         "plain": bundle.add(region.plain, f"plain{region.index}.onnx").name,
-        "inputs": [v.name for v in region.inputs],
-        "plain_inputs": [v.name for v in region.plain_inputs],
-        "plain_dims": [_value_dims(v) for v in region.plain_inputs],
-        "outputs": [v.name for v in region.outputs],
+        "inputs": [key(v) for v in region.inputs],
+        "plain_inputs": [key(v) for v in region.plain_inputs],
+        "plain_dims": [dims(v) for v in region.plain_inputs],
+        "carriers": {
+            key(v): (v.dtype.name, dims(v)) for v in region.inputs if v not in region.plain_inputs and v.dtype
+        },
+        "outputs": [key(v) for v in region.outputs],
         "op_types": list(region.op_types),
         "defined": defined_outputs(region.plain),
     }

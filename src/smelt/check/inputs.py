@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.axis_sizes import known_sizes
-from smelt.check.bindings import evaluate_size
+from smelt.check.bindings import evaluate_size, names_of
 from smelt.check.shape_inputs import shape_like
 from smelt.ir.weights import is_weight
 
@@ -74,7 +74,8 @@ class Recipe:
 @dataclass(frozen=True)
 class _Attempt:
     """Sizes of free dims (first axis, others, image sides), the contents of free integers, whether integers that shape
-    other tensors are chosen by what reads them, and whether masks leave anything out."""
+    other tensors are chosen by what reads them, whether masks leave anything out, and whether the free axis of
+    `[2, ?, 128]` is that of the batch, as it is in the states of recurrent networks."""
 
     batch: int
     length: int
@@ -82,31 +83,34 @@ class _Attempt:
     integers: Literal["varied", "small", "ones", "zeros"]
     shapes: bool = False
     full_masks: bool = False
+    states: bool = False
 
 
 # Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes,
 # and the lengths of sound.
 _SMALL: Final = (
     _Attempt(2, 17, 64, "varied", shapes=True),
-    _Attempt(2, 17, 224, "small", shapes=True, full_masks=True),
+    _Attempt(2, 17, 224, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 16, 32, "ones", full_masks=True),
     _Attempt(4, 4, 16, "small"),
     _Attempt(1, 1, 8, "ones", full_masks=True),
     _Attempt(3, 128, 128, "zeros"),
-    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True),
-    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True),
+    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True, states=True),
+    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True, states=True),
+    _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
     _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
 )
 _REAL: Final = (
     _Attempt(1, 128, 224, "varied", shapes=True, full_masks=True),
-    _Attempt(1, 128, 256, "small", shapes=True, full_masks=True),
+    _Attempt(1, 128, 256, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 64, 128, "ones", full_masks=True),
     _Attempt(2, 17, 64, "small"),
     _Attempt(1, 1, 32, "ones", full_masks=True),
     _Attempt(1, 16, 64, "zeros"),
-    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True),
-    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True),
+    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True, states=True),
+    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True, states=True),
+    _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
     _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
 )
@@ -171,6 +175,8 @@ class _Sizes:
                     self.known.setdefault(dim.value, size)
         for value in inputs:  # a sum may stand before its terms
             self.shape(value)
+        for term in [term for name in list(self.known) for term in names_of(name)]:  # which may be no axis
+            self._free(term, False, self.style.length, False)
         plain = {name: size for name, size in self.known.items() if evaluate_size(name, self.known) is None}
         self.known = {**plain, **_totals(plain)}
 
@@ -190,7 +196,8 @@ class _Sizes:
                 continue
             name = ("" if isinstance(dim, int) else dim.value) or f"?{value.name}{axis}"
             default = hints.get(axis, self.style.side if image and axis >= 2 else self.style.length)
-            sizes.append(self._free(name, axis, default, axis in hints))
+            first = axis == 0 or (self.style.states and axis == 1 and _is_state(value.shape))
+            sizes.append(self._free(name, first, default, axis in hints))
         return tuple(sizes)
 
     def of(self, value: ir.Value) -> list[int | None]:
@@ -198,13 +205,18 @@ class _Sizes:
         dims = value.shape if value.shape is not None else ()
         return [dim if isinstance(dim, int) else self.known.get(dim.value or "") for dim in dims]
 
-    def _free(self, name: str, axis: int, default: int, hinted: bool) -> int:
+    def _free(self, name: str, first: bool, default: int, hinted: bool) -> int:
         if name not in self.known:
             total = evaluate_size(name, self.known)
             lowered = name.lower()
-            first = "batch" in lowered or (axis == 0 and not any(part in lowered for part in ("seq", "len", "token")))
+            first = "batch" in lowered or (first and not any(part in lowered for part in ("seq", "len", "token")))
             self.known[name] = total if total is not None else self.style.batch if first and not hinted else default
         return self.known[name]
+
+
+def _is_state(shape: ir.Shape) -> bool:
+    """Layers, batch, units: only the batch is free."""
+    return len(shape) == 3 and isinstance(shape[0], int) and isinstance(shape[2], int)
 
 
 def _totals(known: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ model takes, those that keep to its declared shapes before others.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -19,6 +19,7 @@ import onnx_ir as ir
 from smelt.check.feed_files import read_feeds
 from smelt.check.inputs import Recipe, every_attempt, fill
 from smelt.check.judge import short
+from smelt.check.watched_bodies import BodyRun
 from smelt.ir.proto import load_file
 from smelt.ops.reference import evaluate_nodes
 from smelt.runtime import Session, SessionSettings, session_for
@@ -59,11 +60,12 @@ class Observed:
 
 @dataclass
 class Watched:
-    """Stock ONNX Runtime with every region's border as an output."""
+    """Stock ONNX Runtime with every region's border as an output; those inside control flow by its bodies."""
 
     folder: Path
     threads: int
     declared: Mapping[str, list[int | None]]
+    bodies: Sequence[BodyRun] = ()
     failure: str = ""
     session: Session | None = field(default=None, repr=False)
 
@@ -82,7 +84,11 @@ class Watched:
         names = [output.name for output in self.session.get_outputs()]
         started = time.process_time()
         made = self.session.run(names, feeds)
-        return Observed(feeds, {**feeds, **dict(zip(names, made, strict=True))}, offer, time.process_time() - started)
+        seconds = time.process_time() - started
+        values = {**feeds, **dict(zip(names, made, strict=True))}
+        for body in self.bodies:
+            values.update(body(values))
+        return Observed(feeds, values, offer, seconds)
 
     def contradicts(self, values: Mapping[str, Any]) -> bool:
         """Whether values break the declared shapes. Those are hints: stock ONNX Runtime only warns."""

@@ -70,14 +70,13 @@ class Variants:
         return copy, _custom_nodes(copy, domain, regions)
 
     def alone(self) -> list[Alone]:
-        """Every region of the main graph as models of its own."""
+        """Every region as models of its own."""
         if not self._is_packed:
             self.rewritten()  # packs the constants
-        graph = self.model.graph
-        return [self._alone(r, code, entry) for r, code, entry in self._regions() if r.nodes[0].graph is graph]
+        return [self._alone(r, code, entry) for r, code, entry in self._regions()]
 
     def nested(self) -> tuple[int, ...]:
-        """Regions inside bodies of control flow, whose inputs cannot be watched."""
+        """Regions inside bodies of control flow, of which a call takes one branch, and loops many turns."""
         graph = self.model.graph
         return tuple(region.index for region, _, _ in self._regions() if region.nodes[0].graph is not graph)
 

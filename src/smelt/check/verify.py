@@ -24,6 +24,7 @@ from smelt.check.observe import WATCHED, Observed, Report, Watched, observe
 from smelt.check.references import BUDGET
 from smelt.check.region_check import RegionCheck, level_libraries, open_at
 from smelt.check.region_inputs import NoInputsError, region_calls
+from smelt.check.watched_bodies import BodyRun
 from smelt.runtime import Session, SessionSettings
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +34,8 @@ MODEL: Final = -1  # the whole model, where regions are told by their index
 
 
 def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
-    watched = Watched(folder, int(job["threads"]), job["declared"])
+    threads = int(job["threads"])
+    watched = Watched(folder, threads, job["declared"], [BodyRun(folder, body, threads) for body in job["bodies"]])
     seen = observe(job, watched, report)
     if seen is None:
         given = "the inputs given are not" if job["feeds"] else "no generated inputs are"
@@ -55,16 +57,21 @@ def _each_alone(job: Mapping[str, Any], folder: Path, report: Report, why: str) 
     check = RegionCheck(job, folder, libraries, report)
     report(alone=why)
     for region in job["regions"]:
-        if region["index"] in job["done"]:
-            continue
-        report(at="reference", index=region["index"])
-        try:
-            found = _alone(region, check)
-        except NoInputsError as error:
-            ops = ", ".join(region["op_types"])
-            report(unverified=region["index"], why=f"stock ONNX Runtime takes no inputs made for {ops}: {error}")
-            continue
-        report(verdict=_verdict(region["index"], found, list(libraries)))
+        if region["index"] not in job["done"]:
+            _tell_alone(region, check)
+
+
+def _tell_alone(region: Mapping[str, Any], check: RegionCheck) -> Judged | None:
+    """None where no inputs can be made for the region."""
+    check.report(at="reference", index=region["index"])
+    try:
+        found = _alone(region, check)
+    except NoInputsError as error:
+        ops = ", ".join(region["op_types"])
+        check.report(unverified=region["index"], why=f"stock ONNX Runtime takes no inputs made for {ops}: {error}")
+        return None
+    check.report(verdict=_verdict(region["index"], found, list(check.libraries)))
+    return found
 
 
 def _alone(region: Mapping[str, Any], check: RegionCheck) -> Judged:
@@ -124,10 +131,15 @@ class _Verification:
     def _regions(self, seen: Observed) -> bool:
         done, right = set(self.job["done"]), not self.job["rejected"]
         for region in self.job["regions"]:
-            if region["index"] not in done:
-                found = self.check(region, seen.values)
-                right = right and not found.comparison.problem
-                self.report(verdict=_verdict(region["index"], found, list(self.libraries)))
+            if region["index"] in done:
+                continue
+            if not _is_known(region, seen.values):  # it lies in a branch that does not run on these values
+                found = _tell_alone(region, self.check)
+                right = right and found is not None and not found.comparison.problem
+                continue
+            found = self.check(region, seen.values)
+            right = right and not found.comparison.problem
+            self.report(verdict=_verdict(region["index"], found, list(self.libraries)))
         return right
 
     def _tell_model(self, found: Judged, sizes: list[dict[str, int]] | None = None) -> None:
@@ -189,7 +201,7 @@ class _Verification:
     def _blamed(self, seen: Observed, where: str) -> bool:
         """Whether a region is wrong at these sizes; each such is told."""
         blamed = False
-        for region in self.job["regions"]:
+        for region in (one for one in self.job["regions"] if _is_known(one, seen.values)):
             found = self.check(region, seen.values, thorough=False)
             if found.comparison.problem:
                 blamed = True
@@ -229,6 +241,10 @@ class _WholeModel:
 
     def _announce(self) -> None:
         self.report(at="reference", index=MODEL)
+
+
+def _is_known(region: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    return all(name in values for name in (*region["inputs"], *region["plain_inputs"], *region["outputs"]))
 
 
 def _verdict(index: int | None, found: Judged, levels: list[str]) -> dict[str, Any]:

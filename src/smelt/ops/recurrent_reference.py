@@ -76,12 +76,15 @@ class _Direction:
 
     def _lstm(self, x: Array) -> tuple[Array, Array]:
         sums = x + self._again() + self.bias.sum(0)
-        peep = self.peephole if self.peephole is not None else np.zeros((3, 1), x.dtype)
-        i = self.act(0, sums[:, 0] + peep[0] * self.c)
-        f = 1 - i if self.modified else self.act(0, sums[:, 2] + peep[2] * self.c)
+        i = self.act(0, self._peeped(sums, 0, self.c))
+        f = 1 - i if self.modified else self.act(0, self._peeped(sums, 2, self.c))
         c = f * self.c + i * self.act(1, sums[:, 3])
-        o = self.act(0, sums[:, 1] + peep[1] * c)
+        o = self.act(0, self._peeped(sums, 1, c))
         return o * self.act(2, c, clipped=False), c
+
+    def _peeped(self, sums: Array, gate: int, c: Array) -> Array:
+        """No peephole is not one of zeros: a cell may be infinite."""
+        return sums[:, gate] if self.peephole is None else sums[:, gate] + self.peephole[gate] * c
 
 
 def recurrence(

@@ -8,14 +8,16 @@ per unit, and no string of the model reaches the text.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from smelt.base.target import Target
-from smelt.ir.kernel import Refusal
+from smelt.ir.kernel import Ix, Refusal, Sym, of
 from smelt.ir.kernel import expr as E
+from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
@@ -31,13 +33,15 @@ _HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/mat
 
 @dataclass(frozen=True)
 class Generated:
-    """`regions` and `entry_of` run in step; a region that could not be written is in `left` with its reason."""
+    """`regions` and `entry_of` run in step; a region that could not be written is in `left` with its reason. `dims` are
+    the sizes of what regions read: numbers, or formulas over names that are equal where sizes are."""
 
     source: Source
     regions: tuple[Region, ...]
     entry_of: tuple[str, ...]
     codes: tuple[RegionCode, ...]
     left: tuple[Left, ...]
+    dims: Mapping[ir.Value, tuple[int | str, ...]] = field(default_factory=dict[ir.Value, "tuple[int | str, ...]"])
 
     def regions_in(self, unit: str) -> list[Region]:
         """The regions of which some code is in the unit of that name."""
@@ -101,7 +105,20 @@ class CBackend:
             names.setdefault(code.digest, f"r{len(names)}")
         source = _source(codes, names, self.facts, targets)
         entry_of = tuple(names[c.digest] for c in codes)
-        return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left))
+        return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left), self._dims(kept, codes))
+
+    def _dims(self, regions: Sequence[Region], codes: Sequence[RegionCode]) -> dict[ir.Value, tuple[int | str, ...]]:
+        read = [value for region in regions for value in region.inputs]
+        read += [value for code in codes for value in code.inputs if isinstance(value, ir.Value)]
+        spelled: dict[Atom, Ix] = {}
+        return {v: _formulas(self.facts.by_value[v].shape, spelled) for v in read if v in self.facts.by_value}
+
+
+def _formulas(shape: Sequence[Ix], spelled: dict[Atom, Ix]) -> tuple[int | str, ...]:
+    """Numbers, and formulas that Python's parser reads: symbols are named after what a file calls them."""
+    for symbol in (s for size in shape for s in size.syms if s not in spelled):
+        spelled[symbol] = of(Sym(f"{re.sub('[^0-9a-zA-Z]', '_', symbol.name)}_{len(spelled)}"))
+    return tuple(size.const if size.const is not None else repr(substitute(size, spelled)) for size in shape)
 
 
 def _type_text(value: ir.Value) -> str:
