@@ -34,6 +34,7 @@ _LAZY = {
     "dump": "smelt.frontends.dumping",
     "intercept": "smelt.frontends.intercept",
     "InferenceSession": "smelt.frontends.session",
+    "batch": "smelt.frontends.batch",
     "install": "smelt.frontends.session",
     "session_options": "smelt.frontends.session",
     "uninstall": "smelt.frontends.session",

@@ -4,6 +4,7 @@ from smelt.base.config import KNOBS, Config, Knob, child_environment
 from smelt.base.errors import (
     CATALOGUE,
     ArtifactError,
+    BatchError,
     CacheError,
     CodegenError,
     CompileError,
@@ -39,6 +40,7 @@ __all__ = [
     "KNOBS",
     "TARGETS",
     "ArtifactError",
+    "BatchError",
     "CacheError",
     "CodegenError",
     "CompileError",

@@ -335,6 +335,88 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "An OrtValue over a tensor's memory needs its elements in order, without gaps.",
         "Call .contiguous() first.",
     ),
+    "SM-BATCH-001": (
+        "A package for data sets is missing",
+        "`smelt batch` reads and writes with pyarrow, decodes images with Pillow, tokenizes with tokenizers, and runs "
+        "on clusters with ray. None of them is needed for anything else.",
+        "Install the extra that the message names, e.g. pip install 'smelt[batch]'.",
+    ),
+    "SM-BATCH-002": (
+        "No input files",
+        "No file matches the patterns given with -i.",
+        "Quote patterns so that the shell leaves them alone: -i 'in/*.parquet'.",
+    ),
+    "SM-BATCH-003": (
+        "An input file cannot be read",
+        "A file is truncated, of another format than its ending says, or of no known format; or may not be read.",
+        "Write the file again, or leave it out of the pattern.",
+    ),
+    "SM-BATCH-004": (
+        "The data does not fit the model",
+        "Every model input needs a column, and every column that is named must be there, in all files; the message "
+        "lists what the model takes and what the data has.",
+        "Name the columns: --map input=column; --text column for a tokenizer; --keep for columns that pass through.",
+    ),
+    "SM-BATCH-005": (
+        "A column has the wrong type",
+        "Its values cannot become the input's type or shape without loss.",
+        "--cast rounds numbers; --tokenizer makes tokens of text; --image declares the steps for images; or map "
+        "another column.",
+    ),
+    "SM-BATCH-006": (
+        "The output folder holds something else",
+        "Parts are written only into a folder that is new, empty, or the output of an earlier run.",
+        "Name another folder.",
+    ),
+    "SM-BATCH-007": (
+        "The output folder belongs to another run",
+        "It holds parts that were made with another model, mapping or input; parts of two kinds in one folder would be "
+        "told apart by nobody.",
+        "Name another folder, or --restart to remove the earlier parts.",
+    ),
+    "SM-BATCH-008": (
+        "The output cannot be written",
+        "The disk is full or read-only, or the folder may not be written. Finished parts are valid.",
+        "Make room or change the permissions, and run the same command again: it goes on where it stopped.",
+    ),
+    "SM-BATCH-009": (
+        "Too many rows failed",
+        "More rows than --max-errors allows have no result. Finished parts are valid.",
+        "Look at _smelt/errors.jsonl in the output folder.",
+    ),
+    "SM-BATCH-010": (
+        "Parts failed",
+        "A part could not be read, the model refuses every row, or a worker died or hung at it twice. Other parts are "
+        "finished and valid.",
+        "Mend what the message names and run the same command again. Out of memory: a smaller --batch or fewer "
+        "--workers.",
+    ),
+    "SM-BATCH-011": (
+        "The model cannot take batches as asked",
+        "Its batch dimension is fixed to another size, or an input has none.",
+        "Leave --batch out, or export the model with a free batch dimension.",
+    ),
+    "SM-BATCH-012": (
+        "A preprocessing or postprocessing function failed",
+        "It raised on the first rows, returned another number of rows than it was given, or something that is no "
+        "columns.",
+        "Call it by hand with the first rows of the input.",
+    ),
+    "SM-BATCH-013": (
+        "The output folder is in use",
+        "Another run holds the lock of the folder.",
+        "Wait for it, or name another folder.",
+    ),
+    "SM-BATCH-014": (
+        "A result is no column",
+        "An output must be a tensor whose first axis counts the rows, of the same type for all batches.",
+        "Choose outputs with --outputs, or reshape them in a postprocessing function.",
+    ),
+    "SM-BATCH-015": (
+        "The Ray cluster cannot be used",
+        "It cannot be reached, or its nodes lack smelt, the input or the output folder.",
+        "Check the address, and that every node has smelt installed and both folders mounted at the same paths.",
+    ),
     "SM-TORCH-001": (
         "Nodes of a PyTorch graph cannot run in ONNX Runtime",
         "With `strict=True` every node must be converted; the message lists those that would stay in torch, with the "

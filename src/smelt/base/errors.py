@@ -132,6 +132,10 @@ class InputError(SmeltError):
     """The feeds of a call do not fit the model's inputs."""
 
 
+class BatchError(SmeltError):
+    """A run over a data set failed: parts, workers, the disk, a user's function."""
+
+
 class TorchError(SmeltError):
     """A PyTorch graph cannot be run as asked."""
 

@@ -19,6 +19,7 @@ VERBS: Final = (
     "compile",
     "export",
     "run",
+    "batch",
     "verify",
     "explain",
     "bench",

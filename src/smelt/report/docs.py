@@ -29,6 +29,7 @@ _FAMILIES: Final = {
     "CACHE": "The cache",
     "ARTIFACT": "Artifacts",
     "INPUT": "Inputs of a call",
+    "BATCH": "Runs over data sets",
     "VERIFY": "Verification",
 }
 

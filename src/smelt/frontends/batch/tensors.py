@@ -1,0 +1,234 @@
+"""Arrow columns -> tensors that batches are taken from.
+
+Input: a column without top-level nulls, and a model input's dtype and shape. Output: `Dense`, `Ragged` or `Nested`, and
+the rows that cannot be a tensor with the reason of each. Invariant: a value is only changed by a cast that keeps it
+exactly, or that the user asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from smelt.base.errors import InputError
+from smelt.frontends.batch.packages import package
+
+Array = npt.NDArray[Any]
+Dims = Sequence[int | str | None] | None
+
+
+@dataclass(frozen=True)
+class Dense:
+    """All rows have the same shape."""
+
+    values: Array
+
+    def lengths(self) -> Array | None:
+        return None
+
+    def take(self, rows: Array, length: int) -> Array:
+        del length
+        return self.values[rows]
+
+    def kept(self, rows: Array) -> Dense:
+        return Dense(self.values[rows])
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows differ in their first axis: row i is values[offsets[i]:offsets[i + 1]]."""
+
+    values: Array
+    offsets: Array
+
+    def lengths(self) -> Array:
+        return np.diff(self.offsets)
+
+    def take(self, rows: Array, length: int) -> Array:
+        """Rows padded with zeros to `length`."""
+        sizes = self.lengths()[rows]
+        inside = np.arange(length) < sizes[:, None]
+        places = (self.offsets[rows][:, None] + np.arange(length))[inside]
+        padded = np.zeros((len(rows), length, *self.values.shape[1:]), self.values.dtype)
+        padded[inside] = self.values[places]
+        return padded
+
+    def kept(self, rows: Array) -> Ragged:
+        sizes = self.lengths()[rows]
+        places = [np.arange(int(self.offsets[row]), int(self.offsets[row + 1])) for row in _ints(rows)]
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        return Ragged(self.values[np.concatenate(places)] if places else self.values[:0], ends)
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Rows differ in two axes or more: each is a list of lists."""
+
+    rows: tuple[Array, ...]
+
+    def lengths(self) -> Array:
+        return np.array([len(row) for row in self.rows], np.int64)
+
+    def take(self, rows: Array, length: int) -> Array:
+        chosen = [self.rows[row] for row in _ints(rows)]
+        inner = np.max([row.shape[1:] for row in chosen], axis=0)
+        padded = np.zeros((len(chosen), length, *inner), chosen[0].dtype)
+        for place, row in enumerate(chosen):
+            padded[(place, *(slice(size) for size in row.shape))] = row
+        return padded
+
+    def kept(self, rows: Array) -> Nested:
+        return Nested(tuple(self.rows[row] for row in _ints(rows)))
+
+
+def _ints(rows: Array) -> list[int]:
+    return [int(row) for row in rows]
+
+
+Tensor = Dense | Ragged | Nested
+Bad = dict[int, str]
+
+
+def null_rows(array: Any) -> Array:
+    """Rows that are null, or hold a null somewhere."""
+    pc, pa = package("pyarrow.compute"), package("pyarrow")
+    array = plain(array)
+    missing = pc.is_null(array).to_numpy(zero_copy_only=False)
+    if pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
+        inner = null_rows(array.flatten())
+        if inner.any():
+            parents = pc.list_parent_indices(array).to_numpy(zero_copy_only=False)
+            missing = missing.copy()
+            missing[parents[inner]] = True
+    return missing
+
+
+def plain(array: Any) -> Any:
+    """One array instead of chunks; the storage of an extension type."""
+    pa = package("pyarrow")
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+        if isinstance(array, pa.ChunkedArray):  # of no chunks
+            array = pa.array([], array.type)
+    if isinstance(array.type, pa.DictionaryType):
+        return array.dictionary_decode()
+    return plain(array.storage) if isinstance(array, pa.ExtensionArray) else array
+
+
+def tensor_of(array: Any, name: str, dtype: np.dtype[Any] | None, dims: Dims, cast: bool) -> tuple[Tensor, Bad]:
+    """`dims` are those of the model input, the batch's among them; None where the model does not tell."""
+    tensor = _raw(plain(array))
+    trailing = None if dims is None else list(dims[1:])
+    tensor, bad = _shaped(tensor, trailing)
+    if bad:
+        return tensor, bad
+    return _cast(tensor, name, dtype, cast)
+
+
+def _raw(array: Any) -> Tensor:
+    pa = package("pyarrow")
+    kind = array.type
+    if pa.types.is_fixed_size_list(kind):
+        inner = _raw(plain(array.flatten()))
+        if isinstance(inner, Dense):
+            return Dense(inner.values.reshape(len(array), kind.list_size, *inner.values.shape[1:]))
+        return _nested(array)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _raw(plain(array.flatten()))
+        if not isinstance(inner, Dense):
+            return _nested(array)
+        sizes = package("pyarrow.compute").list_value_length(array).to_numpy(zero_copy_only=False)
+        return Ragged(inner.values, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return Dense(np.array(array.to_pylist(), dtype=object))
+    return Dense(array.to_numpy(zero_copy_only=False))
+
+
+def _nested(array: Any) -> Nested:
+    rows: list[Array] = []
+    leaf = array.type
+    while hasattr(leaf, "value_type"):
+        leaf = leaf.value_type
+    dtype = np.dtype(leaf.to_pandas_dtype())
+    for cell in array:
+        lists = [np.asarray(inner, dtype) for inner in cell.as_py()]
+        width = max((one.size for one in lists), default=0)
+        padded = np.zeros((len(lists), width), dtype)
+        for place, one in enumerate(lists):
+            padded[place, : one.size] = one
+        rows.append(padded)
+    return Nested(tuple(rows))
+
+
+def _shaped(tensor: Tensor, trailing: list[int | str | None] | None) -> tuple[Tensor, Bad]:
+    """Lists of one demanded length become dense; flat lists are reshaped where the model's shape is known."""
+    if trailing is None:
+        return tensor, {}
+    fixed = [size for size in trailing if isinstance(size, int)]
+    known = len(fixed) == len(trailing)
+    if isinstance(tensor, Ragged) and trailing:
+        flat = tensor.values.ndim == 1
+        wanted = int(np.prod(fixed)) if known and flat else trailing[0]
+        if isinstance(wanted, int):
+            sizes = tensor.lengths()
+            bad = {
+                int(row): f"a list of {sizes[row]}, the model takes {wanted}" for row in np.flatnonzero(sizes != wanted)
+            }
+            if bad:
+                return tensor, bad
+            tensor = Dense(tensor.values.reshape(len(sizes), wanted, *tensor.values.shape[1:]))
+    if isinstance(tensor, Dense) and known:
+        count = int(np.prod(tensor.values.shape[1:]))
+        if tensor.values.ndim - 1 != len(fixed) and count == int(np.prod(fixed)):
+            return Dense(tensor.values.reshape(len(tensor.values), *fixed)), {}
+    if isinstance(tensor, Nested) and len(trailing) > 1 and isinstance(trailing[1], int):
+        wide = {i: f"lists of {row.shape[1]}, the model takes {trailing[1]}" for i, row in enumerate(tensor.rows)
+                if len(row) and row.shape[1] != trailing[1]}  # fmt: skip
+        return tensor, wide
+    return tensor, {}
+
+
+def check_cast(source: np.dtype[Any], target: np.dtype[Any] | None, name: str, cast: bool) -> None:
+    """Refuse a cast that may lose something by its types alone."""
+    if target is None or source == target or source.kind == "O" or cast:
+        return
+    if source.kind in "iub" and target.kind in "iuf":
+        return  # decided by the values
+    if not np.can_cast(source, target, "safe"):
+        raise InputError(
+            "SM-BATCH-005",
+            f"column {name!r} is {source}, the model takes {target}",
+            hint="--cast (cast=True) converts it, rounding where it must.",
+        )
+
+
+def _cast(tensor: Tensor, name: str, dtype: np.dtype[Any] | None, cast: bool) -> tuple[Tensor, Bad]:
+    if isinstance(tensor, Nested):
+        cells = [_cast_values(row, name, dtype, cast) for row in tensor.rows]
+        bad = {i: why for i, (_, lost, why) in enumerate(cells) if lost.any()}
+        return Nested(tuple(values for values, _, _ in cells)), bad
+    values, lost, why = _cast_values(tensor.values, name, dtype, cast)
+    places = np.flatnonzero(lost.reshape(len(lost), -1).any(axis=1)) if lost.any() else np.empty(0, np.int64)
+    if isinstance(tensor, Ragged):
+        owners = np.searchsorted(tensor.offsets, places, side="right") - 1
+        return Ragged(values, tensor.offsets), {int(row): why for row in owners}
+    return Dense(values), {int(row): why for row in places}
+
+
+def _cast_values(values: Array, name: str, dtype: np.dtype[Any] | None, cast: bool) -> tuple[Array, Array, str]:
+    none = np.zeros(1, bool)
+    if dtype is None or values.dtype == dtype or values.dtype.kind == "O":
+        return values, none, ""
+    check_cast(values.dtype, dtype, name, cast)
+    with np.errstate(all="ignore"):
+        made = values.astype(dtype)
+    if cast or np.can_cast(values.dtype, dtype, "safe"):
+        return made, none, ""
+    with np.errstate(all="ignore"):
+        lost = made.astype(values.dtype) != values
+    example = values[lost].flat[0] if lost.any() else ""
+    return made, lost, f"column {name!r}: {example} does not fit {dtype}"
