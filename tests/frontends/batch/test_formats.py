@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from tests.frontends.batch.conftest import (  # noqa: E402
+from tests.frontends.batch.data import (  # noqa: E402
     dense_model,
     expected,
     failures,

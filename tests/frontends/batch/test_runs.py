@@ -15,8 +15,8 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from tests.frontends.batch import conftest  # noqa: E402
-from tests.frontends.batch.conftest import (  # noqa: E402
+from tests.frontends.batch import data as sets  # noqa: E402
+from tests.frontends.batch.data import (  # noqa: E402
     dense_model,
     expected,
     failures,
@@ -95,8 +95,8 @@ def test_a_row_that_the_model_refuses_costs_itself_alone(run, tmp_path: Path):
 
     gather = helper.make_node("Gather", ["table", "place"], ["y"])
     content = helper.make_tensor("table", TensorProto.FLOAT, [5], np.arange(5, dtype=np.float32))
-    shapes = [conftest.value("place", TensorProto.INT64, ["n"])], [conftest.value("y", TensorProto.FLOAT, ["n"])]
-    model = conftest.save(tmp_path / "gather.onnx", [gather], *shapes, (content,))
+    shapes = [sets.value("place", TensorProto.INT64, ["n"])], [sets.value("y", TensorProto.FLOAT, ["n"])]
+    model = sets.save(tmp_path / "gather.onnx", [gather], *shapes, (content,))
     pq.write_table(pa.table({"place": [1, 2, 99, 3, 4, 0, 77, 1]}), tmp_path / "in.parquet")
     run(model, tmp_path / "in.parquet")
     assert pq.read_table(tmp_path / "out").column("y").to_pylist() == [1, 2, None, 3, 4, 0, None, 1]
