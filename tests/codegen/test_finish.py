@@ -84,8 +84,13 @@ def test_plain_epilogues_are_finished_by_the_kernels(epilogue: str) -> None:
     assert text.count("const smelt_finish finish") == (2 if "residual" in epilogue else 1)
 
 
+def test_a_convolution_without_a_bias_is_finished_by_its_kernel() -> None:
+    model = Graph("(float[N,32,6,6] x) => (float[N,32,6,6] y) { c = Conv(x, w)  y = Relu(c) }", []).model(21)
+    model.graph.initializer.append(numpy_helper.from_array(floats(32, 32, 1, 1), "w"))
+    assert "smelt_finish finish" in source(model)
+
+
 OTHERS = [
-    "c = Conv(x, w)  y = Relu(c)",
     "c = Conv(x, w, b)  y = HardSwish(c)",
     "c = Conv(x, w, b)  m = Min(c, two)  y = Max(m, one)",
     "c = Conv(x, w, b)  r = Relu(c)  y = Mul(r, two)",

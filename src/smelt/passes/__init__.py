@@ -23,6 +23,7 @@ from smelt.passes.constants_to_initializers import ConstantsToInitializers
 from smelt.passes.dedupe_initializers import DedupeInitializers
 from smelt.passes.eliminate_identity import EliminateIdentity
 from smelt.passes.flush_subnormals import FlushSubnormals
+from smelt.passes.fold_channel_affine import FoldChannelAffine
 from smelt.passes.fold_constants import FoldConstants
 from smelt.passes.fold_weights import FoldWeights
 from smelt.passes.fuse_transposes import FuseTransposes
@@ -64,6 +65,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     **{rule.name: rule for rule in FOURIER_TO_PRODUCTS},
     "fold-constants": FoldConstants,
     "fold-weights": FoldWeights,
+    "fold-channel-affine": FoldChannelAffine,
     "simplify-shapes": SimplifyShapes,
     "inline-branches": InlineBranches,
     "fuse-transposes": FuseTransposes,
