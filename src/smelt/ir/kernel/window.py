@@ -13,7 +13,7 @@ from .index import Ix, fn, ix
 
 MOST_AXES = 3
 LEAST_PIXELS = 144  # of a result, from which on Winograd's form of a convolution wins
-LEAST_CHANNELS = 32  # and channels on either side
+LEAST_CHANNELS = 16  # and channels on either side
 MOST_TAPS = 128  # of a window that is walked channel by channel
 LINES_FLOATS = 8192  # of an image's lines, copied side by side into L1: SMELT_LINES_FLOATS
 LINES_DEPTH = 80  # channels up to which windows are read from such copies: SMELT_LINES_DEPTH

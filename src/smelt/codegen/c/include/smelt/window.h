@@ -228,7 +228,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *
 }
 
 /* Pixels of a result, and channels on either side, from which on Winograd's form wins. */
-enum { SMELT_WINOGRAD_PIXELS = 144, SMELT_WINOGRAD_CHANNELS = 32 };
+enum { SMELT_WINOGRAD_PIXELS = 144, SMELT_WINOGRAD_CHANNELS = 16 };
 
 /* Convolutions of 3 x 3 taps side by side with plain weights: by SMELT_WINOGRAD, or by SMELT_CONVOLVE where images are small.
  * `height` lines of `line` windows are one image's. */
