@@ -54,24 +54,23 @@ static int find_or_compile(smelt_ep *ep, const graph_proto *graph, reason *why) 
 static OrtStatus *claim_all(smelt_ep *ep, const OrtGraph *graph, OrtEpGraphSupportInfo *info,
                             const OrtNode *const *nodes, size_t count) {
   graph_proto proto = {0};
-  reason why = {""};
+  reason why = {"", 0};
   int fine = graph_to_proto(ep->host, graph, &proto, &why);
   /* Who forbids compiling is told by ONNX Runtime that the model needs it. */
   if (fine && !ep->set.never_compile) fine = find_or_compile(ep, &proto, &why);
   graph_proto_free(&proto);
   if (fine) return fuse(ep, info, nodes, count);
-  ep_log(ep, ORT_LOG_WARNING, "this model runs on stock ONNX Runtime: %s", why.text);
+  if (why.passing) ep_log(ep, ORT_LOG_INFO, "this graph is left to stock ONNX Runtime: %s", why.text);
+  else ep_log(ep, ORT_LOG_WARNING, "this model runs on stock ONNX Runtime: %s", why.text);
   return NULL;
 }
 
 OrtStatus *ep_capability(OrtEp *self, const OrtGraph *graph, OrtEpGraphSupportInfo *info) {
   smelt_ep *ep = (smelt_ep *)self;
-  const OrtNode *parent = NULL;
-  reason why = {""};
+  reason why = {"", 0};
   size_t count = 0, contexts = 0;
-  if (ep_is_nested()) return NULL;
-  OrtStatus *status = ORT_CALL(ep->host->api, 346, parent)(graph, &parent);
-  if (status || parent) return status; /* a nested graph goes with its node */
+  OrtStatus *status = NULL;
+  if (ep_is_nested() || graph_is_nested(ep->host, graph, &why)) return NULL; /* a nested graph goes with its node */
   const OrtNode **nodes = (const OrtNode **)graph_list(ep->host, graph, 344, 345, &count, &why);
   if (!nodes) return reason_status(ep->host, &why);
   if (count) status = claim_contexts(ep, info, nodes, count, &contexts);
@@ -111,7 +110,7 @@ static int is_context(smelt_ep *ep, const OrtGraph *graph) {
 
 static OrtStatus *compile_one(smelt_ep *ep, const OrtGraph *graph, const OrtNode *fused, OrtNodeComputeInfo **info,
                               OrtNode **context_node) {
-  reason why = {""};
+  reason why = {"", 0};
   const int context = is_context(ep, graph);
   node_run *run = context ? context_read(ep, graph, &why) : fused_run(ep, fused, &why);
   if (!run) return reason_status(ep->host, &why);

@@ -147,7 +147,7 @@ static OrtStatus *compute(OrtNodeComputeInfo *info, void *state, OrtKernelContex
   const OrtApi *api = run->ep->host->api;
   const OrtValue *inputs[run->n_in + 1];
   shapes now, told;
-  reason why = {""};
+  reason why = {"", 0};
   (void)state;
   if (!node_run_open(run, &why)) return reason_status(run->ep->host, &why);
   for (size_t i = 0; i < run->n_in; i++) {

@@ -226,7 +226,7 @@ static OrtStatus *create_node(smelt_ep *ep, const OrtNode *fused, const char *co
 }
 
 OrtStatus *context_write(smelt_ep *ep, const OrtGraph *graph, const OrtNode *fused, OrtNode **out) {
-  reason why = {""};
+  reason why = {"", 0};
   size_t bytes = 0;
   char *content = context_content(ep, graph, &bytes, &why);
   if (!content) return reason_status(ep->host, &why);

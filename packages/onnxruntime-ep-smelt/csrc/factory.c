@@ -50,7 +50,7 @@ static OrtStatus *create_ep(OrtEpFactory *factory, const OrtHardwareDevice *cons
                             const OrtKeyValuePairs *const *metadata, size_t count, const OrtSessionOptions *options,
                             const OrtLogger *logger, OrtEp **out) {
   const ort_host *host = &((smelt_factory *)factory)->host;
-  reason why = {""};
+  reason why = {"", 0};
   (void)devices, (void)metadata, (void)count;
   smelt_ep *ep = calloc(1, sizeof *ep);
   if (!ep) return ORT_CALL(host->api, 0, create_status)(ORT_CODE_FAIL, "smelt: out of memory");

@@ -134,6 +134,7 @@ typedef OrtStatus *(*ort_325_consumers)(const OrtValueInfo *value, const OrtNode
                                         size_t count);
 typedef OrtStatus *(*ort_326_initializer)(const OrtValueInfo *value, const OrtValue **out);
 typedef OrtStatus *(*ort_331_is_constant)(const OrtValueInfo *value, bool *out);
+typedef OrtStatus *(*ort_332_from_outer_scope)(const OrtValueInfo *value, bool *out);
 typedef OrtStatus *(*ort_334_model_path)(const OrtGraph *graph, const char **out);
 typedef OrtStatus *(*ort_335_ir_version)(const OrtGraph *graph, int64_t *out);
 /* Slots 324 to 366 that count things, and their partners that list them, have one form each. */

@@ -43,9 +43,11 @@ void buffer_format(buffer *to, const char *format, ...) __attribute__((format(pr
 const char *buffer_string(buffer *from); /* NULL when memory ran out */
 void buffer_free(buffer *gone);
 
-/* Why something was not done, for the log or a status. Empty: it was. */
+/* Why something was not done, for the log or a status. Empty: it was. `passing`: it may not hold of the next graph that
+ * is shown: ONNX Runtime shows a model with functions before and after it has inlined them. */
 typedef struct {
   char text[512];
+  int passing;
 } reason;
 
 void reason_set(reason *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -93,6 +95,7 @@ const void **graph_list(const ort_host *host, const void *owner, int count_slot,
                         reason *why);
 const char *value_name(const ort_host *host, const OrtValueInfo *value);
 const char *node_text(const ort_host *host, const OrtNode *node, int slot);
+int graph_is_nested(const ort_host *host, const OrtGraph *graph, reason *why);
 
 /* graph_proto.c */
 typedef struct {

@@ -72,7 +72,7 @@ def _compile(store: Store, job: dict[str, Any], folder: Path, limit_s: float) ->
     try:
         result = compile_to(model, artifact, Options(threads=int(job["threads"])), Config.from_env())
         if result.library is None:
-            store.fail(job["key"], "no kernel of smelt is faster than stock here")
+            store.fail(job["key"], "it gets no kernels: none of its nodes has one, or none is faster than stock's")
             return
         staged.mkdir(mode=0o700)
         write_bundle(artifact, staged, shapes_follow=shapes_follow(model))
