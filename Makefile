@@ -7,7 +7,7 @@ TESTS   ?= tests
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full check format bench stress conformance conformance-torch conformance-eager zoo real clean
+.PHONY: help setup demo test test-full check format docs bench stress conformance conformance-torch conformance-eager zoo real clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,17 @@ check: $(STAMP) ## lint, format, types, layers
 format: $(STAMP) ## rewrite the sources in the project's format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+# The site's own tools live beside the environment, which they see: reference pages are made from the code.
+$(VENV)-docs/.made: $(STAMP) docs/site/requirements.txt
+	$(PYTHON3) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet -r docs/site/requirements.txt
+	$(PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+	  $$($(VENV)-docs/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/smelt.pth
+	@touch $@
+
+docs: $(VENV)-docs/.made ## build the documentation site, strictly, into build/site
+	$(VENV)-docs/bin/python -m mkdocs build --strict --clean $(ARGS)
 
 bench: $(STAMP) ## time models and micro-benchmarks against everything else installed
 	$(PY) -m smelt.bench $(ARGS)
