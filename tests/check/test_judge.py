@@ -129,6 +129,34 @@ def test_ties_of_a_quantized_network_may_fall_otherwise(tmp_path: Path):
     assert judge(feeds, far, stock).comparison.problem
 
 
+def test_stock_with_its_optimizers_is_a_yardstick_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    nodes = [helper.make_node("Tanh", ["x"], ["y"])]
+    judge = Judge(
+        saved(tmp_path / "t.onnx", nodes, [floats("x", "n")], [floats("y", "n")], []), "elementwise", ["Tanh"]
+    )
+    feeds = {"x": np.linspace(0.5, 1, 50, dtype=np.float32)}
+    stock = judge.stock(feeds)
+    off = [stock[0] * np.float32(1 + 2e-5)]
+    assert judge(feeds, off, stock).comparison.problem
+
+    def optimized(settings: SessionSettings, given: object) -> list[object]:
+        return [stock[0] * np.float32(1 - 1.5e-5)]
+
+    monkeypatch.setattr(judge, "_again", optimized)
+    assert not judge(feeds, off, stock).comparison.problem
+    assert judge(feeds, [stock[0] * np.float32(1 + 3e-5)], stock).comparison.problem
+
+
+def test_inputs_that_break_the_rules_of_an_op_are_told(tmp_path: Path):
+    """Stock passes over an empty operand of a Concat, whatever its other sizes."""
+    nodes = [helper.make_node("Concat", ["x", "y"], ["z"], axis=1)]
+    path = saved(tmp_path / "c.onnx", nodes, [floats("x", "n", 2), floats("y", "m", 3)], [floats("z", "k", 5)], [])
+    judge = Judge(path, "elementwise", ["Concat"])
+    empty = {"x": np.zeros((0, 2), np.float32), "y": np.ones((2, 3), np.float32)}
+    assert judge.stock(empty)[0].shape == (2, 5), "stock refuses it by now: the rule is no longer needed"
+    assert judge.forbids(empty) and not judge.forbids({**empty, "x": np.ones((2, 2), np.float32)})
+
+
 def test_any_of_the_answers_that_stock_gives_by_its_threads_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Some of its quantized kernels give others with other numbers of threads, far apart."""
     path = quantized(tmp_path / "q.onnx", 1)

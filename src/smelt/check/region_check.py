@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from smelt.check.contract import Comparison, joined, op_class
+from smelt.check.contract import STOCK_FACTOR, Comparison, joined, op_class
 from smelt.check.judge import Judge, Judged, short
 from smelt.check.observe import Report
 from smelt.check.references import BUDGET
@@ -89,7 +89,7 @@ class _OneRegion:
         wrong = [replace(f.comparison, problem=f"{level}: {f.comparison.problem}") for level, f in found
                  if f.comparison.problem]  # fmt: skip
         worst = max((f for _, f in found), key=lambda f: f.comparison.error)
-        wrong += self._special(levels) if thorough else []
+        wrong += self._special(levels, _share(worst.comparison)) if thorough else []
         return replace(worst, comparison=joined(wrong)) if wrong else worst
 
     def _operands(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
@@ -107,8 +107,9 @@ class _OneRegion:
             self.sessions[level] = open_at(path, self.check.libraries, level, self.check.settings)
         return self.sessions[level].run(None, {f"i{place}": array for place, array in enumerate(inputs)})
 
-    def _special(self, levels: Sequence[str]) -> list[Comparison]:
-        """NaN and infinities must come out where stock ONNX Runtime has them, or where the reference has."""
+    def _special(self, levels: Sequence[str], share: float) -> list[Comparison]:
+        """NaN and infinities must come out where stock ONNX Runtime has them, or where the reference has. Other errors
+        may be `share` times the tolerance, since they are as large without special values."""
         places, values = self.region["defined"], sprinkled(self.values)
         if not places or values is None:
             return []
@@ -120,11 +121,13 @@ class _OneRegion:
             stock = None
         results = {level: self._run(level, inputs) for level in levels}
         if stock is not None:
-            results = {k: made for k, made in results.items() if compare_special(made, stock, None, places).problem}
+            results = {
+                k: made for k, made in results.items() if compare_special(made, stock, None, places, share).problem
+            }
         if not results:
             return []
         reference = self._special_reference(feeds)  # takes longer than all the rest, and is rarely needed
-        found = [(level, _unlike(made, stock, reference, places)) for level, made in results.items()]
+        found = [(level, _unlike(made, stock, reference, places, share)) for level, made in results.items()]
         return [replace(one, problem=f"{level}: {one.problem}") for level, one in found if one.problem]
 
     def _special_reference(self, feeds: Mapping[str, Array]) -> list[Any] | None:
@@ -141,16 +144,22 @@ class _OneRegion:
         write_call(calls / f"{self.region['entry']}.call", arrays, self.stock)
 
 
+def _share(ordinary: Comparison) -> float:
+    """How many times the tolerance was allowed without special values."""
+    return max(1.0, STOCK_FACTOR * ordinary.error / ordinary.tolerance) if ordinary.tolerance else 1.0
+
+
 def _unlike(
-    results: Sequence[Any], stock: Sequence[Any] | None, reference: Sequence[Any] | None, places: Sequence[int]
-) -> Comparison:
+    results: Sequence[Any], stock: Sequence[Any] | None, reference: Sequence[Any] | None, places: Sequence[int],
+    share: float,
+) -> Comparison:  # fmt: skip
     """How results differ from the reference; from stock ONNX Runtime where there is none."""
     if reference is not None:
-        found = compare_special(results, reference, stock, places)
+        found = compare_special(results, reference, stock, places, share)
         return replace(found, problem=found.problem and f"with NaN and inf among the inputs, {found.problem}")
     if stock is None:
         return Comparison()
-    found = compare_special(results, stock, None, places)
+    found = compare_special(results, stock, None, places, share)
     return replace(found, problem="NaN and inf come out elsewhere than with stock ONNX Runtime")
 
 

@@ -184,6 +184,8 @@ class _Verification:
         if found is not None and not found.comparison.problem:
             compared.append(dict(binding.sizes))
             return None
+        if 0 in binding.sizes.values() and self.whole.judge.forbids(feeds):
+            return None
         self.report(at="binding", number=number)
         try:
             seen = self.watched(feeds)
