@@ -18,6 +18,15 @@ _ROW = re.compile(r"^\| ([^|]+) \| [^|]+ \| \*{0,2}([0-9.]+)\*{0,2} \[([0-9.]+),
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./((?:examples|packages|bench)/[^)]+)\)")
 
 
+def on_config(config: Any) -> Any:
+    """Pages that mkdocs.yml does not place yet are shown all the same."""
+    listed = set(re.findall(r"[\w/]+\.md", str(config.nav)))
+    pages = sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+    if more := [page for page in pages if page not in listed]:
+        config.nav.append({"More": more})
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
