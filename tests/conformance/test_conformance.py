@@ -12,6 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import batches  # noqa: E402
 import run as runner  # noqa: E402
 from pool import run_all  # noqa: E402
 
@@ -26,6 +27,16 @@ for line in sys.stdin:
     if name == "crash": os.abort()
     if name == "hang": time.sleep(60)
     print(json.dumps({"status": "pass", "detail": name}), flush=True)
+"""
+
+
+FAKE_BATCHES = """
+import json, os, sys
+print(json.dumps({"ready": []}), flush=True)
+for line in sys.stdin:
+    names = json.loads(line)["names"]
+    if "test_acosh" in names: os.abort()
+    print(json.dumps({"status": "pass", "detail": "", "ran": len(names)}), flush=True)
 """
 
 
@@ -90,12 +101,19 @@ def test_every_case_that_stock_passes_passes(tmp_path: Path):
 
 @pytest.mark.full
 @pytest.mark.timeout(10_000)
-def test_no_case_touches_memory_that_is_not_its_own(tmp_path: Path):
+def test_no_case_touches_memory_that_is_not_its_own() -> None:
     """By force, in libraries that check bounds: what stock passes passes, and nothing ends a process."""
-    command = [sys.executable, "-W", "ignore", str(HERE / "run.py"), "--json", str(tmp_path / "results.json")]
+    command = [sys.executable, "-W", "ignore", str(HERE / "batches.py")]
     environment = child_environment(bounds_environment(find_compiler(Config.from_env())))
-    for more in (["--modes", "stock"], ["--modes", "force", "--reuse", "--levels", "v3"]):
-        done = subprocess.run([*command, *more], capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    force = json.loads((tmp_path / "results.json").read_text())["force"]
-    assert [name for name, answer in force.items() if answer["status"] in ("crashed", "hanged")] == []
+    assert int(done.stdout.split()[0]) > 1000
+
+
+def test_cases_of_a_batch_are_named_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fake = tmp_path / "fake.py"
+    fake.write_text(FAKE_BATCHES)
+    monkeypatch.setattr(batches, "WORKER", fake)
+    cases = batches.node_cases("^test_(abs|acos|acosh|add)$")
+    ran, failed = batches.run_batches(cases, "v2")
+    assert ran == 3 and list(failed) == ["test_acosh"] and failed["test_acosh"].startswith("crashed")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from smelt.ir.kernel import Expr, Refusal, Tensor
+from smelt.ir.kernel import Builder, Expr, Function, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
+from smelt.ops.functions import given, unit
 from smelt.ops.registry import Call, op
 
 Body = Callable[..., Expr]
@@ -85,13 +86,41 @@ ARITHMETIC = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
 def arithmetic(call: Call) -> Tensor:
     name = ARITHMETIC[call.op]
     a, b = same_type(call.x(0), call.x(1))
+    b = divisor(call.k, b) if name == "div" else b
     return call.k.map(lambda x, y: E.op(name, x, y), a, b)
+
+
+def divisor(k: Builder, b: Tensor) -> Tensor:
+    """What an integer is divided by: where it is data, a 0 in it fails the call, as in stock ONNX Runtime. Sizes and
+    constants need no look at run time."""
+    if b.dtype in E.FLOATS:
+        return b
+    known = k.values(b)
+    if known is not None and all(v.const is not None or all(s.nonneg for s in v.syms) for v in known):
+        if any(v.const == 0 for v in known):
+            raise Refusal("an integer division by zero")
+        return b
+    (checked,) = k.function(
+        Function(
+            name=f"smelt_nonzero_{b.dtype}",
+            text=unit("nonzero_unit.h", b.dtype),
+            operands=(b,),
+            results=((b.shape, b.dtype),),
+            numbers=(b.elements,),
+            factors=(),
+            scratch_bytes=ix(0),
+            flops=b.elements,
+            reference=lambda arrays, _numbers, _factors: (given(arrays),),
+        )
+    )
+    return checked
 
 
 @op("Mod", since=10, kind="elementwise")
 def modulo(call: Call) -> Tensor:
     """With the divisor's sign, or by `fmod` with the dividend's."""
     a, b = same_type(call.x(0), call.x(1))
+    b = divisor(call.k, b)
     if call.int("fmod", 0):
         return call.k.map(lambda x, y: E.op("fmod", x, y), a, b)
     return call.k.map(float_modulo if a.dtype in E.FLOATS else lambda x, y: E.op("mod", x, y), a, b)

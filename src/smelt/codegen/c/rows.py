@@ -11,6 +11,7 @@ from functools import partial
 
 from smelt.codegen.cluster import Reduction, Store
 from smelt.ir.kernel import Var
+from smelt.ir.kernel import expr as E
 
 from .reductions import combine_name, declare_accumulator, horizontal_name, identity
 from .scope import Scope
@@ -208,7 +209,10 @@ class RowWriter(ValueWriter):
         dtype = reduction.value.dtype
         combine = combine_name(scan.kind, dtype)
         lines = self.scopes[-1].lines
-        lines.append(f"v_{dtype} run = bc_{dtype}({identity(scan.kind, dtype)});")
+        start = identity(scan.kind, dtype)
+        if scan.kind == "sum" and dtype in E.FLOATS and not scan.exclusive:
+            start = f"-{start}"  # -0 and x is x, also where x is -0
+        lines.append(f"v_{dtype} run = bc_{dtype}({start});")
         if not self.nest.inner:
             self._scan_step(scan.exclusive, combine, reduction)
             return

@@ -34,7 +34,8 @@ enum {
   SMELT_E_INDEX = 3,    /* detail = index, size of the axis */
   SMELT_E_OVERFLOW = 4, /* a size computed from shapes does not fit 63 bits */
   SMELT_E_MEMORY = 5,   /* detail = bytes asked for, 0 if unknown */
-  SMELT_E_VALUE = 6     /* detail = the value that is not allowed */
+  SMELT_E_VALUE = 6,    /* detail = the value that is not allowed */
+  SMELT_E_DIVISION = 7  /* an integer is divided by 0 */
 };
 
 typedef struct smelt_env smelt_env;

@@ -110,14 +110,14 @@ SMELT_FN v_b isinf_f64(v_f64 v) { return eq_f64(abs_f64(v), bc_f64(__builtin_inf
 SMELT_FN v_b isinf_pos_f64(v_f64 v) { return eq_f64(v, bc_f64(__builtin_inf())); }
 SMELT_FN v_b isinf_neg_f64(v_f64 v) { return eq_f64(v, bc_f64(-__builtin_inf())); }
 
-/* -1, 0, 1; zeros and NaN stay what they are. */
+/* -1, 0, 1; of -0 it is 0, and NaN stays what it is. */
 SMELT_FN v_f32 sign_f32(v_f32 v) {
   v_i32 ordinary = (v_i32)(abs_f32(v) > 0.0f);
-  return sel_f32(ordinary, copysign_f32(bc_f32(1.0f), v), v);
+  return sel_f32(ordinary, copysign_f32(bc_f32(1.0f), v), v + 0.0f);
 }
 SMELT_FN h_f64 half_sign(h_f64 v) {
   h_i64 ordinary = (h_i64)(half_abs(v) > 0.0);
-  return (h_f64)half_sel(ordinary, (h_i64)half_copysign(splat_f64(1.0), v), (h_i64)v);
+  return (h_f64)half_sel(ordinary, (h_i64)half_copysign(splat_f64(1.0), v), (h_i64)(v + 0.0));
 }
 SMELT_PAIR(sign)
 #define SMELT_SIGNED(D) \

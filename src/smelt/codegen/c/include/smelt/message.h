@@ -68,6 +68,7 @@ static void smelt_say_detail(smelt_message *m, const smelt_env *env, int32_t cod
       if (d[0] > 0) smelt_say(m, " asking for "), smelt_say_int(m, d[0]), smelt_say(m, " bytes");
       break;
     case SMELT_E_VALUE: smelt_say(m, "value "), smelt_say_int(m, d[0]), smelt_say(m, " is not allowed here"); break;
+    case SMELT_E_DIVISION: smelt_say(m, "integer division by zero"); break;
     default: smelt_say(m, "failed with code "), smelt_say_int(m, code); break;
   }
 }

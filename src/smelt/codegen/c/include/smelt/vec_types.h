@@ -87,7 +87,11 @@
 
 #define SMELT_L (SMELT_VL / 4)
 #define SMELT_H (SMELT_VL / 8)
+#ifdef __OPTIMIZE__
 #define SMELT_FN static inline __attribute__((always_inline, unused))
+#else
+#define SMELT_FN static inline __attribute__((unused)) /* without optimization, copies of them are most of the code */
+#endif
 
 typedef float v_f32 __attribute__((vector_size(SMELT_VL)));
 typedef int32_t v_i32 __attribute__((vector_size(SMELT_VL)));
