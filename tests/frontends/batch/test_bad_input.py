@@ -1,0 +1,224 @@
+"""Whatever is wrong is said before work is done, or costs what it belongs to; finished parts stay valid."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+from tests.frontends.batch.data import dense_model, expected, results, rows, vectors, write_parquet  # noqa: E402
+from tests.frontends.batch.test_runs import command, environment  # noqa: E402
+
+from smelt.base.errors import BatchError, ConfigError, SmeltError  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("in_threads")
+
+
+def refused(call, code: str) -> str:
+    with pytest.raises(SmeltError) as error:
+        call()
+    assert error.value.code == code, error.value
+    return str(error.value)
+
+
+def test_no_files_match(run, tmp_path: Path):
+    assert "no*.parquet" in refused(lambda: run(dense_model(tmp_path), tmp_path / "no*.parquet"), "SM-BATCH-002")
+    (tmp_path / "empty").mkdir()
+    refused(lambda: run(dense_model(tmp_path), tmp_path / "empty"), "SM-BATCH-002")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all"])
+def test_an_unreadable_file_is_named(run, tmp_path: Path, content: bytes):
+    (tmp_path / "bad.parquet").write_bytes(content)
+    assert "bad.parquet" in refused(lambda: run(dense_model(tmp_path), tmp_path / "bad.parquet"), "SM-BATCH-003")
+
+
+def test_a_truncated_parquet_file_is_named_before_any_work(run, tmp_path: Path):
+    good = write_parquet(tmp_path / "in" / "a.parquet", rows(50))
+    (tmp_path / "in" / "b.parquet").write_bytes(good.read_bytes()[:-200])
+    assert "b.parquet" in refused(lambda: run(dense_model(tmp_path), tmp_path / "in"), "SM-BATCH-003")
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_a_page_that_cannot_be_decoded_costs_its_part(run, tmp_path: Path):
+    x = rows(300)
+    data = write_parquet(tmp_path / "in.parquet", x)
+    place = pq.ParquetFile(data).metadata.row_group(1).column(1).data_page_offset
+    content = bytearray(data.read_bytes())
+    content[place : place + 40] = b"\xff" * 40
+    data.write_bytes(content)
+    with pytest.raises(BatchError, match=r"1 of 3 parts failed; part 1 .*rows 100 to 199") as failed:
+        run(dense_model(tmp_path), data)
+    assert failed.value.code == "SM-BATCH-010"
+    np.testing.assert_allclose(results(tmp_path / "out"), expected(np.delete(x, range(100, 200), 0)), atol=1e-6)
+
+
+def test_a_missing_column_shows_both_lists(run, tmp_path: Path):
+    pq.write_table(pa.table({"a": [1.0], "b": ["t"], "c": [2.0]}), tmp_path / "in.parquet")
+    said = refused(lambda: run(dense_model(tmp_path), tmp_path / "in.parquet"), "SM-BATCH-004")
+    assert "x: tensor(float)[n,8]" in said and "a: double; b: string; c: double" in said
+    said = refused(lambda: run(dense_model(tmp_path), tmp_path / "in.parquet", map={"x": "z"}), "SM-BATCH-004")
+    assert "'z'" in said
+    assert "'q'" in refused(lambda: run(dense_model(tmp_path), tmp_path / "in.parquet", map={"q": "a"}), "SM-BATCH-004")
+    refused(
+        lambda: run(dense_model(tmp_path), write_parquet(tmp_path / "ok.parquet", rows(3)), keep=["no"]), "SM-BATCH-004"
+    )
+    refused(lambda: run(dense_model(tmp_path), tmp_path / "ok.parquet", outputs=["no"]), "SM-BATCH-004")
+
+
+def test_a_column_of_the_wrong_type_or_shape_shows_both_lists(run, tmp_path: Path):
+    pq.write_table(pa.table({"x": ["text"] * 4}), tmp_path / "in.parquet")
+    said = refused(lambda: run(dense_model(tmp_path), tmp_path / "in.parquet"), "SM-BATCH-005")
+    assert "x: string" in said and "x: tensor(float)[n,8]" in said
+    pq.write_table(pa.table({"x": vectors(np.zeros((4, 7), np.float32))}), tmp_path / "short.parquet")
+    refused(lambda: run(dense_model(tmp_path), tmp_path / "short.parquet"), "SM-BATCH-005")
+
+
+def test_files_that_differ_are_named(run, tmp_path: Path):
+    write_parquet(tmp_path / "in" / "a.parquet", rows(5))
+    pq.write_table(pa.table({"id": ["s"] * 5, "x": vectors(rows(5))}), tmp_path / "in" / "b.parquet")
+    assert "another type in 'id'" in refused(lambda: run(dense_model(tmp_path), tmp_path / "in"), "SM-BATCH-004")
+
+
+def test_files_without_rows_are_no_rows(run, tmp_path: Path):
+    write_parquet(tmp_path / "in" / "a.parquet", rows(0))
+    assert run(dense_model(tmp_path), tmp_path / "in").rows == 0
+    write_parquet(tmp_path / "in" / "b.parquet", rows(5))
+    assert run(dense_model(tmp_path), tmp_path / "in", "two").rows_done == 5
+    (tmp_path / "in.csv").write_text("a,b\n")
+    assert run(dense_model(tmp_path), tmp_path / "in.csv", "csv", map={"x": "a,b,a,b,a,b,a,b"}).rows == 0
+
+
+def test_an_output_folder_with_other_content_is_left_alone(run, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "letter.txt").write_text("dear")
+    data = write_parquet(tmp_path / "in.parquet", rows(5))
+    assert "letter.txt" in refused(lambda: run(dense_model(tmp_path), data), "SM-BATCH-006")
+    refused(lambda: run(dense_model(tmp_path), data, restart=True), "SM-BATCH-006")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["letter.txt"]
+    (tmp_path / "file").touch()
+    refused(lambda: run(dense_model(tmp_path), data, "file"), "SM-BATCH-006")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_no_permission_to_write(run, tmp_path: Path):
+    (tmp_path / "shut").mkdir(mode=0o500)
+    data = write_parquet(tmp_path / "in.parquet", rows(5))
+    refused(lambda: run(dense_model(tmp_path), data, "shut/out"), "SM-BATCH-008")
+
+
+def test_a_place_where_no_folder_can_be(run, tmp_path: Path):
+    (tmp_path / "file").touch()
+    data = write_parquet(tmp_path / "in.parquet", rows(5))
+    refused(lambda: run(dense_model(tmp_path), data, "file/out"), "SM-BATCH-008")
+
+
+def test_two_runs_do_not_share_a_folder(run, tmp_path: Path):
+    from smelt.frontends.batch.output_folder import OutputFolder
+
+    data = write_parquet(tmp_path / "in.parquet", rows(5))
+    with OutputFolder(tmp_path / "out").locked():
+        refused(lambda: run(dense_model(tmp_path), data), "SM-BATCH-013")
+
+
+def test_a_full_disk_ends_the_run_and_a_rerun_goes_on(tmp_path: Path):
+    x = rows(20_000)
+    model = dense_model(tmp_path)
+    data = write_parquet(tmp_path / "in.parquet", x, group=10_000)
+
+    def few_bytes() -> None:  # a file beyond 64 kB is refused, as one on a full disk is
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, 64_000))
+
+    short = command(model, data, tmp_path / "out")
+    ran = subprocess.run(short, env=environment(), capture_output=True, text=True, timeout=250, preexec_fn=few_bytes)
+    assert ran.returncode == 1, ran.stderr
+    assert "SM-BATCH-008" in ran.stderr and "cannot be written" in ran.stderr
+    assert not list((tmp_path / "out").glob("part-*")) and not list((tmp_path / "out" / "_smelt" / "aside").iterdir())
+    again = subprocess.run(short, env=environment(), capture_output=True, text=True, timeout=250)
+    assert again.returncode == 0, again.stderr
+    np.testing.assert_allclose(results(tmp_path / "out"), expected(x), atol=1e-6)
+
+
+def test_options_that_cannot_be_read(run, tmp_path: Path):
+    data = write_parquet(tmp_path / "in.parquet", rows(5))
+    for wrong in (
+        {"batch": "many"}, {"workers": -1}, {"batch_format": "pandas"}, {"format": "xml"}, {"image": "resize"},
+        {"image": "crop=0"}, {"image": "blur=3"},
+    ):  # fmt: skip
+        with pytest.raises(ConfigError):
+            run(dense_model(tmp_path), data, **wrong)
+    refused(lambda: run(dense_model(tmp_path), data, preprocess="no.such:thing"), "SM-BATCH-012")
+    refused(lambda: run(tmp_path / "gone.onnx", data), "SM-LOAD-001")
+    refused(lambda: run(object(), data), "SM-LOAD-008")
+    refused(lambda: run(dense_model(tmp_path), data, tokenizer=tmp_path / "none"), "SM-BATCH-003")
+
+
+def test_an_output_that_does_not_count_rows_is_refused(run, tmp_path: Path):
+    from onnx import TensorProto, helper
+    from tests.frontends.batch.data import save, value
+
+    node = helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0)
+    model = save(
+        tmp_path / "t.onnx", [node], [value("x", TensorProto.FLOAT, ["n", 8])], [value("total", TensorProto.FLOAT, [])]
+    )
+    assert "'total'" in refused(lambda: run(model, write_parquet(tmp_path / "in.parquet", rows(5))), "SM-BATCH-014")
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    from smelt.frontends.batch.packages import package
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "smelt[batch]" in refused(lambda: package("pyarrow"), "SM-BATCH-001")
+
+
+def test_exit_codes_and_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    from smelt.cli import main
+
+    cells = [list(map(float, row)) for row in rows(4)]
+    cells[1] = None
+    pq.write_table(pa.table({"x": pa.array(cells, pa.list_(pa.float32()))}), tmp_path / "in.parquet")
+    common = ["batch", str(dense_model(tmp_path)), "-i", str(tmp_path / "in.parquet"), "--stock", "--json"]
+    codes: list[int] = []
+    for more in (["-o", "a"], ["-o", "b", "--map", "x"], ["-o", "c", "--max-errors", "0"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*common, *(str(tmp_path / one) if len(one) == 1 and one in "abc" else one for one in more)])
+        codes.append(int(ended.value.code or 0))
+        told = json.loads(capfd.readouterr().out)
+        assert "error" in told or told["failed_rows"] == 1
+    assert codes == [4, 2, 1]
+
+
+def test_the_cgroup_bounds_cpus_and_memory(tmp_path: Path):
+    from smelt.frontends.batch.machine import usable_cpus, usable_memory_bytes
+
+    own = tmp_path / "cgroup"
+    own.write_text("0::/a/b\n")
+    (tmp_path / "root" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "root" / "a" / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "root" / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "root" / "a" / "memory.max").write_text("1000000\n")
+    (tmp_path / "root" / "a" / "memory.current").write_text("400000\n")
+    assert usable_cpus(tmp_path / "root", own) == 1
+    assert usable_memory_bytes(tmp_path / "root", own) == 600_000
+    own.write_text("4:memory:/c\n1:cpu,cpuacct:/c\n")
+    (tmp_path / "root" / "cpu" / "c").mkdir(parents=True)
+    (tmp_path / "root" / "cpu" / "c" / "cpu.cfs_quota_us").write_text("100000\n")
+    (tmp_path / "root" / "cpu" / "c" / "cpu.cfs_period_us").write_text("100000\n")
+    assert usable_cpus(tmp_path / "root", own) == 1
+
+
+def test_the_report_page_draws_the_rates_and_escapes_names(run, tmp_path: Path):
+    run(dense_model(tmp_path), write_parquet(tmp_path / "in.parquet", rows(50)), "<b>out")
+    page = (tmp_path / "<b>out" / "_smelt" / "report.html").read_text()
+    assert "<polyline" in page and "&lt;b&gt;out" in page and "<b>out" not in page
+    report = json.loads((tmp_path / "<b>out" / "_smelt" / "report.json").read_bytes())
+    assert report["complete"] and report["stages"]["infer"] > 0 and report["rates"]
