@@ -76,9 +76,8 @@ def main() -> None:
     print(f"largest difference {difference:.1e} over {given.sentences} sentences")
     for name in ("encode", "stock"):
         if times[name]:
-            print(
-                f"{name}: {interval([a / b for a, b in zip(times[name], times['batch'], strict=True)])} times batch's time"
-            )
+            ratios = [a / b for a, b in zip(times[name], times["batch"], strict=True)]
+            print(f"{name}: {interval(ratios)} times the time of batch")
 
 
 if __name__ == "__main__":
