@@ -166,19 +166,51 @@ static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s
   }
 }
 
-/* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. */
+/* The axis along which windows lie in memory as they are read, all taps and channels one after the other: no axis behind it has
+ * more than one pixel, no other one more than one tap. -1: there is none, or windows are pixels, which all lie side by side. */
+SMELT_GEMM_INLINE int smelt_contiguous_axis(const smelt_window *w) {
+  int axis = 2;
+  if (w->planar || w->spread || w->groups != 1 || smelt_pointwise(w)) return -1;
+  while (axis > 0 && w->in[axis] == 1 && w->out[axis] == 1 && w->kernel[axis] == 1 && w->before[axis] == 0) axis--;
+  for (int other = 0; other < 3; other++)
+    if (other != axis && w->kernel[other] != 1) return -1;
+  return w->dilation[axis] == 1 ? axis : -1;
+}
+
+/* How many windows from a number on, `count` at most, lie inside of the image and side by side in it; where the first one begins. */
+static __attribute__((unused)) int64_t smelt_contiguous_run(const smelt_window *w, int axis, const float *image, int64_t number,
+                                                            int64_t count, const float **at) {
+  const smelt_place p = smelt_place_of(w, number);
+  int64_t place = p.image;
+  for (int other = 0; other < 3; other++) {
+    const int64_t pixel = p.at[other] * w->stride[other] - w->before[other];
+    if (pixel < 0 || pixel + w->kernel[other] > w->in[other]) return 0;
+    place = place * w->in[other] + pixel;
+  }
+  const int64_t last = (w->in[axis] + w->before[axis] - w->kernel[axis]) / w->stride[axis];
+  *at = image + place * w->pixel;
+  return smelt_gemm_min(count, smelt_gemm_min(last, w->out[axis] - 1) - p.at[axis] + 1);
+}
+
+/* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. Windows that are contiguous are read
+ * where they lie, in the same blocks of k; others are gathered. */
 static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, const float *image, int64_t depth,
                                                          const float *b, int64_t first, int64_t count, int64_t cols,
                                                          float *block, int64_t ld, const smelt_finish *finish) {
   float rows[SMELT_WINDOW_ROWS * SMELT_CONVOLVE_LD] __attribute__((aligned(64)));
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, step = smelt_convolve_depth(K);
-  const int64_t chunks = smelt_gemm_ceil_div(count, SMELT_WINDOW_ROWS);
+  const int axis = smelt_contiguous_axis(w);
   smelt_gemm_slab s = {rows, SMELT_CONVOLVE_LD, b, K * SMELT_GEMM_PANEL, 0, block, ld, 0, cols, 0, 0, NULL, 0, 0};
-  for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
-    s.m = count / chunks + (t < count % chunks), s.c = block + i * ld;
+  for (int64_t i = 0; i < count; i += s.m) {
+    const float *at = NULL;
+    const int64_t run = axis < 0 ? 0 : smelt_contiguous_run(w, axis, image, first + i, count - i, &at);
+    const int64_t left = run > 0 ? run : count - i, most = run > 0 ? SMELT_GEMM_MC : SMELT_WINDOW_ROWS;
+    s.m = smelt_gemm_ceil_div(left, smelt_gemm_ceil_div(left, most)), s.c = block + i * ld;
+    s.lda = run > 0 ? w->stride[axis] * w->pixel : SMELT_CONVOLVE_LD;
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
-      smelt_gather(w, image, depth, first + i, k, &s, rows);
+      s.a = run > 0 ? at + k : rows;
+      if (run <= 0) smelt_gather(w, image, depth, first + i, k, &s, rows);
       const smelt_finish here = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
       smelt_convolve_rows(&s, k + step < K, finish && k + step >= K ? &here : NULL);
     }
@@ -266,6 +298,7 @@ static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, c
  * of them than a set has ways. */
 SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
   if (SMELT_GEMM_MR > 8 && w->stride[2] * w->pixel % 1024 == 0) return 0;
+  if (smelt_contiguous_axis(w) >= 0) return 0;
   return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
