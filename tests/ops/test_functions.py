@@ -35,7 +35,25 @@ def sampled(x: np.ndarray, places: tuple[int, ...], **attributes):
     return ("GridSample", [x, grid], {"attrs": attributes})
 
 
+def aligned(count: int, **attributes):
+    corners = RNG.random((count, 2, 2)).astype(np.float32) * 12 - 2
+    regions = np.concatenate([corners.min(1), corners.max(1)], 1)
+    attributes = {"output_height": 3, "output_width": 2, **attributes}
+    return ("RoiAlign", [floats(2, 3, 7, 9), regions, RNG.integers(0, 2, count)], {"attrs": attributes})
+
+
+def columns(shape: tuple[int, ...], image: tuple[int, ...], block: tuple[int, ...], **attributes):
+    how = {"constants": (1, 2), "attrs": attributes}
+    return ("Col2Im", [floats(*shape), np.array(image), np.array(block)], how)
+
+
 CASES = [
+    *(aligned(5, mode=mode, sampling_ratio=ratio, coordinate_transformation_mode=kind)
+      for mode in ("avg", "max") for ratio in (0, 2) for kind in ("half_pixel", "output_half_pixel")),
+    aligned(4, spatial_scale=0.5, sampling_ratio=9), aligned(0),
+    columns((2, 12, 12), (4, 5), (2, 2)), columns((1, 9, 12), (6, 7), (3, 3), strides=[2, 2], pads=[1, 1, 1, 1]),
+    columns((1, 6, 7), (9,), (3,)), columns((1, 8, 15), (5, 7), (2, 2), dilations=[2, 2]),
+    columns((2, 8, 8), (3, 3, 3), (2, 2, 2)),
     topk(floats(5, 70), 7), topk(floats(5, 70), 70, largest=0), topk(floats(3, 9, 4), 2, axis=1), topk(floats(6), 0),
     topk(RNG.integers(0, 4, (4, 50)), 9), topk(RNG.integers(0, 200, (4, 50)).astype(np.int32), 9, largest=0),
     topk(RNG.integers(0, 9, (3, 1000)).astype(np.float64), 12, axis=-1), topk(floats(0, 5), 2),

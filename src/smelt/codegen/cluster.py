@@ -84,16 +84,19 @@ class Part:
 
 @dataclass
 class Extern:
-    """A call of a function: where its operands, its results and its scratch memory lie; None where one is absent."""
+    """A call of a function: where its operands, its results and its scratch memory lie; None where one is absent.
+
+    `found` holds the sizes that it finds."""
 
     function: Function
     operands: list[Buffer | None]
     results: list[Buffer | None]
     scratch: Buffer | None
+    found: Buffer | None = None
 
     @property
     def arguments(self) -> tuple[Buffer | None, ...]:
-        return (*self.operands, *self.results, self.scratch)
+        return (*self.operands, *self.results, self.scratch, self.found)
 
 
 @dataclass(eq=False)

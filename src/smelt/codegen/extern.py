@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from smelt.ir.kernel import Buffer, Function, Stored, Tensor
+from smelt.ir.kernel import Buffer, Function, Stored, Tensor, ix
 
 from .cluster import Cluster, Extern
 
@@ -20,7 +20,8 @@ def extern(function: Function, stored: Callable[[Tensor], Buffer], buffers: dict
     if function.scratch_bytes.const != 0:
         scratch = Buffer(f"t{len(buffers)}", "u8", (function.scratch_bytes,))
         buffers[Tensor(scratch.shape, "u8", Stored(scratch))] = scratch
-    return Cluster(-1, [], extern=Extern(function, operands, [None] * len(function.results), scratch))
+    found = Buffer("found", "i64", (ix(len(function.found)),)) if function.found else None
+    return Cluster(-1, [], extern=Extern(function, operands, [None] * len(function.results), scratch, found))
 
 
 def give(cluster: Cluster, tensor: Tensor, place: int, buffer: Buffer) -> None:

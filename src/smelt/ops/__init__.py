@@ -3,6 +3,7 @@
 from . import activations as _activations
 from . import attention as _attention
 from . import cast as _cast
+from . import col2im as _col2im
 from . import comparison as _comparison
 from . import contrib_activations as _contrib_activations
 from . import contrib_attention as _contrib_attention
@@ -10,10 +11,12 @@ from . import contrib_normalization as _contrib_normalization
 from . import convolution as _convolution
 from . import einsum as _einsum
 from . import elementwise as _elementwise
+from . import found_sizes as _found_sizes
 from . import gather as _gather
 from . import grid_sample as _grid_sample
 from . import group_query_attention as _group_query_attention
 from . import movement as _movement
+from . import non_max_suppression as _non_max_suppression
 from . import normalization as _normalization
 from . import pooling as _pooling
 from . import product as _product
@@ -21,6 +24,7 @@ from . import quantize as _quantize
 from . import recurrent as _recurrent
 from . import reduction as _reduction
 from . import resize as _resize
+from . import roi_align as _roi_align
 from . import rotary as _rotary
 from . import scan as _scan
 from . import scatter as _scatter
@@ -53,6 +57,7 @@ _FAMILIES = (
     _product, _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
-    _scatter, _topk, _grid_sample, _signal, _recurrent,
+    _scatter, _topk, _grid_sample, _signal, _recurrent, _found_sizes, _non_max_suppression,
+    _roi_align, _col2im,
     _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
 )  # fmt: skip

@@ -157,6 +157,7 @@ def meaning(
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
     call = Call(*_parts(facts, builder, node, operands))
     call.pack = lambda position, layout: _packed(facts, builder, *_untransposed(node.inputs[position], layout, inside))
+    call.own_size = lambda output, axis: facts.own_size(node.outputs[output], axis)
     made = declaration.lower(call)
     return [_output(builder, tensor, value) for tensor, value in zip(made, node.outputs, strict=False)]
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.base.dtype import KERNEL_DTYPES
-from smelt.ir.kernel import Builder, Ix, Refusal, Tensor
+from smelt.ir.kernel import Builder, Ix, Refusal, Sym, Tensor, of
 
 SHORT: dict[ir.DataType, str] = {ir.DataType(dtype.onnx): dtype.name for dtype in KERNEL_DTYPES}
 LONG = {short: long for long, short in SHORT.items()}
@@ -24,6 +24,10 @@ def _nothing_packed(position: int, layout: str) -> Tensor | None:
     """The operand is no constant."""
     del position, layout
     return None
+
+
+def _no_own_size(output: int, axis: int) -> Ix:
+    raise Refusal(f"the size of output {output} along axis {axis} depends on data")
 
 
 @dataclass
@@ -38,6 +42,7 @@ class Call:
     n_outputs: int
     out_dtypes: Sequence[str | None] = ()
     pack: Callable[[int, str], Tensor | None] = _nothing_packed
+    own_size: Callable[[int, int], Ix] = _no_own_size
 
     def x(self, position: int = 0) -> Tensor:
         """A required operand."""
@@ -82,6 +87,14 @@ class Call:
         if default is None:
             raise Refusal(f"attribute {name} is missing")
         return default
+
+    def found_size(self, output: int, axis: int) -> Sym:
+        """A symbol for a size of an output that only the data tell."""
+        own = self.own_size(output, axis)
+        symbol = next(iter(own.syms), None)
+        if symbol is None or of(symbol) != own:
+            raise Refusal("a size that depends on data must equal another one")
+        return symbol
 
     def values(self, position: int) -> tuple[Ix, ...] | None:
         """The elements of a small integer operand as size expressions; None when the operand is absent."""

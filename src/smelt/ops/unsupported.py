@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_SIZES: Final = "the size of its result depends on data, and a region's sizes are known before it runs"
 _SEQUENCES: Final = "it works on sequences or optional values, and kernels hold tensors only"
 _STRINGS: Final = "it works on text"
 _RANDOM: Final = "its random numbers come from ONNX Runtime's own generator"
@@ -19,7 +18,6 @@ _FOURIER: Final = "it becomes a matrix product only where its length and window 
 _RARE: Final = "no kernel yet"
 
 REASONS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _SIZES),
     **dict.fromkeys(
         ("ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
          "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
@@ -34,8 +32,8 @@ REASONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("DFT", "STFT"), _FOURIER),
     "MelWeightMatrix": "it is folded where its inputs are constant, and seldom runs where they are not",
     **dict.fromkeys(
-        ("AffineGrid", "BitCast", "CausalConvWithState", "Col2Im", "DeformConv", "ImageDecoder",
-         "LinearAttention", "MaxRoiPool", "MaxUnpool", "NegativeLogLikelihoodLoss", "RoiAlign",
+        ("AffineGrid", "BitCast", "CausalConvWithState", "DeformConv", "ImageDecoder",
+         "LinearAttention", "MaxRoiPool", "MaxUnpool", "NegativeLogLikelihoodLoss",
          "SoftmaxCrossEntropyLoss", "SwiGLU", "TensorScatter"), _RARE,
     ),
 }  # fmt: skip

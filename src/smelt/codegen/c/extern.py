@@ -27,7 +27,7 @@ def write_extern(call: Extern) -> Kernel:
     function = call.function
     assert _IDENTIFIER.match(function.name), f"{function.name!r} is no name for a function"
     buffers = tuple(b for b in call.arguments if b is not None)
-    written = [b for b in (*call.results, call.scratch) if b is not None]
+    written = [b for b in (*call.results, call.scratch, call.found) if b is not None]
     symbols = dict.fromkeys(s for n in function.numbers for s in sorted(n.syms, key=_by_name))
     return Kernel(
         name=function.name,

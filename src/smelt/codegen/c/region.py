@@ -10,17 +10,15 @@ refuses is an error.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import onnx_ir as ir
 
-from smelt.codegen.cluster import Cluster, Schedule
-from smelt.codegen.loops import build as build_nest
+from smelt.codegen.cluster import Schedule
 from smelt.codegen.schedule import schedule
-from smelt.codegen.shared_panels import FEW_ROWS
-from smelt.ir.kernel import Assemble, Buffer, Ix, Refusal, Result, Stored, Sym, Tensor, fn, ix, of, show
+from smelt.ir.kernel import Assemble, Buffer, Ix, Refusal, Result, Stored, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg, one_not_1
 from smelt.ir.records import KernelInfo, Region
@@ -28,13 +26,14 @@ from smelt.ops import Facts, meaning
 
 from .arena import Lifetime, assign_slots, lifetimes
 from .bands import Launches, join_bands, stage_text
-from .emit import Kernel, write_chain, write_kernel
-from .extern import call_lines, write_extern
+from .emit import Kernel
+from .extern import call_lines
+from .found import Waiting, behind_found, found_sizes, reads, rooms, sizes_of
 from .groups import group_kernels
 from .hints import Hints
 from .in_order import join_rows, rows_in_order
+from .made import info_of, kernel_of, panels_after, sources_of
 from .names import C_TYPE, Integers
-from .packed_operand import write_pack
 from .reach import watch
 
 
@@ -117,6 +116,9 @@ class _Writer:
         self.lines: list[str | _Check] = []
         self.names: dict[str, int] = {}
         self.panels_after: dict[int, tuple[Buffer, Ix]] = {}
+        self.found: dict[Sym, Buffer] = {}
+        self.waiting = Waiting()
+        self.slots = 0
 
     # from nodes to kernels
 
@@ -126,30 +128,35 @@ class _Writer:
         followers = {c.follows: c for c in plan.clusters if c.follows is not None}
         leading = [c for c in plan.clusters if c.follows is None]
         watch(plan.clusters)
-        made = [(_kernel(c, followers.get(c)), _sources(c, followers.get(c))) for c in leading]
-        launches = self._launches(plan, [kernel for kernel, _ in made])
+        made = self._behind_found([(kernel_of(c, followers.get(c)), sources_of(c, followers.get(c))) for c in leading])
+        every = [kernel for kernel, _ in made]
+        bands = join_bands(group_kernels(every), every, {b.uid for b in plan.temporaries.values()})
+        launches = join_rows(bands, every)
         order = launches.groups
         groups = [[made[place][0] for place in group] for group in order]
         kernels = [kernel for group in groups for kernel in group]
         self._claim_inputs(kernels)
-        self._solve(self._needed_symbols(outputs, plan, kernels))
+        self._solve([s for s in self._needed_symbols(outputs, plan, kernels) if not reads(of(s), self.found)])
         self._checks()
         self._allocate(outputs, plan, groups, launches)
-        self.panels_after = _panels_after(kernels)
+        self.panels_after = panels_after(kernels)
         for place, group in enumerate(groups):
             if place in launches.chained:
                 self._launch_chained(launches.chained[place], group, launches.inner)
             else:
                 self._launch(group, launches.in_order.get(place, ()))
             self.lines.append(f"SMELT_CLOCK({name}, {place})")
+            self._learn(group)
         self.groups = len(groups)
         text = self.function(name=name)
-        info = tuple(_info(*made[place], launch) for launch, group in enumerate(order) for place in group)
+        info = tuple(info_of(*made[place], launch) for launch, group in enumerate(order) for place in group)
         return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
 
-    def _launches(self, plan: Schedule, kernels: Sequence[Kernel]) -> Launches:
-        launches = join_bands(group_kernels(kernels), kernels, {b.uid for b in plan.temporaries.values()})
-        return join_rows(launches, kernels)
+    def _behind_found(self, made: list[tuple[Kernel, tuple[str, ...]]]) -> list[tuple[Kernel, tuple[str, ...]]]:
+        """Kernels that use sizes found in data come after the functions that find them."""
+        kernels = [kernel for kernel, _ in made]
+        self.found = found_sizes(kernels)
+        return [(kernel, made[place][1]) for place, kernel in behind_found(kernels, self.found)]
 
     def _lower(self) -> list[tuple[Tensor, Buffer]]:
         for value in self.region.inputs:
@@ -166,6 +173,8 @@ class _Writer:
             if value not in self.inside:
                 raise Refusal("an output of the op has no meaning yet")
             tensor = self.builder.cast(self.inside[value], self.facts.by_value[value].dtype)
+            if isinstance(tensor.definition, Result) and tensor.definition.function.found:
+                tensor = self.builder.copy(tensor)  # its output can be allocated only after the function has run
             out.append((tensor, Buffer(f"out{place}", tensor.dtype, tensor.shape)))
         return self._distinct(out)
 
@@ -209,11 +218,8 @@ class _Writer:
         sizes = [s for _, b in outputs for s in b.shape]
         sizes += [s for b in plan.temporaries.values() for s in b.shape]
         for kernel in kernels:
-            sizes += [kernel.units, kernel.unit_cost, kernel.row_bytes, *(of(s) for s in kernel.symbols)]
-            sizes += [kernel.chunked[0]] if kernel.chunked else []
-            made = kernel.product
-            sizes += list(made.all()) if made is not None else []
-            sizes += kernel.window.numbers if kernel.window is not None else ()
+            sizes += sizes_of(kernel)
+            sizes += [most for _, most in kernel.extern.function.found] if kernel.extern is not None else []
         for left, right, _ in self.builder.requirements:
             sizes += [left, right]
         found: dict[Sym, None] = {}
@@ -355,9 +361,28 @@ class _Writer:
 
     def _checks(self) -> None:
         self.guarded = self.guarded or self.builder.assumed
-        for left, right, _ in self.builder.requirements:
+        self.waiting.requirements = [(left, right) for left, right, _ in self.builder.requirements]
+        self._check_known()
+
+    def _check_known(self) -> None:
+        for left, right in self.waiting.take_requirements(self._is_known):
             a, b = self.integers.text(left), self.integers.text(right)
             self._check(f"({a}) != ({b})", f"smelt_fail(env, SMELT_E_SHAPE, -1, -1, {a}, {b})")
+
+    def _is_known(self, sizes: Iterable[Ix]) -> bool:
+        return all(s in self.symbols for size in sizes for s in size.syms)
+
+    def _learn(self, group: Sequence[Kernel]) -> None:
+        """The functions of a group have run: what waited for the sizes that they found goes on."""
+        calls = [k.extern for k in group if k.extern is not None and k.extern.found is not None]
+        for call in calls:
+            assert call.found is not None
+            for place, (symbol, _) in enumerate(call.function.found):
+                self._define(symbol, f"{call.found.name}[{place}]")
+        if calls:
+            self._solve_members([s for s in self.waiting.symbols() if s not in self.symbols])
+            self._check_known()
+            self._allocate_known()
 
     # hints
 
@@ -406,17 +431,28 @@ class _Writer:
         launches: Launches,
     ) -> None:
         self.lines.append("int bad = 0;")
-        for place, (_, buffer) in enumerate(outputs):
-            self._elements(buffer.shape, f"count{place}")
+        self.lines += [f"int64_t {b.name}[{b.shape[0].const}];" for b in dict.fromkeys(self.found.values())]
         living = lifetimes(plan, groups, launches)
-        temporaries = [one for one in living if one.buffer.uid not in launches.inner]
+        kernels = [kernel for group in groups for kernel in group]
+        self.waiting.outputs = [(place, buffer) for place, (_, buffer) in enumerate(outputs)]
+        self.waiting.temporaries = [one for one in living if one.buffer.uid not in launches.inner]
+        self.waiting.kernels = list(kernels)
+        self.waiting.rooms = rooms(kernels)
+        self._allocate_known()
+
+    def _allocate_known(self) -> None:
+        """Whatever has a size that is known by now."""
+        outputs = self.waiting.take_outputs(self._is_known)
+        for place, buffer in outputs:
+            self._elements(buffer.shape, f"count{place}")
+        temporaries = self.waiting.take_temporaries(self._is_known)
         for buffer in (one.buffer for one in temporaries):
-            self._elements(buffer.shape, f"n_{buffer.name}")
+            self._elements(self.waiting.room(buffer), f"n_{buffer.name}")
             self.lines.append(f"n_{buffer.name} = smelt_size_mul(n_{buffer.name}, {E.SIZE_BYTES[buffer.dtype]}, &bad);")
         self.lines.append("if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);")
-        self._emptiness([kernel for group in groups for kernel in group])
+        self._emptiness(self.waiting.take_kernels(self._is_known))
         self._arena(temporaries)
-        for place, (_, buffer) in enumerate(outputs):
+        for place, buffer in outputs:
             dims = ", ".join(self.integers.text(s) for s in buffer.shape) or "0"
             self.lines.append(f"const int64_t dims{place}[] = {{{dims}}};")
             self.lines.append(f"void *out{place} = env->output(env, {place}, {len(buffer.shape)}, dims{place});")
@@ -438,16 +474,18 @@ class _Writer:
         slots = assign_slots(temporaries)
         if not slots:
             return
-        for place, slot in enumerate(slots):
+        first, arena = self.slots, f"arena{self.slots or ''}"
+        self.slots += len(slots)
+        for place, slot in enumerate(slots, first):
             size = f"n_{slot.held[0].name}"
             for other in slot.held[1:]:
                 size = f"smelt_max({size}, n_{other.name})"
             self.lines.append(f"const int64_t slot{place} = ({size} + 63) & ~(int64_t)63;")
-        total = " + ".join(f"slot{place}" for place in range(len(slots)))
-        self.lines.append(f"char *arena = env->scratch(env, {total});")
-        self.lines.append(f"if (!arena) return smelt_fail(env, SMELT_E_MEMORY, -1, {total}, 0, 0);")
-        offset = "arena"
-        for place, slot in enumerate(slots):
+        total = " + ".join(f"slot{place}" for place in range(first, self.slots))
+        self.lines.append(f"char *{arena} = env->scratch(env, {total});")
+        self.lines.append(f"if (!{arena}) return smelt_fail(env, SMELT_E_MEMORY, -1, {total}, 0, 0);")
+        offset = arena
+        for place, slot in enumerate(slots, first):
             self.lines += [f"void *{b.name} = SMELT_FENCED_SLOT(env, {offset}, n_{b.name});" for b in slot.held]
             offset += f" + slot{place}"
 
@@ -559,39 +597,3 @@ class _Writer:
 
 def _line(line: str | _Check, otherwise: str | None) -> str:
     return line if isinstance(line, str) else f"if ({line.condition}) return {otherwise or line.failure};"
-
-
-def _panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
-    """By kernel: the constant operand that is read next after its own."""
-    found: dict[int, tuple[Buffer, Ix]] = {}
-    coming: tuple[Buffer, Ix] | None = None
-    for kernel in reversed(kernels):
-        if coming is not None:
-            found[id(kernel)] = coming
-        coming = kernel.first_panels or coming
-    return found
-
-
-def _kernel(cluster: Cluster, follower: Cluster | None) -> Kernel:
-    if cluster.pack is not None:
-        return write_pack(cluster.pack)
-    if cluster.extern is not None:
-        return write_extern(cluster.extern)
-    if follower is not None and cluster.kept is not None:
-        return write_chain(build_nest(cluster), cluster.kept, build_nest(follower))
-    kernel = write_kernel(build_nest(cluster))
-    if cluster.unless_few is None:
-        return kernel
-    return replace(kernel, units=kernel.units * fn("lt", FEW_ROWS, cluster.unless_few))
-
-
-def _sources(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*cluster.sources, *(follower.sources if follower is not None else ()))))
-
-
-def _info(kernel: Kernel, sources: tuple[str, ...], launch: int) -> KernelInfo:
-    kind = "gemm" if kernel.product is not None else "window" if kernel.window is not None else "loops"
-    kind = kind if kernel.extern is None else "function"
-    return KernelInfo(
-        kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes), launch
-    )

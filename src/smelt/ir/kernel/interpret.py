@@ -104,6 +104,7 @@ class Interpreter:
                 return self._results(definition.function)[definition.place].astype(self.dtypes[tensor.dtype])
 
     def _elements(self, tensor: Tensor) -> Array:
+        self._find_sizes(tensor)
         sizes = self.shape(tensor)
         loops = tuple(Var(f"i{tensor.uid}_{axis}", extent) for axis, extent in enumerate(tensor.shape))
         grid = {v.name: _along(axis, len(sizes), size) for axis, (v, size) in enumerate(zip(loops, sizes, strict=True))}
@@ -113,6 +114,17 @@ class Interpreter:
         root = tensor.expand(where) if isinstance(tensor.definition, Map) else tensor.at(where)
         assert root.dtype == tensor.dtype, f"an element is {root.dtype}, its tensor {tensor.dtype}"
         return np.broadcast_to(_Grid(self, grid).expr(root), sizes).copy()
+
+    def _find_sizes(self, tensor: Tensor) -> None:
+        """Run the functions that tell the sizes of this tensor, where one is not known yet."""
+        definition = tensor.definition
+        operands = definition.args if isinstance(definition, Map) else (getattr(definition, "src", None),)
+        for operand in operands:
+            if operand is None:
+                continue
+            if isinstance(operand.definition, Result) and operand.definition.function.found:
+                self._results(operand.definition.function)
+            self._find_sizes(operand)
 
     def _reduce(self, reduce: Reduce, dtype: np.dtype[Any]) -> Array:
         src = self.tensor(reduce.src)
@@ -164,6 +176,9 @@ class Interpreter:
             operands = [None if t is None else self.tensor(t) for t in function.operands]
             numbers = [self.number(n) for n in function.numbers]
             self.called[key] = function.reference(operands, numbers, function.factors)
+            for (shape, _), array in zip(function.results, self.called[key], strict=True):
+                sizes = zip(shape, array.shape, strict=True)
+                self.symbols |= {s.name: size for s, _ in function.found for ix_, size in sizes if ix_ == of(s)}
         return self.called[key]
 
     def _window(self, window: Window, shape: tuple[int, ...]) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from . import expr as E
 from .computed import computed
 from .expr import Expr
-from .index import Ix, IxLike, fn, ix, product
+from .index import Ix, IxLike, Sym, fn, ix, product
 from .layout import Index, flat
 from .window import Geometry
 
@@ -148,6 +148,9 @@ class Function:
     `text` is the C of the unit that defines `int32_t SMELT_NAME(name)(smelt_task *)`, the same for every model. The
     task has in `b` the operands, the results, then `scratch_bytes` of memory; an absent operand or result is NULL. In
     `s` are the `numbers`, in `f` the `factors`. `reference` computes the results with numpy, from arrays and numbers.
+
+    `found` are sizes of results that only the data tell, each with the most that it can be. Results lie in memory that
+    is large enough for the most; behind the scratch memory `b` has an `int64_t` for each size, which the function sets.
     """
 
     name: str
@@ -159,6 +162,7 @@ class Function:
     scratch_bytes: Ix
     flops: Ix
     reference: Callable[[Arrays, Sequence[int], Sequence[float]], Sequence[np.ndarray[Any, Any]]]
+    found: tuple[tuple[Sym, Ix], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

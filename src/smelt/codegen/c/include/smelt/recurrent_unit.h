@@ -21,9 +21,8 @@ enum { SMELT_RF_CLIP, SMELT_RF_FACTORS };
 enum {
   SMELT_CELL_WORKERS = 8,       /* that share a step at most */
   SMELT_CELL_ALONE = 60000,     /* multiply-adds of a whole call that are not worth waking a thread for */
-  SMELT_CELL_SHARE = 24000,     /* those of a step that are worth one worker more */
-  SMELT_CELL_BLOCK_ROWS = 12,   /* rows that a task takes where there are many: two tiles of 6 */
-  SMELT_CELL_NEAR = 1 << 18,    /* weights that stay in L2 beside all else: blocks of rows read all of them each */
+  SMELT_CELL_SHARE = 100000,    /* those of a step that are worth one worker more: one that has lost its core holds up all */
+  SMELT_CELL_BLOCK_ROWS = 4,    /* rows that a task takes at least */
   SMELT_CELL_LINE = 64
 };
 
@@ -86,16 +85,16 @@ static void smelt_layer_body(void *ctx, int64_t index) {
   else smelt_cell_shared(cell, row, end, &layer->share[part], worker, layer->workers);
 }
 
-/* How many tasks: directions first, then rows where there are many, then units of each step. */
-static void smelt_layer_cut(smelt_layer *layer, int64_t processors) {
+/* How many tasks: directions first, then rows where there are several and another thread has helped (one alone would read all
+ * weights for each block of them), then units of each step, which one thread alone computes as if they were not shared. */
+static void smelt_layer_cut(smelt_layer *layer, int64_t processors, int helped) {
   const smelt_cell *cell = &layer->cell[0];
   const int64_t each = (smelt_max(1, processors) + layer->directions - 1) / layer->directions;
   const double step = (double)cell->rows * (double)cell->hidden * (double)cell->hidden * cell->gates;
   const int64_t shares = (int64_t)smelt_min((int64_t)(step / SMELT_CELL_SHARE), SMELT_CELL_WORKERS);
   layer->blocks = layer->workers = 1;
   if (each == 1) return;
-  const int near = (double)cell->hidden * (double)cell->hidden * cell->gates <= SMELT_CELL_NEAR;
-  if (cell->rows >= SMELT_CELL_BLOCK_ROWS * each && near) layer->blocks = each;
+  if (cell->rows >= SMELT_CELL_BLOCK_ROWS * each && helped) layer->blocks = each;
   else if (shares > 1) layer->workers = smelt_min(smelt_min(each, shares), (cell->hidden + 31) / 32);
   else layer->blocks = smelt_min(each, cell->rows);
 }
@@ -104,7 +103,8 @@ static int32_t smelt_layer_run(smelt_env *env, smelt_layer *layer) {
   const smelt_cell *cell = &layer->cell[0];
   const double all = (double)cell->steps * (double)cell->rows * (double)cell->hidden * (double)cell->hidden * cell->gates *
                      (double)layer->directions;
-  smelt_layer_cut(layer, all < SMELT_CELL_ALONE ? 1 : env->processors);
+  const int helped = __atomic_load_n(&env->helpers, __ATOMIC_RELAXED) > 0;
+  smelt_layer_cut(layer, all < SMELT_CELL_ALONE ? 1 : env->processors, helped);
   smelt_cell_share *share = layer->share;
   __builtin_memset(share, 0, sizeof *share * (size_t)layer->directions); /* steps are shared where blocks are one */
   const int64_t tasks = layer->directions * layer->blocks * layer->workers;

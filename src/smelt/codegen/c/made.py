@@ -1,0 +1,56 @@
+"""Kernels of clusters, and what a report tells of them.
+
+Input: clusters of a schedule. Output: `Kernel`, `KernelInfo`. Invariant: nothing here depends on how kernels are
+launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from smelt.codegen.cluster import Cluster
+from smelt.codegen.loops import build as build_nest
+from smelt.codegen.shared_panels import FEW_ROWS
+from smelt.ir.kernel import Buffer, Ix, fn, show
+from smelt.ir.records import KernelInfo
+
+from .emit import Kernel, write_chain, write_kernel
+from .extern import write_extern
+from .packed_operand import write_pack
+
+
+def panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
+    """By kernel: the constant operand that is read next after its own."""
+    found: dict[int, tuple[Buffer, Ix]] = {}
+    coming: tuple[Buffer, Ix] | None = None
+    for kernel in reversed(kernels):
+        if coming is not None:
+            found[id(kernel)] = coming
+        coming = kernel.first_panels or coming
+    return found
+
+
+def kernel_of(cluster: Cluster, follower: Cluster | None) -> Kernel:
+    if cluster.pack is not None:
+        return write_pack(cluster.pack)
+    if cluster.extern is not None:
+        return write_extern(cluster.extern)
+    if follower is not None and cluster.kept is not None:
+        return write_chain(build_nest(cluster), cluster.kept, build_nest(follower))
+    kernel = write_kernel(build_nest(cluster))
+    if cluster.unless_few is None:
+        return kernel
+    return replace(kernel, units=kernel.units * fn("lt", FEW_ROWS, cluster.unless_few))
+
+
+def sources_of(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*cluster.sources, *(follower.sources if follower is not None else ()))))
+
+
+def info_of(kernel: Kernel, sources: tuple[str, ...], launch: int) -> KernelInfo:
+    kind = "gemm" if kernel.product is not None else "window" if kernel.window is not None else "loops"
+    kind = kind if kernel.extern is None else "function"
+    return KernelInfo(
+        kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes), launch
+    )
