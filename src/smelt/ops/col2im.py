@@ -49,7 +49,7 @@ def col2im(call: Call) -> Tensor:
 
 
 def _added(arrays: Arrays, numbers: Sequence[int]) -> Array:
-    x, rank, images = given(arrays), numbers[3], range(numbers[0])
+    x, rank, images = given(arrays), numbers[3], np.arange(numbers[0])
     axes = [tuple(numbers[4 + 6 * d : 10 + 6 * d]) for d in range(rank)]
     image, block, places = (tuple(axis[i] for axis in axes) for i in range(3))
     out = np.zeros((len(images), *image), x.dtype)
