@@ -18,6 +18,8 @@ def test_the_example_runs(path):
     if path.stem in NEED_TORCH:
         for package in ("torch", "transformers", "onnxscript"):
             pytest.importorskip(package)
+    if path.stem.startswith("batch"):
+        pytest.importorskip("pyarrow")
     if path.stem.startswith("eager"):
         pytest.importorskip("torch")
     done = subprocess.run(
