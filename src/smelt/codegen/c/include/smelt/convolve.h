@@ -167,17 +167,19 @@ static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s
 }
 
 /* The axis along which windows lie in memory as they are read, all taps and channels one after the other: no axis behind it has
- * more than one pixel, no other one more than one tap. -1: there is none, or windows are pixels, which all lie side by side. */
+ * more than one pixel, no other one more than one tap. -1: there is none, or windows are pixels, which all lie side by side, or
+ * lines are so short that panels would pass by too often. */
 SMELT_GEMM_INLINE int smelt_contiguous_axis(const smelt_window *w) {
   int axis = 2;
   if (w->planar || w->spread || w->groups != 1 || smelt_pointwise(w)) return -1;
   while (axis > 0 && w->in[axis] == 1 && w->out[axis] == 1 && w->kernel[axis] == 1 && w->before[axis] == 0) axis--;
   for (int other = 0; other < 3; other++)
     if (other != axis && w->kernel[other] != 1) return -1;
-  return w->dilation[axis] == 1 ? axis : -1;
+  return w->dilation[axis] == 1 && w->out[axis] >= SMELT_WINDOW_ROWS ? axis : -1;
 }
 
-/* How many windows from a number on, `count` at most, lie inside of the image and side by side in it; where the first one begins. */
+/* How many windows from a number on, `count` at most, lie inside of the image and side by side in it; where the first one begins.
+ * 0: fewer than are gathered at a time. */
 static __attribute__((unused)) int64_t smelt_contiguous_run(const smelt_window *w, int axis, const float *image, int64_t number,
                                                             int64_t count, const float **at) {
   const smelt_place p = smelt_place_of(w, number);
@@ -189,7 +191,8 @@ static __attribute__((unused)) int64_t smelt_contiguous_run(const smelt_window *
   }
   const int64_t last = (w->in[axis] + w->before[axis] - w->kernel[axis]) / w->stride[axis];
   *at = image + place * w->pixel;
-  return smelt_gemm_min(count, smelt_gemm_min(last, w->out[axis] - 1) - p.at[axis] + 1);
+  const int64_t run = smelt_gemm_min(count, smelt_gemm_min(last, w->out[axis] - 1) - p.at[axis] + 1);
+  return run >= smelt_gemm_min(count, SMELT_WINDOW_ROWS) ? run : 0;
 }
 
 /* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. Windows that are contiguous are read
