@@ -186,3 +186,31 @@ def test_an_infinite_cell_without_a_peephole_stays_infinite() -> None:
     c0 = np.array([[[np.inf, -np.inf]]], np.float32)
     y, _, c = lstm(x, w, r, None, None, h0, c0, hidden_size=hidden)
     assert c.reshape(-1).tolist() == [np.inf, -np.inf] and np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("pads", [[0, -2, 1, 0], [-1, 1, 0, -3], [0, -2, 0, -1]])
+@pytest.mark.parametrize("mode", ["constant", "edge"])
+def test_negative_pads_crop(pads: list[int], mode: str) -> None:
+    check("Pad", [normal(4, 6), np.array(pads), np.array(7, np.float32)], mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("length", "step", "window", "onesided"), [(16, 16, True, 1), (40, 7, True, 1), (33, 4, False, 1), (40, 8, True, 0)]
+)
+def test_fourier_transforms_of_one_frame_and_of_many(length: int, step: int, window: bool, onesided: int) -> None:
+    frame = np.array(16)
+    taps = np.hanning(16).astype(np.float32) if window else None
+    check("STFT", [normal(2, length, 1), np.array(step), taps, frame], onesided=onesided)
+
+
+def test_a_scan_along_other_axes() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 17]> g (float[2] s, float[2,5] x) => (float[2] t, float[2,5] y) {
+      t, y = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+        body = b (float[2] a, float[2] c) => (float[2] d, float[2] e) { d = Add(a, c)  e = Identity(d) }>(s, x) }"""
+    model = onnx.parser.parse_model(text)
+    inputs = [normal(2), normal(2, 5)]
+    wanted = cases.by_ort(model, inputs)
+    made = evaluate(ir.serde.deserialize_model(model).graph.node(0), inputs, 17)
+    assert wanted is not None
+    for got, want in zip(made, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)  # sums in float32

@@ -76,9 +76,13 @@ class Judge:
         by_name = {value.name: answer for value, answer in zip(model.graph.outputs, made, strict=True)}
         return made if self.outputs is None else [by_name[name] for name in self.outputs]
 
-    def forbids(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether a rule of the reference fails on these inputs. Stock ONNX Runtime takes some that no rule allows:
+    def forbids(self, feeds: Mapping[str, Any], allowed: Mapping[str, Any]) -> bool:
+        """Whether a rule of the reference fails on these inputs, and none on those that are allowed. Stock ONNX Runtime takes some that no rule allows:
         its Concat leaves out what is empty without a look at the other sizes, and gives memory that nobody wrote."""
+        try:
+            self.reference(allowed)
+        except NoReferenceError:
+            return False
         try:
             self.reference(feeds)
         except NoReferenceError as error:

@@ -93,6 +93,7 @@ class _Verification:
         self.folder = folder
         self.watched = watched
         self.report = report
+        self.first: Mapping[str, Array] = {}
         self.libraries = level_libraries(Path(job["library"]), job["levels"], folder)
         self.check = RegionCheck(job, folder, self.libraries, report)
         self.whole = _WholeModel(job, folder, self.libraries, report)
@@ -100,6 +101,7 @@ class _Verification:
             self.whole.judge.use(watched.session)
 
     def run(self, seen: Observed) -> None:
+        self.first = seen.feeds
         self.check.patience = self.whole.patience = seen.seconds
         if not self._regions(seen):  # there will be another model
             return
@@ -184,7 +186,7 @@ class _Verification:
         if found is not None and not found.comparison.problem:
             compared.append(dict(binding.sizes))
             return None
-        if 0 in binding.sizes.values() and self.whole.judge.forbids(feeds):
+        if 0 in binding.sizes.values() and self.whole.judge.forbids(feeds, self.first):
             return None
         self.report(at="binding", number=number)
         try:

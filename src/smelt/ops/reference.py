@@ -8,6 +8,7 @@ declaration's own reference rules over that of the onnx package.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -160,7 +161,9 @@ def _by_onnx(
     node: ir.Node, inputs: Sequence[Value], opset: int, wide: bool, captured: Mapping[str, Array]
 ) -> list[Array]:
     proto = _renamed(ir.serde.serialize_node(node))
-    feeds = {name: a for name, a in zip(proto.input, inputs, strict=True) if name}
+    axes = _scanned_axes(proto)
+    moved = [a if axis == 0 else np.moveaxis(a, axis, 0) for axis, a in zip(axes.inputs, inputs, strict=True)]
+    feeds = {name: a for name, a in zip(proto.input, moved, strict=True) if name}
     feeds.update({name: widened(a) if wide else a for name, a in captured.items()})
     outputs = [name for name in proto.output if name]
     graph = helper.make_graph([proto], "one", [_typed(n, a) for n, a in feeds.items()],
@@ -174,7 +177,31 @@ def _by_onnx(
     except Exception as error:  # whatever an implementation raises for a node that it cannot evaluate
         raise NoReferenceError(f"{node.domain or 'ai.onnx'}::{node.op_type}: {error}") from error
     by_name = dict(zip(outputs, cast("Sequence[Array]", made), strict=True))
-    return [by_name.get(name, np.zeros(0)) for name in proto.output]
+    found = [by_name.get(name, np.zeros(0)) for name in proto.output]
+    return [a if axis == 0 else np.moveaxis(a, 0, axis) for axis, a in zip(axes.outputs, found, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """Along which a Scan walks each input and stacks each output; 0 for all else."""
+
+    inputs: list[int]
+    outputs: list[int]
+
+
+def _scanned_axes(proto: onnx.NodeProto) -> _Axes:
+    """What the onnx package does only along the first axis; the node is changed to say so."""
+    numbers = {a.name: [a.i, *a.ints] for a in proto.attribute}
+    axes = _Axes([0] * len(proto.input), [0] * len(proto.output))
+    if proto.op_type != "Scan" or proto.domain:
+        return axes
+    for side, name in ((axes.inputs, "scan_input_axes"), (axes.outputs, "scan_output_axes")):
+        given = numbers.get(name, [0])[1:]
+        side[len(side) - len(given) :] = given
+    kept = [a for a in proto.attribute if a.name not in ("scan_input_axes", "scan_output_axes")]
+    del proto.attribute[:]
+    proto.attribute.extend(kept)
+    return axes
 
 
 def _renamed(proto: onnx.NodeProto) -> onnx.NodeProto:

@@ -165,10 +165,49 @@ def _convolved(image: Array, weight: Array, place: Windows, group: int) -> Array
     return np.concatenate(parts, axis=1)
 
 
+def pad(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Negative pads crop, and only then the rest is padded: the onnx package refuses them."""
+    pads = np.asarray(inputs[1]).reshape(-1).astype(int) if len(inputs) > 1 else np.zeros(0, int)
+    if not (pads < 0).any():
+        return None
+    x, count = np.asarray(inputs[0]), len(pads) // 2
+    axes = np.asarray(inputs[3]).reshape(-1) % x.ndim if len(inputs) > 3 and inputs[3] is not None else range(count)
+    sides = [(0, 0)] * x.ndim
+    for axis, before, after in zip(axes, pads[:count], pads[count:], strict=True):
+        sides[int(axis)] = (int(before), int(after))
+    cropped = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, sides, strict=True))]
+    grown = [(max(b, 0), max(a, 0)) for b, a in sides]
+    mode: Any = attributes.get("mode", "constant")
+    if mode != "constant":
+        return np.pad(cropped, grown, mode=mode)
+    value = np.asarray(inputs[2]).reshape(-1)[:1] if len(inputs) > 2 and inputs[2] is not None else np.zeros(1)
+    return np.pad(cropped, grown, constant_values=value.astype(x.dtype)[0])
+
+
+def stft(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Frames of a signal, each times the window, by numpy's FFT: the onnx package needs two frames or more."""
+    signal = np.asarray(inputs[0])
+    window = np.asarray(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
+    given = inputs[3] if len(inputs) > 3 and inputs[3] is not None else None
+    length = int(np.asarray(given).reshape(-1)[0]) if given is not None else None if window is None else len(window)
+    if length is None or length < 1 or signal.ndim < 2 or signal.shape[1] < length:
+        return None
+    is_complex = signal.ndim == 3 and signal.shape[2] == 2
+    plain = signal[..., 0] + 1j * signal[..., 1] if is_complex else signal.reshape(signal.shape[:2])
+    step = max(int(np.asarray(inputs[1]).reshape(-1)[0]), 1)
+    frames = np.lib.stride_tricks.sliding_window_view(plain, length, axis=1)[:, ::step]
+    frames = frames if window is None else frames * window
+    halved = bool(attributes.get("onesided", 1)) and not is_complex
+    made = np.fft.rfft(frames) if halved else np.fft.fft(frames)
+    return np.stack([made.real, made.imag], axis=-1).astype(signal.dtype)
+
+
 RULES: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
     "GatherElements": gather_elements,
     "MaxPool": max_pool,
     "AveragePool": average_pool,
     "Conv": convolution,
     "GlobalMaxPool": global_max_pool,
+    "Pad": pad,
+    "STFT": stft,
 }
