@@ -77,8 +77,9 @@ class Judge:
         return made if self.outputs is None else [by_name[name] for name in self.outputs]
 
     def forbids(self, feeds: Mapping[str, Any], allowed: Mapping[str, Any]) -> bool:
-        """Whether a rule of the reference fails on these inputs, and none on those that are allowed. Stock ONNX Runtime takes some that no rule allows:
-        its Concat leaves out what is empty without a look at the other sizes, and gives memory that nobody wrote."""
+        """Whether a rule of the reference fails on these inputs, and none on those that are allowed. Stock ONNX Runtime
+        takes some that no rule allows: its Concat leaves out what is empty without a look at the other sizes, and gives
+        memory that nobody wrote."""
         try:
             self.reference(allowed)
         except NoReferenceError:
