@@ -54,7 +54,8 @@ def demo() -> None:
         folder = Path(name)
         nodes = [helper.make_node("Softmax", ["x"], ["a"]), helper.make_node("Tanh", ["a"], ["y"])]
         x, y = (helper.make_tensor_value_info(letter, TensorProto.FLOAT, ["n", 64]) for letter in "xy")
-        save(helper.make_model(helper.make_graph(nodes, "demo", [x], [y])), folder / "m.onnx")
+        graph = helper.make_graph(nodes, "demo", [x], [y])
+        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
         smelt.compile(folder / "m.onnx").save(folder / "out")
         np.savez(folder / "in.npz", x=np.ones((2, 64), np.float32))
         main([str(folder / "out"), str(folder / "in.npz"), str(folder / "out.npz")])
