@@ -12,6 +12,10 @@ from onnx import TensorProto, helper
 from tests.cli.conftest import own_levels, small_model
 from tests.report.conftest import HOSTILE
 
+from smelt.check.inputs import fill, make_recipes
+from smelt.check.judge import Judge
+from smelt.cli.verify import _as_compiled
+from smelt.ir.load import load_model
 from smelt.runtime import read_manifest
 
 
@@ -110,6 +114,21 @@ def test_verify_says_what_compilation_said_on_the_same_inputs(call, artifact: Pa
     compared = read_manifest(artifact)["verified"]["compared"]
     assert facts["runs"][0]["inputs"] == "as compiled"
     assert len(facts["runs"]) == 1 + len(compared["bindings"]) > 1
+
+
+def test_verify_makes_the_same_inputs_whatever_the_order_of_the_manifest(tmp_path: Path, monkeypatch):
+    """Names in a manifest are sorted, the inputs of this model are not."""
+    path = tmp_path / "two.onnx"
+    text = '<ir_version: 9, opset_import: ["" : 17]> g (float[4] z, float[4] a) => (float[4] y) { y = Sub(z, a) }'
+    onnx.save(onnx.parser.parse_model(text), path)
+    model = load_model(path)
+    recipes = make_recipes(model, "small", 0)
+    made = {name: recipes[name].plain() for name in sorted(recipes)}
+    compared = {"made": made, "seed": 0, "given": {}, "dims": {}, "bindings": []}
+    monkeypatch.setattr("smelt.runtime.read_manifest", lambda _: {"verified": {"compared": compared}})
+    ((_, feeds, _),) = _as_compiled(tmp_path, model, Judge(path, "model", ["Sub"]), [])
+    for name, array in fill(recipes).items():
+        np.testing.assert_array_equal(feeds[name], array)
 
 
 def test_verify_takes_inputs_and_tolerances_of_the_users_own(call, artifact: Path, model_path: Path, tmp_path: Path):

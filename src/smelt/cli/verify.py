@@ -97,7 +97,7 @@ def _compared(
     judge = Judge(against, "model", op_types_of(model_nodes(model)))
     executable = Executable.open(artifact, SessionSettings(threads=threads))
     notes: list[str] = []
-    calls = list(_as_compiled(artifact, judge, notes)) if not asked.others else []
+    calls = list(_as_compiled(artifact, model, judge, notes)) if not asked.others else []
     calls = calls or list(_others(model, judge, asked))
     return [_row(label, feeds, stock, judge, executable, own) for label, feeds, stock in calls], notes
 
@@ -105,7 +105,7 @@ def _compared(
 _Call = tuple[str, dict[str, Any], list[Any]]  # what it is called, its inputs, and what stock ONNX Runtime gives
 
 
-def _as_compiled(artifact: Path, judge: Judge, notes: list[str]) -> Iterator[_Call]:
+def _as_compiled(artifact: Path, model: ir.Model, judge: Judge, notes: list[str]) -> Iterator[_Call]:
     """The calls that compilation compared, made again; none where they are not known or the model refuses them."""
     from smelt.check.bindings import bindings
     from smelt.check.inputs import Recipe, fill
@@ -117,7 +117,9 @@ def _as_compiled(artifact: Path, judge: Judge, notes: list[str]) -> Iterator[_Ca
         why = "were given" if compared else "are not in the manifest"
         notes.append(f"The inputs that compilation compared {why}; others were generated. Give them by --inputs.")
         return
-    feeds = fill({name: Recipe.read(plain) for name, plain in compared["made"].items()}, compared["seed"])
+    # An array depends on its place among the inputs, and a manifest has keys in an order of its own.
+    names = [v.name for v in model.graph.inputs if v.name in compared["made"]]
+    feeds = fill({name: Recipe.read(compared["made"][name]) for name in names if name}, compared["seed"])
     try:
         yield "as compiled", feeds, judge.stock(feeds)
     except Exception as error:
