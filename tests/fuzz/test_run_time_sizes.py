@@ -60,6 +60,21 @@ CASES: dict[str, tuple[str, list[list[tuple[int, ...]]]]] = {
         "(float[A] x, float[B] y) => (float[A] z) <float[A] s> { s = Add(x, y) z = Mul(s, s) }",
         [[(1,), (5,)], [(5,), (1,)]],
     ),
+    "sums over no columns of a product": (
+        "(float[N, K] x, float[K, M] w) => (float[A, B] y, float[C] z) <int64[1] a = {1}> { t = MatMul(x, w) "
+        "u = Tanh(t) y = ReduceSum(u, a) z = ReduceL2<keepdims = 0>(u, a) }",
+        [[(9, 3), (3, 5)], [(9, 3), (3, 0)], [(2, 3), (3, 0)], [(300, 0), (0, 0)], [(0, 3), (3, 0)]],
+    ),
+    "sums over no columns of products": (
+        "(float[G, N, K] x, float[G, K, M] w) => (float[A, B, C] y) <int64[1] a = {2}> "
+        "{ t = MatMul(x, w) u = Tanh(t) y = ReduceSum(u, a) }",
+        [[(2, 9, 3), (2, 3, 5)], [(2, 9, 3), (2, 3, 0)], [(5, 2, 3), (5, 3, 0)], [(1, 70, 0), (1, 0, 0)]],
+    ),
+    "sums over no columns of constant weights": (
+        "(float[N, 4] x, float[M] s) => (float[A, B] y) <int64[1] a = {1}, float[4, 1] w = {1, 2, 3, 4}> "
+        "{ t = MatMul(x, w) u = Add(t, s) y = ReduceSum(u, a) }",
+        [[(9, 4), (7,)], [(9, 4), (0,)], [(2, 4), (0,)], [(0, 4), (0,)]],
+    ),
     "a new shape with a 0 from a size": (
         "(float[A, B] x, float[C, D] y) => (float[E, F] z) { s = Shape(y) r = Reshape(x, s) z = Neg(r) }",
         [[(2, 3), (3, 2)], [(7, 0), (0, 0)], [(0, 3), (0, 3)]],

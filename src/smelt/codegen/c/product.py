@@ -277,7 +277,8 @@ class ProductWriter(RowWriter):
         assert nest.lhs is not None and nest.rhs is not None and nest.depth is not None
         row = rows[-1]
         lines = [
-            f"const int64_t width = t->row_bytes, across = ((({columns}) + 15) / 16 + width - 1) / width;",
+            f"const int64_t width = t->row_bytes, panels = (({columns}) + 15) / 16;",
+            "const int64_t across = smelt_max((panels + width - 1) / width, 1);",
             "const int64_t per = t->units * across, within = task % per;",
             "const int64_t first = (within % t->units) * t->step, p0 = within / t->units * width;",
             *self._block_lines(extents[-1], columns),

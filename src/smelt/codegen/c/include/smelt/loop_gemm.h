@@ -229,13 +229,25 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
   return smelt_run_now(task, body, task->units);
 }
 
+/* The epilogue of rows without columns: a sum over them is 0, and still has to be stored. */
+static inline __attribute__((unused)) int32_t smelt_launch_no_columns(smelt_task *task, smelt_body body, int64_t batches,
+                                                                     int64_t rows, int64_t extra, int wants,
+                                                                     int64_t copies) {
+  if (wants != SMELT_WHOLE_ROWS && wants != SMELT_MAY_PART) return SMELT_OK;
+  const int64_t slot = SMELT_SLOT(rows, copies, extra);
+  task->rows = NULL, task->units = 1, task->step = rows, task->row_bytes = 1;
+  if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, batches, slot)) return task->env->code;
+  return smelt_run(task, body, batches);
+}
+
 /* `copies` products of the same sizes and left operand are computed by the same tasks. */
 static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
                                                                int64_t rows, int64_t columns, int64_t depth,
                                                                int64_t extra, int how, int64_t copies) {
-  if (batches <= 0 || rows <= 0 || columns <= 0) return SMELT_OK;
+  if (batches <= 0 || rows <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   const int wants = how & ~SMELT_LYING, lying = how & SMELT_LYING;
+  if (columns <= 0) return smelt_launch_no_columns(task, body, batches, rows, extra, wants, copies);
   if (wants == SMELT_MAY_PART && (lying || smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue)))
     return smelt_launch_apart(task, body, rows, columns, depth, extra, copies, lying);
   smelt_split split = smelt_split_of(task, rows, columns, depth * copies,
