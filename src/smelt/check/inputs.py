@@ -1,9 +1,8 @@
 """Inputs for a model that nobody gave inputs for.
 
-Input: a model, a size class, an attempt number and shapes that are known. Output: a `Recipe` per input, and arrays made
-from recipes; None when an input's type cannot be made. Invariant: recipes and a seed give the same arrays everywhere;
-indices stay within the tables that they look up where those can be found; later attempts try other sizes and tamer
-contents.
+Input: a model, a size class, an attempt number and shapes that are known. Output: a `Recipe` per input; None when an
+input's type cannot be made. Invariant: indices stay within the tables that they look up where those can be found; later
+attempts try other sizes and tamer contents.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from smelt.check.axis_sizes import known_sizes
 from smelt.check.bindings import evaluate_size, names_of
+from smelt.check.recipes import Kind, Recipe, fill
 from smelt.check.shape_inputs import shape_like
 from smelt.ir.weights import is_weight
 
@@ -44,31 +43,6 @@ _RATES: Final = re.compile(r"(^|_)(sr|sampling_?rate|sample_?rate)$", re.IGNOREC
 _MAX_WALK: Final = 400
 MAX_ELEMENTS: Final = 1 << 24
 MAX_WEIGHT_ELEMENTS: Final = 1 << 29  # a weight's size is the model's own, not a guess
-
-Kind = Literal["normal", "uniform", "integers", "mask", "bool", "text", "values"]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How the contents of one input are made.
-
-    `numbers` are the scale of normal contents, the bounds of uniform ones and of integers (the upper one excluded), the
-    share of ones in masks and booleans, or the values themselves.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    kind: Kind
-    numbers: tuple[float, ...] = ()
-
-    def plain(self) -> list[Any]:
-        """As JSON has it."""
-        return [self.dtype, list(self.shape), self.kind, list(self.numbers)]
-
-    @classmethod
-    def read(cls, plain: Sequence[Any]) -> Recipe:
-        dtype, shape, kind, numbers = plain
-        return cls(str(dtype), tuple(map(int, shape)), kind, tuple(numbers))
 
 
 @dataclass(frozen=True)
@@ -230,34 +204,6 @@ def _totals(known: Mapping[str, int]) -> dict[str, int]:
 
 
 # contents
-
-
-def fill(recipes: Mapping[str, Recipe], seed: int = 0) -> dict[str, Array]:
-    """The arrays of recipes."""
-    return {
-        name: _filled(recipe, np.random.default_rng([seed, place]))
-        for place, (name, recipe) in enumerate(recipes.items())
-    }
-
-
-def _filled(recipe: Recipe, rng: np.random.Generator) -> Array:
-    shape, numbers = recipe.shape, recipe.numbers
-    dtype = ir.DataType[recipe.dtype]
-    if recipe.kind == "text":
-        return np.full(shape, "a", dtype=object)
-    if recipe.kind == "normal":
-        made = rng.standard_normal(shape, np.float32) * np.float32(numbers[0])
-    elif recipe.kind == "uniform":
-        made = rng.uniform(numbers[0], numbers[1], shape)
-    elif recipe.kind == "integers":
-        made = rng.integers(int(numbers[0]), int(numbers[1]), shape)
-    elif recipe.kind == "values":
-        made = np.resize(np.array(numbers), shape)
-    else:
-        made = rng.random(shape) < numbers[0]
-        if recipe.kind == "mask" and made.ndim and made.shape[-1]:
-            made[..., 0] = True  # no row is empty
-    return np.asarray(made).astype(ml_dtypes.bfloat16 if dtype == ir.DataType.BFLOAT16 else dtype.numpy())
 
 
 def _recipe(value: ir.Value, shape: tuple[int, ...], style: _Attempt, sizes: _Sizes) -> Recipe | None:

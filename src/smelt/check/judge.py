@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import onnx_ir as ir
 
 from smelt.check.contract import NEAR_STOCK, Bounds, Comparison, compare_all, compare_bounds, has_steps, tolerance_of
+from smelt.check.events import short
 from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes, with_moved_scales
 from smelt.check.references import BUDGET, evaluate_loaded, moved
 from smelt.ir.proto import load_file
@@ -175,7 +176,3 @@ def _answers(tries: Iterable[Callable[[], list[Any]]]) -> list[list[Any]]:
         except Exception:  # noqa: S112  onnxruntime raises many kinds
             continue
     return found
-
-
-def short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -11,14 +11,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 
+from smelt.check.events import Report, short
 from smelt.check.feed_files import read_feeds
-from smelt.check.inputs import Recipe, every_attempt, fill
-from smelt.check.judge import short
+from smelt.check.inputs import every_attempt
+from smelt.check.recipes import Recipe, fill
 from smelt.check.watched_bodies import BodyRun
 from smelt.ir.proto import load_file
 from smelt.ops.reference import evaluate_nodes
@@ -26,10 +27,6 @@ from smelt.runtime import Session, SessionSettings, session_for
 
 Array = np.ndarray[Any, Any]
 WATCHED: Final = "watched.onnx"
-
-
-class Report(Protocol):
-    def __call__(self, **event: Any) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,30 @@
 """Two models against each other inside the examining process.
 
-Input: a job of `speed_guard`: pairs of models, numbers of threads, seconds. Output: an event for each pair and number
-of threads with the times of both, round by round. Invariant: the two take turns, in alternating order, and each is run
-once before it is timed, so that whatever else the machine does meets both alike; a clearly decided pair ends early.
+Input: a job of `speed_guard`: pairs of models, numbers of threads, when it began and how many seconds it has in all.
+Output: an event for each pair and number of threads with the times of both, round by round. Invariant: the two take
+turns, in alternating order, and each is run once before it is timed, so that whatever else the machine does meets both
+alike; a clearly decided pair ends early. What the seconds do not allow is not timed, unless the rounds so far say that
+the right one is behind: that is looked at until it is certain.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from smelt.check.judge import short
-from smelt.check.observe import Report
-from smelt.check.timing import accepted_feeds
+from smelt.check.events import Report, short
+from smelt.check.feed_files import read_feeds
+from smelt.check.recipes import Recipe, fill
 from smelt.runtime import Session, SessionSettings, session_for
 
 Array = np.ndarray[Any, Any]
 
 FEWEST_ROUNDS: Final = 5  # with fewer, all of them on one side are no evidence
+_LEAST_ROUNDS: Final = 2
 _MOST_ROUNDS: Final = 60
 _CLEAR: Final = 1.05  # times as fast in each of the first rounds: no more are needed to know who is ahead
 _CLEAR_ROUNDS: Final = 4
@@ -32,23 +35,49 @@ _LONG_S: Final = 20e-3  # a longer run needs no run before it
 def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     """Every pair at every number of threads. Names are files of the folder; `stock` is the model as it was given."""
     report(at="observe", attempt=0)
+    ends = float(job["began"]) + float(job["seconds"])
     sessions = _Sessions(job, folder, int(job["threads"][0]))
-    feeds = accepted_feeds(job, folder, sessions["stock"])
+    feeds = _accepted_feeds(job, folder, sessions["stock"])
     if feeds is None:
         report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
         return
+    left_over = len(job["threads"]) * len(job["pairs"])
     for threads in job["threads"]:
         if threads != sessions.threads:
+            if time.time() + sessions.opening_s > ends:
+                break
             sessions = _Sessions(job, folder, int(threads))
         for left, right in job["pairs"]:
             report(at="race", left=left, right=right)
             try:
-                rounds = _rounds(sessions[left], sessions[right], feeds, float(job["seconds"]))
+                pair = sessions[left], sessions[right]
+                rounds = _rounds(*pair, feeds, max(0.0, ends - time.time()) / left_over)
             except Exception as error:  # onnxruntime raises many kinds
                 report(failed=f"{left} or {right} does not run: {short(error)}")
                 return
             report(raced=[left, right], threads=threads, rounds=rounds)
             sessions.pop(left if left != "stock" else "", None)
+            left_over -= 1
+
+
+def _accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> dict[str, Array] | None:
+    """The first inputs that the session runs on: those that were given, or generated ones."""
+    for feeds in _offered(job, folder):
+        try:
+            session.run(None, feeds)
+        except Exception:  # noqa: S112  the next attempt has other sizes
+            continue
+        return feeds
+    return None
+
+
+def _offered(job: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Array]]:
+    given = read_feeds(folder / job["feeds"]) if job["feeds"] else {}
+    if not job["recipes"]:
+        yield given
+    for plain in job["recipes"]:
+        if plain is not None:
+            yield {**fill({name: Recipe.read(recipe) for name, recipe in plain.items()}), **given}
 
 
 class _Sessions(dict[str, Session]):
@@ -57,22 +86,27 @@ class _Sessions(dict[str, Session]):
     def __init__(self, job: Mapping[str, Any], folder: Path, threads: int) -> None:
         super().__init__()
         self.job, self.folder, self.threads = job, folder, threads
+        self.opening_s = 0.0
 
     def __missing__(self, name: str) -> Session:
         settings = SessionSettings(threads=self.threads, log_severity=4)
         path, library = (self.job["stock"], None) if name == "stock" else (self.folder / name, self.job["library"])
+        started = time.perf_counter()
         self[name] = session_for(Path(path), None if library is None else Path(library), settings)
+        self.opening_s += time.perf_counter() - started
         return self[name]
 
 
 def _rounds(left: Session, right: Session, feeds: Mapping[str, Array], seconds: float) -> list[list[float]]:
     """Microseconds of one run of each."""
-    once = min(max(_run_s(left, feeds, 1), _run_s(right, feeds, 1)) for _ in range(2))
+    ends = time.perf_counter() + seconds
+    once = max(_run_s(left, feeds, 1), _run_s(right, feeds, 1))
+    if once < _LONG_S:  # the first run is no measure of a short one
+        once = min(once, max(_run_s(left, feeds, 1), _run_s(right, feeds, 1)))
     repeats = max(1, round(_SHORTEST_S / max(once, 1e-7)))
     warm = 0 if once > _LONG_S else 1
-    ends = time.perf_counter() + seconds
     out: list[list[float]] = []
-    while len(out) < _MOST_ROUNDS and not _decided(out) and (len(out) < FEWEST_ROUNDS or time.perf_counter() < ends):
+    while len(out) < _MOST_ROUNDS and not _decided(out) and (time.perf_counter() < ends or _open(out)):
         pair = [0.0, 0.0]
         for place in (0, 1) if len(out) % 2 else (1, 0):
             session = (left, right)[place]
@@ -80,6 +114,14 @@ def _rounds(left: Session, right: Session, feeds: Mapping[str, Array], seconds: 
             pair[place] = _run_s(session, feeds, repeats) * 1e6 / repeats
         out.append(pair)
     return out
+
+
+def _open(rounds: list[list[float]]) -> bool:
+    """Whether the rounds so far ask for more, although the time is over: the right one may be behind."""
+    if len(rounds) < _LEAST_ROUNDS:
+        return True
+    behind = float(np.median([left / right for left, right in rounds])) < 1
+    return behind and len(rounds) < FEWEST_ROUNDS
 
 
 def _decided(rounds: list[list[float]]) -> bool:

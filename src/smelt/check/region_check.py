@@ -18,8 +18,8 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.contract import STOCK_FACTOR, Comparison, joined, op_class
-from smelt.check.judge import Judge, Judged, short
-from smelt.check.observe import Report
+from smelt.check.events import Report, short
+from smelt.check.judge import Judge, Judged
 from smelt.check.references import BUDGET
 from smelt.check.special_values import compare_special, sprinkled
 from smelt.ir.proto import load_file

@@ -15,8 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.bindings import bindings, names_of
-from smelt.check.inputs import ATTEMPTS, fill, make_recipes
-from smelt.check.judge import Judge, short
+from smelt.check.events import short
+from smelt.check.inputs import ATTEMPTS, make_recipes
+from smelt.check.judge import Judge
+from smelt.check.recipes import fill
 from smelt.ir.proto import load_file
 
 Array = np.ndarray[Any, Any]

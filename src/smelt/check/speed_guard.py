@@ -1,6 +1,7 @@
 """An artifact that is slower than stock ONNX Runtime is not handed out.
 
-Input: the prepared model with its verified regions, the model as it was given, and the seconds that may be spent.
+Input: the prepared model with its verified regions, the model as it was given, and the seconds that may be spent on
+the first question, whether the artifact is slower; only one that seems to be costs more.
 Output: `Findings`: what was measured, and the regions that fall back to ONNX Runtime. Invariant: a region falls back
 only where the paired 95% interval of the whole artifact says that it is slower than stock, twice, in two processes;
 then those regions lose without which the model is faster, and all of them where no single one is to blame.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -35,15 +37,14 @@ from smelt.toolchain import Cache
 
 LOSS: Final = 0.02  # a smaller loss is none: code placement alone moves a loop by as much
 MOST_SECONDS: Final = 3.0
-_LEAST_SECONDS: Final = 0.3
-_STARTING_S: Final = 0.7  # a process, and two sessions for each number of threads
+_LEAST_SECONDS: Final = 0.5
 _SHARE: Final = 0.25  # of the time that the compilation has taken so far
 _MOST_ENTRIES: Final = 12  # distinct regions timed one by one, those with the most nodes first
 
 
 def seconds_for(compiled_s: float) -> float:
-    """How long the rounds of one question may take after a compilation of so many seconds; starting takes the rest."""
-    return max(_LEAST_SECONDS, min(MOST_SECONDS, _SHARE * compiled_s) - _STARTING_S)
+    """How long one question may take after a compilation of so many seconds, processes and sessions included."""
+    return max(_LEAST_SECONDS, min(MOST_SECONDS, _SHARE * compiled_s))
 
 
 def guard_speed(
@@ -76,6 +77,7 @@ class _Guard:
     ) -> None:  # fmt: skip
         self.variants, self.library, self.wanted, self.config = variants, library, wanted, config
         self.folder, self.seconds = folder, seconds
+        self.began = time.time()
         self.bundle = Bundle(folder)
         self.stock = stock.absolute() if stock is not None else folder / "stock.onnx"
         if stock is None:
@@ -92,7 +94,7 @@ class _Guard:
     def run(self) -> Findings:
         every = [index for indices in self.entries.values() for index in indices]
         self._write("fast.onnx", every)
-        first = self._against_stock("fast.onnx", self._threads())
+        first = self._against_stock("fast.onnx", self._threads(), self.began)
         if isinstance(first, str):
             return Findings(notes=(f"Not timed against stock ONNX Runtime: {first}.",))
         slow = [one.threads for one in first if is_slower(one)]
@@ -124,21 +126,24 @@ class _Guard:
         for place, entry in enumerate(chosen):
             others = [i for other, indices in self.entries.items() if other != entry for i in indices]
             names[self._write(f"without{place}.onnx", others)] = entry
-        ran = self._race([(name, "fast.onnx") for name in names], threads, self.seconds / len(names))
+        ran = self._race([(name, "fast.onnx") for name in names], threads)
         losing = {names[event["raced"][0]] for event in ran.events if "raced" in event and is_slower(_timed(event))}
         return sorted(index for entry in losing for index in self.entries[entry])
 
-    def _against_stock(self, name: str, threads: Sequence[int]) -> tuple[Timed, ...] | str:
-        """Stock and a file of the folder, at each number of threads; a text where that cannot be had."""
-        ran = self._race([("stock", name)], threads, self.seconds / len(threads))
+    def _against_stock(self, name: str, threads: Sequence[int], began: float | None = None) -> tuple[Timed, ...] | str:
+        """Stock and a file of the folder, at each number of threads that time allows; a text where that cannot be
+        had."""
+        ran = self._race([("stock", name)], threads, began)
         told = next((str(event["failed"]) for event in ran.events if "failed" in event), "")
         problem = told or (f"the timing process {ran.failure}" if ran.failure else "")
-        return problem or tuple(_timed(event) for event in ran.events if "raced" in event)
+        timed = (_timed(event) for event in ran.events if "raced" in event)
+        return problem or tuple(sorted(timed, key=lambda one: one.threads))
 
-    def _race(self, pairs: Sequence[tuple[str, str]], threads: Sequence[int], seconds: float) -> Ran:
+    def _race(self, pairs: Sequence[tuple[str, str]], threads: Sequence[int], began: float | None = None) -> Ran:
         self.bundle.flush()
         job: dict[str, Any] = {
-            "mode": "race", "size": "real", "attempt": 0, "threads": list(threads), "seconds": seconds, "pairs": pairs,
+            "mode": "race", "size": "real", "attempt": 0, "threads": list(threads), "pairs": pairs,
+            "began": time.time() if began is None else began, "seconds": self.seconds,
             "library": str(self.library.path), "stock": str(self.stock),
             "feeds": "feeds.npz" if self.wanted.feeds else None,
             "recipes": every_attempt(self.variants.model, "real", self.wanted.feeds or {}, self.wanted.shapes),
@@ -152,9 +157,9 @@ class _Guard:
         return name
 
     def _threads(self) -> list[int]:
-        """One, and as many as a session has by default."""
+        """As many as a session has by default, and one where time allows it."""
         usual = self.wanted.threads or self.config.threads or len(os.sched_getaffinity(0))
-        return sorted({1, usual})
+        return sorted({1, usual}, reverse=True)
 
 
 def _timed(event: dict[str, Any]) -> Timed:

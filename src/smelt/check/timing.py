@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from smelt.check.judge import short
-from smelt.check.observe import Report, offers
+from smelt.check.events import Report, short
+from smelt.check.observe import offers
 from smelt.runtime import LaunchClocks, Session, SessionSettings, node_times, session_for
 
 Array = np.ndarray[Any, Any]

@@ -18,9 +18,10 @@ import numpy as np
 
 from smelt.check.bindings import Binding, bindings
 from smelt.check.contract import Comparison
+from smelt.check.events import Report, short
 from smelt.check.feed_files import read_feeds
-from smelt.check.judge import Judge, Judged, short
-from smelt.check.observe import WATCHED, Observed, Report, Watched, observe
+from smelt.check.judge import Judge, Judged
+from smelt.check.observe import WATCHED, Observed, Watched, observe
 from smelt.check.references import BUDGET
 from smelt.check.region_check import RegionCheck, level_libraries, open_at
 from smelt.check.region_inputs import NoInputsError, region_calls

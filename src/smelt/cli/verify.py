@@ -108,7 +108,7 @@ _Call = tuple[str, dict[str, Any], list[Any]]  # what it is called, its inputs, 
 def _as_compiled(artifact: Path, model: ir.Model, judge: Judge, notes: list[str]) -> Iterator[_Call]:
     """The calls that compilation compared, made again; none where they are not known or the model refuses them."""
     from smelt.check.bindings import bindings
-    from smelt.check.inputs import Recipe, fill
+    from smelt.check.recipes import Recipe, fill
     from smelt.runtime import read_manifest
 
     verified = read_manifest(artifact).get("verified")
@@ -150,7 +150,8 @@ def _row(
     import numpy as np
 
     from smelt.check.contract import Comparison
-    from smelt.check.judge import Judged, short
+    from smelt.check.events import short
+    from smelt.check.judge import Judged
 
     try:
         found = judge(feeds, executable.run(feeds), stock, own)
