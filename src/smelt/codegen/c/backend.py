@@ -25,6 +25,7 @@ from . import extern
 from .emit import Kernel
 from .library import INCLUDE, library_units
 from .region import Packed, RegionCode, write_region
+from .shared_bodies import share_bodies
 from .structure import structure
 
 UNIT_LINES = 700
@@ -50,8 +51,12 @@ class Generated:
         return [
             region
             for region, entry, code in named
-            if f"SMELT_NAME({entry})(smelt_env" in text or any(kernel.text in text for kernel in code.kernels)
+            if f"SMELT_NAME({entry})(smelt_env" in text or any(_defines(text, kernel) for kernel in code.kernels)
         ]
+
+
+def _defines(text: str, kernel: Kernel) -> bool:
+    return kernel.text in text or f"void SMELT_NAME({kernel.name})(void *p, int64_t task) {{" in text
 
 
 class CBackend:
@@ -158,7 +163,7 @@ def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
 def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str], lowest: str) -> list[Unit]:
     """Each kernel once, in files of moderate size that compile in parallel; then the functions that launch them."""
     kernels = {k.name: k.text for c in codes for k in c.kernels if k.extern is None}
-    units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(list(kernels.values())))]
+    units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(share_bodies(kernels)))]
     regions = [c.text.replace("@NAME@", names[c.digest]).replace("@LOWEST@", lowest) for c in codes]
     general = [names[c.digest] for c in codes if c.general is not None]
     head = _launch_head(k for c in codes for k in c.kernels)
@@ -171,7 +176,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str], lowest: st
 def _general_units(codes: Sequence[RegionCode], names: dict[str, str], known: Mapping[str, str]) -> list[Unit]:
     """The same for what runs where hints are wrong; kernels that are there already serve it too."""
     every = [k for c in codes if c.general is not None for k in c.general.kernels]
-    texts = list({k.name: k.text for k in every if k.extern is None and k.name not in known}.values())
+    texts = share_bodies({k.name: k.text for k in every if k.extern is None and k.name not in known})
     units = [Unit(f"general_kernels{n}", _unit_text(part), rare=True) for n, part in enumerate(_cut(texts))]
     regions = [c.general.text.replace("@NAME@", names[c.digest]) for c in codes if c.general is not None]
     head = _launch_head(every)

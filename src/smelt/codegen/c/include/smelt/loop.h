@@ -13,6 +13,12 @@
 #include <smelt/profile.h>
 
 #define SMELT_INLINE static inline __attribute__((always_inline, unused))
+/* A body that several kernels call with numbers of their own: neither inlined nor cloned for each. */
+#ifdef __clang__
+#define SMELT_SHARED static __attribute__((noinline))
+#else
+#define SMELT_SHARED static __attribute__((noinline, noclone))
+#endif
 
 enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 
