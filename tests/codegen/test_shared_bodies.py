@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -38,12 +39,14 @@ def test_other_forms_sizes_of_arrays_and_kernels_of_no_window_stay_apart():
 def layers() -> ModelProto:
     """Convolutions of several sizes with one epilogue, which takes no part in their registers."""
     widths = [8, 24, 40, 16]
-    nodes, arrays, value = [], [], "x"
+    nodes: list[Any] = []
+    arrays: list[Any] = []
+    value = "x"
     for place, (before, after) in enumerate(zip([3, *widths], widths, strict=False)):
         kernel_size = (1, 3)[place % 2]
         weights = floats(after, before, kernel_size, kernel_size, seed=place) / np.float32(before)
         arrays += [numpy_helper.from_array(weights, f"w{place}")]
-        arrays += [numpy_helper.from_array(np.float32(0.5 + place / 7), f"a{place}")]
+        arrays += [numpy_helper.from_array(np.array(0.5 + place / 7, np.float32), f"a{place}")]
         nodes.append(helper.make_node("Conv", [value, f"w{place}"], [f"c{place}"], pads=[kernel_size // 2] * 4))
         nodes.append(helper.make_node("Mul", [f"c{place}", f"a{place}"], [f"m{place}"]))
         nodes.append(helper.make_node("HardSwish", [f"m{place}"], [f"y{place}"]))

@@ -16,6 +16,7 @@ from typing import Final
 
 import onnx_ir as ir
 
+from smelt.ir.kernel.window import LEAST_CHANNELS
 from smelt.ir.records import Source, Unit
 
 
@@ -39,8 +40,13 @@ _INCLUDED: Final = re.compile(r"#include <(smelt/\w+_unit\.h)>")
 LIBRARY: Final = (
     # Its loops are spelled out: the compiler has nothing to choose there.
     LibraryUnit("tiles", ("SMELT_TILES_LINKED",), optimize=1),
-    LibraryUnit("depthwise", ("SMELT_CHANNELWISE", "SMELT_POOL")),
-    LibraryUnit("window", ("SMELT_CONVOLVE", "SMELT_WINOGRAD"), ("tiles",)),
+    LibraryUnit("winograd", ("SMELT_WINOGRAD(",), ("window", "tiles")),
+    LibraryUnit("window", ("SMELT_CONVOLVE(",), ("tiles",)),
+    LibraryUnit("depthwise", ("SMELT_CHANNELWISE(",)),
+    LibraryUnit("depthwise_wide", ("SMELT_CHANNELWISE_WIDE(",), ("depthwise",)),
+    LibraryUnit("convolve_dots", ("SMELT_CONVOLVE_DOTS(",), ("tiles",)),
+    LibraryUnit("convolve_narrow", ("SMELT_CONVOLVE_NARROW(",), ("tiles",)),
+    LibraryUnit("pool", ("SMELT_POOL(",)),
     LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_FEW", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
 )
 
@@ -56,12 +62,25 @@ def likely_source(nodes: Iterable[ir.Node]) -> Source:
     named: set[str] = set()
     for node in nodes:
         if node.op_type in _CONVOLUTIONS:
-            named |= {"tiles", "window"} if node.attributes.get_int("group", 1) == 1 else {"depthwise"}
+            named |= _likely_of_convolution(node)
         elif node.op_type in _PRODUCTS:
             named |= {"tiles", "gemm"}
         elif node.op_type in _POOLS:
-            named.add("depthwise")
+            named.add("pool")
     return Source(tuple(entry.unit for entry in LIBRARY if entry.name in named), (), (INCLUDE,))
+
+
+def _likely_of_convolution(node: ir.Node) -> set[str]:
+    weights = node.inputs[1] if len(node.inputs) > 1 else None
+    shape = list(weights.shape) if weights is not None and weights.shape is not None else []
+    if node.attributes.get_int("group", 1) != 1:
+        return {"depthwise"} if shape[1:2] == [1] else {"tiles", "window"}
+    strides = node.attributes.get("strides")
+    square = shape[2:] == [3, 3] and (strides is None or set(strides.as_ints()) == {1})
+    wide = all(isinstance(size, int) and size >= LEAST_CHANNELS for size in shape[:2])
+    return (
+        {"tiles", "window", "winograd"} if square and wide and node.op_type != "ConvTranspose" else {"tiles", "window"}
+    )
 
 
 def library_units(texts: Iterable[str]) -> list[Unit]:

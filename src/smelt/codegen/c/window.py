@@ -6,6 +6,7 @@ the geometry is the only thing that the text says about the window; the kernels 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -24,6 +25,11 @@ _FORMS: dict[str, str] = {
     "narrow": "SMELT_BY_LINES",
 }  # fmt: skip
 _PACKED = {"dots": "SMELT_DOTS", "narrow": "SMELT_NARROW"}
+_FILLED_BY = {
+    "channelwise": "SMELT_CHANNELWISE", "dots": "SMELT_CONVOLVE_DOTS", "narrow": "SMELT_CONVOLVE_NARROW",
+}  # fmt: skip
+_WIDE = "SMELT_CHANNELWISE_WIDE"
+_PATCH_TAPS = 16  # SMELT_PATCH_TAPS of window.h
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
 
@@ -257,7 +263,7 @@ class WindowWriter(ProductWriter):
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, {to});"
         assert nest.panels is not None
         panels, form, task = self._buffer(nest.panels), _form(window), "first, count, c0, c1, block, ld"
-        name = "SMELT_CHANNELWISE" if form == "channelwise" else "SMELT_CONVOLVE"
+        name = _WIDE if form == "channelwise" and _is_wide(window) else _FILLED_BY.get(form, "SMELT_CONVOLVE")
         plain = f"{name}(&w, {image}, {panels}, {task}, {'&finish' if finished else 'NULL'});"
         if form not in _BY_LINES:
             return plain
@@ -265,6 +271,12 @@ class WindowWriter(ProductWriter):
         transformed = int(form == "winograd")
         fast = f"SMELT_WINOGRAD(&w, {image}, {panels}, {transformed}, {task}, (float *)(local + {used}));"
         return fast if transformed else f"if (t->winograd) {fast}\nelse {plain}"
+
+
+def _is_wide(window: Window) -> bool:
+    """Whether a depthwise filter may be one of channelwise_wide.h."""
+    kernel = window.geometry.kernel
+    return kernel[-1] in (5, 7) or math.prod(kernel) >= _PATCH_TAPS
 
 
 def _form(window: Window) -> Form:

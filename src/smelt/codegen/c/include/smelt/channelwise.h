@@ -3,14 +3,11 @@
  * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: lanes are channels; every element is one chain over the taps that lie in the image, in rising order, so its
  *            bits do not depend on how windows and channels are grouped. Padding takes no part. Filters of three
- *            taps side by side are those of channelwise_three.h, of five or seven those of channelwise_lines.h, other large
- *            ones those of channelwise_patch.h.
+ *            taps side by side are those of channelwise_three.h; larger ones come by channelwise_wide.h.
  */
 #ifndef SMELT_CHANNELWISE_H
 #define SMELT_CHANNELWISE_H
 
-#include <smelt/channelwise_lines.h>
-#include <smelt/channelwise_patch.h>
 #include <smelt/channelwise_three.h>
 
 /* The taps of a window as a list: floats from its first tap to each, and the row of the panels that weighs it. */
@@ -106,14 +103,6 @@ static __attribute__((unused)) void smelt_channelwise_block(const smelt_window *
                                                             int64_t first, int64_t count, int64_t c0, int64_t c1,
                                                             float *block, int64_t ld) {
   const int64_t panel = w->kernel[0] * w->kernel[1] * w->kernel[2] * 16;
-  if (smelt_lines_pay(w)) {
-    smelt_channelwise_lines(w, image, panels, first, count, c0, c1, block, ld);
-    return;
-  }
-  if (smelt_patches_pay(w)) {
-    smelt_channelwise_patches(w, image, panels, first, count, c0, c1, block, ld);
-    return;
-  }
   smelt_place p = smelt_place_of(w, first);
   for (int64_t i = 0, run; i < count; i += run) {
     const smelt_taps t = smelt_taps_of(w, image, &p);
@@ -128,7 +117,7 @@ static __attribute__((unused)) void smelt_channelwise_block(const smelt_window *
 static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, const float *image, const float *panels,
                                                       int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                       int64_t ld, const smelt_finish *finish) {
-  if (!smelt_patches_pay(w) && smelt_three_taps(w)) {
+  if (smelt_three_taps(w)) {
     smelt_channelwise_three(w, image, panels, first, count, c0, c1, block, ld, finish);
     return;
   }

@@ -9,6 +9,27 @@
 #include <smelt/vec.h>
 #include <smelt/window.h>
 
+/* Lists of what a tile holds: X(window, vector). Spelled out, so that every accumulator is a register. */
+#define SMELT_TILE_1X1(X) X(0, 0)
+#define SMELT_TILE_1X2(X) X(0, 0) X(0, 1)
+#define SMELT_TILE_1X4(X) SMELT_TILE_1X2(X) X(0, 2) X(0, 3)
+#define SMELT_TILE_2X1(X) X(0, 0) X(1, 0)
+#define SMELT_TILE_4X1(X) SMELT_TILE_2X1(X) X(2, 0) X(3, 0)
+#define SMELT_TILE_6X1(X) SMELT_TILE_4X1(X) X(4, 0) X(5, 0)
+#define SMELT_TILE_7X1(X) SMELT_TILE_6X1(X) X(6, 0)
+#define SMELT_TILE_8X1(X) SMELT_TILE_7X1(X) X(7, 0)
+#define SMELT_TILE_14X1(X) SMELT_TILE_8X1(X) X(8, 0) X(9, 0) X(10, 0) X(11, 0) X(12, 0) X(13, 0)
+#define SMELT_TILE_2X2(X) SMELT_TILE_2X1(X) X(0, 1) X(1, 1)
+#define SMELT_TILE_4X2(X) SMELT_TILE_2X2(X) X(2, 0) X(3, 0) X(2, 1) X(3, 1)
+#define SMELT_TILE_6X2(X) SMELT_TILE_4X2(X) X(4, 0) X(5, 0) X(4, 1) X(5, 1)
+#define SMELT_TILE_2X4(X) SMELT_TILE_2X2(X) X(0, 2) X(1, 2) X(0, 3) X(1, 3)
+#define SMELT_TILE_4X4(X) SMELT_TILE_2X4(X) X(2, 0) X(3, 0) X(2, 1) X(3, 1) X(2, 2) X(3, 2) X(2, 3) X(3, 3)
+#define SMELT_VECTORS_1(X) X(0)
+#define SMELT_VECTORS_2(X) X(0) X(1)
+#define SMELT_VECTORS_4(X) SMELT_VECTORS_2(X) X(2) X(3)
+
+#define SMELT_TILE_ZERO(R, V) v_f32 acc##R##V = bc_f32(0);
+
 /* Keeps a value in a register: left to itself, gcc loads it again for each of its uses. */
 #if defined(__aarch64__)
 #define SMELT_HELD(V) __asm__("" : "+w"(V))

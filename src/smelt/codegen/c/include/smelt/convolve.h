@@ -10,9 +10,8 @@
 #ifndef SMELT_CONVOLVE_H
 #define SMELT_CONVOLVE_H
 
-#include <smelt/convolve_dots.h>
 #include <smelt/convolve_finish.h>
-#include <smelt/convolve_narrow.h>
+#include <smelt/convolve_lines.h>
 
 /* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
  * cache set. */
@@ -331,11 +330,6 @@ static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const 
                                                    int64_t ld, const smelt_finish *finish) {
   const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, cols = (c1 - c0 + 15) / 16 * 16;
   const float *b = panels + c0 * K;
-  if (w->packed != SMELT_PANELS) {
-    (w->packed == SMELT_DOTS ? smelt_convolve_dots : smelt_convolve_narrow)(w, image, panels, first, count, c0, c1, block, ld,
-                                                                            finish);
-    return;
-  }
   if (w->planar ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
     smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, finish);
     return;

@@ -1,6 +1,6 @@
-/* Depthwise convolutions and pools as a unit of their own: functions that window.h declares.
+/* Small depthwise convolutions as a unit of its own.
  *
- * Input:     channelwise.h. Output: SMELT_CHANNELWISE, SMELT_POOL of the level it is compiled for.
+ * Input:     channelwise.h. Output: SMELT_CHANNELWISE of the level it is compiled for.
  * Invariant: its text never depends on a model, so its object is compiled once and found in the cache.
  */
 #ifndef SMELT_DEPTHWISE_UNIT_H
@@ -11,11 +11,6 @@
 void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                        int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish) {
   smelt_channelwise(w, image, panels, first, count, c0, c1, block, ld, finish);
-}
-
-void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
-                float *block, int64_t ld) {
-  smelt_pool(w, image, kind, first, count, c0, c1, block, ld);
 }
 
 #endif

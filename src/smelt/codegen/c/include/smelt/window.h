@@ -27,7 +27,10 @@ typedef struct {
 enum { SMELT_PANELS, SMELT_DOTS, SMELT_NARROW };
 
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
+#define SMELT_CONVOLVE_DOTS SMELT_NAME(smelt_convolve_dots)
+#define SMELT_CONVOLVE_NARROW SMELT_NAME(smelt_convolve_narrow)
 #define SMELT_CHANNELWISE SMELT_NAME(smelt_channelwise)
+#define SMELT_CHANNELWISE_WIDE SMELT_NAME(smelt_channelwise_wide)
 #define SMELT_POOL SMELT_NAME(smelt_pool)
 #define SMELT_WINOGRAD SMELT_NAME(smelt_winograd_block)
 
@@ -36,9 +39,16 @@ enum { SMELT_POOL_MAX, SMELT_POOL_MEAN, SMELT_POOL_SUM };
 /* With `finish`, results go where it says, and the block is for what is not finished yet; NULL: sums are left in the block. */
 void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                     int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+void SMELT_CONVOLVE_DOTS(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+void SMELT_CONVOLVE_NARROW(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
 void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int transformed, int64_t first,
                     int64_t count, int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace);
 void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+/* Filters of five or seven taps along a line, or of SMELT_PATCH_TAPS taps and more; others are SMELT_CHANNELWISE's. */
+void SMELT_CHANNELWISE_WIDE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                        int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
                 float *block, int64_t ld);

@@ -15,7 +15,9 @@
 #ifndef SMELT_WINOGRAD_H
 #define SMELT_WINOGRAD_H
 
-#include <smelt/convolve.h>
+#include <smelt/gemm.h>
+#include <smelt/vec.h>
+#include <smelt/window.h>
 
 #define SMELT_POINT_A 0.625f
 #define SMELT_POINT_B 1.375f
@@ -267,13 +269,15 @@ static __attribute__((unused)) void smelt_winograd_plain(const smelt_window *w, 
                                                          int transformed, int64_t first, int64_t count, int64_t c0,
                                                          int64_t c1, float *block, int64_t ld, float *workspace) {
   if (!transformed) {
-    smelt_convolve(w, image, panels, first, count, c0, c1, block, ld, NULL);
+    SMELT_CONVOLVE(w, image, panels, first, count, c0, c1, block, ld, NULL);
     return;
   }
   const int64_t n = w->pixel * 16, step = (w->columns + 15) / 16 * n;
+  smelt_window one = *w;
+  one.columns = 16;
   for (int64_t c = c0; c < c1; c += 16) {
     smelt_winograd_taps(panels + c * w->pixel, step, n, workspace);
-    smelt_convolve_group(w, image, w->pixel, workspace, first, count, smelt_min(16, c1 - c), block + (c - c0), ld, NULL);
+    SMELT_CONVOLVE(&one, image, workspace, first, count, 0, smelt_min(16, c1 - c), block + (c - c0), ld, NULL);
   }
 }
 
