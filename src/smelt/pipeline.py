@@ -550,7 +550,8 @@ def _as_given(model: ir.Model, source: Any, options: Options) -> ir.Model:
 
 
 def _rewrite(model: ir.Model, generated: Generated, plan: Plan) -> None:
-    packed = attach_packed(model, generated.codes)
+    packed = attach_packed(model, generated.codes, generated.packed)
+    generated.packed.clear()  # the model has them now
     regions = [with_inputs(r, c, packed) for r, c in zip(generated.regions, generated.codes, strict=True)]
     names = {r.index: entry for r, entry in zip(regions, generated.entry_of, strict=True)}
     rewrite(model, Plan(tuple(regions), plan.left), generated.source.domain, names)

@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from smelt.check.op_types import op_types_of
-from smelt.codegen import Generated, Packed, RegionCode, attach_packed, attach_panels, panel_nodes, with_inputs
+from smelt.codegen import Generated, Packed, RegionCode, attach_packed, panel_nodes, with_inputs
 from smelt.ir.records import Plan, Region
 from smelt.ir.walk import model_graphs, model_nodes
 from smelt.partition import rewrite
@@ -43,7 +43,6 @@ class Variants:
     def __init__(self, model: ir.Model, generated: Generated) -> None:
         self.model = model
         self.generated = generated
-        self._packed: dict[tuple[ir.Value, str], ir.TensorProtocol] = {}
         self._is_packed = False
 
     def rewritten(self, keep: Collection[int] | None = None) -> tuple[ir.Model, dict[str, int]]:
@@ -57,7 +56,7 @@ class Variants:
         ]  # fmt: skip
         codes = [_moved_code(code, values) for _, code, _ in chosen]
         back = {new: old for old, new in values.items()}
-        packed = self._attach(copy, codes, back)
+        packed = attach_packed(copy, codes, self.generated.packed, back)
         self._is_packed = self._is_packed or keep is None
         regions = [
             with_inputs(_moved_region(region, values, nodes), code, packed)
@@ -83,16 +82,6 @@ class Variants:
     def _regions(self) -> Iterable[tuple[Region, RegionCode, str]]:
         return zip(self.generated.regions, self.generated.codes, self.generated.entry_of, strict=True)
 
-    def _attach(
-        self, copy: ir.Model, codes: Sequence[RegionCode], back: dict[ir.Value, ir.Value]
-    ) -> dict[Packed, ir.Value]:
-        """As `attach_packed`, with the tensors of earlier copies used again."""
-        packed = attach_packed(copy, codes) if not self._packed else _attach_known(copy, codes, back, self._packed)
-        for wanted, value in packed.items():
-            if value.const_value is not None:
-                self._packed.setdefault((back[wanted.source], wanted.layout), value.const_value)
-        return packed
-
     def _alone(self, region: Region, code: RegionCode, entry: str) -> Alone:
         types = {e.name: e.out_types for e in self.generated.source.entries}[entry]
         outputs = [ir.Value(name=f"o{i}", type=ir.TensorType(ir.DataType(t))) for i, t in enumerate(types)]
@@ -111,8 +100,8 @@ class Variants:
     ) -> ir.Value:
         """What a region alone reads: a constant, an input of its model, or a weight that its model lays out first."""
         source = wanted.source if isinstance(wanted, Packed) else wanted
-        if isinstance(wanted, Packed) and (source, wanted.layout) in self._packed:
-            return builder.operand(self._packed[(source, wanted.layout)])
+        if isinstance(wanted, Packed) and (source, wanted.layout) in self.generated.packed:
+            return builder.operand(self.generated.packed[(source, wanted.layout)])
         if source.const_value is not None:
             return builder.operand(source.const_value)
         inputs.append(source)
@@ -197,29 +186,6 @@ def _moved_region(region: Region, values: dict[ir.Value, ir.Value], nodes: dict[
         tuple(values[v] for v in region.inputs),
         tuple(values[v] for v in region.outputs),
     )
-
-
-def _attach_known(
-    copy: ir.Model, codes: Sequence[RegionCode], back: dict[ir.Value, ir.Value],
-    tensors: dict[tuple[ir.Value, str], ir.TensorProtocol],
-) -> dict[Packed, ir.Value]:  # fmt: skip
-    made: dict[Packed, ir.Value] = {}
-    for wanted in (v for code in codes for v in code.inputs if isinstance(v, Packed)):
-        if wanted in made:
-            continue
-        if wanted.source.const_value is None:
-            made[wanted] = attach_panels(copy, wanted, f"smelt.packed.again.{len(made)}")
-            continue
-        tensor = tensors[(back[wanted.source], wanted.layout)]
-        value = ir.Value(
-            name=f"smelt.packed.again.{len(made)}",
-            shape=ir.Shape(tensor.shape.numpy()),
-            type=ir.TensorType(tensor.dtype),
-        )
-        value.const_value = tensor
-        copy.graph.register_initializer(value)
-        made[wanted] = value
-    return made
 
 
 def _custom_nodes(model: ir.Model, domain: str, regions: Sequence[Region]) -> dict[str, int]:

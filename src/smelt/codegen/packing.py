@@ -8,7 +8,7 @@ lay out a weight hang between it and the value, so a runner may cut them off and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,15 +25,31 @@ _PREFIX: Final = "smelt.packed."
 _LAYOUT: Final = "smelt.packed.layout"
 
 
-def attach_packed(model: ir.Model, codes: Sequence[RegionCode]) -> dict[Packed, ir.Value]:
-    """Add the packed form of every constant and weight that the regions ask for."""
+PackedTensors = dict[tuple[ir.Value, str], ir.TensorProtocol]  # by constant and layout
+
+
+def attach_packed(
+    model: ir.Model, codes: Sequence[RegionCode], known: PackedTensors | None = None,
+    origin: Mapping[ir.Value, ir.Value] | None = None,
+) -> dict[Packed, ir.Value]:  # fmt: skip
+    """Add the packed form of every constant and weight that the regions ask for.
+
+    `known` has constants that were packed before, and keeps those that are packed now; where the model is a copy,
+    `origin` says of which value each constant is one.
+    """
     made: dict[Packed, ir.Value] = {}
-    for code in codes:
-        for wanted in code.inputs:
-            if isinstance(wanted, Packed) and wanted not in made:
-                name = _unused(model, f"{_PREFIX}{len(made)}")
-                constant = wanted.source.const_value is not None
-                made[wanted] = _packed_constant(model, wanted, name) if constant else attach_panels(model, wanted, name)
+    known = {} if known is None else known
+    for wanted in (wanted for code in codes for wanted in code.inputs):
+        if not isinstance(wanted, Packed) or wanted in made:
+            continue
+        name = _unused(model, f"{_PREFIX}{len(made)}")
+        if wanted.source.const_value is None:
+            made[wanted] = attach_panels(model, wanted, name)
+            continue
+        key = origin[wanted.source] if origin is not None else wanted.source, wanted.layout
+        if key not in known:
+            known[key] = _packed_constant(wanted, name)
+        made[wanted] = _initializer(model, known[key], name)
     return made
 
 
@@ -48,12 +64,15 @@ def _unused(model: ir.Model, name: str) -> str:
     return name
 
 
-def _packed_constant(model: ir.Model, wanted: Packed, name: str) -> ir.Value:
+def _packed_constant(wanted: Packed, name: str) -> ir.TensorProtocol:
     constant = wanted.source.const_value
     assert constant is not None
-    panels = packed_array(np.asarray(constant.numpy()), wanted.layout)
-    value = ir.Value(name=name, shape=ir.Shape(panels.shape), type=ir.TensorType(ir.DataType.FLOAT))
-    value.const_value = ir.tensor(panels, name=name)
+    return ir.tensor(packed_array(np.asarray(constant.numpy()), wanted.layout), name=name)
+
+
+def _initializer(model: ir.Model, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+    value = ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(ir.DataType.FLOAT))
+    value.const_value = tensor
     model.graph.register_initializer(value)
     return value
 

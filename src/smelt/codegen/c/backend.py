@@ -35,7 +35,8 @@ _HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/mat
 @dataclass(frozen=True)
 class Generated:
     """`regions` and `entry_of` run in step; a region that could not be written is in `left` with its reason. `dims` are
-    the sizes of what regions read: numbers, or formulas over names that are equal where sizes are."""
+    the sizes of what regions read: numbers, or formulas over names that are equal where sizes are. `packed` keeps
+    constants that were packed, for whoever needs them next."""
 
     source: Source
     regions: tuple[Region, ...]
@@ -43,6 +44,9 @@ class Generated:
     codes: tuple[RegionCode, ...]
     left: tuple[Left, ...]
     dims: Mapping[ir.Value, tuple[int | str, ...]] = field(default_factory=dict[ir.Value, "tuple[int | str, ...]"])
+    packed: dict[tuple[ir.Value, str], ir.TensorProtocol] = field(
+        default_factory=dict[tuple[ir.Value, str], ir.TensorProtocol], compare=False, repr=False
+    )
 
     def regions_in(self, unit: str) -> list[Region]:
         """The regions of which some code is in the unit of that name."""

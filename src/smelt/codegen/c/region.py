@@ -10,7 +10,7 @@ refuses is an error.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -26,6 +26,7 @@ from smelt.ops import Facts, meaning
 
 from .arena import Lifetime, assign_slots, lifetimes
 from .bands import Launches, join_bands, stage_text
+from .checked_sizes import Products, arena_lines, known_shapes
 from .emit import Kernel
 from .extern import call_lines
 from .found import Waiting, behind_found, found_sizes, reads, rooms, sizes_of
@@ -115,6 +116,9 @@ class _Writer:
         self.integers = Integers(self._symbol_name, lambda v: v.name)
         self.lines: list[str | _Check] = []
         self.names: dict[str, int] = {}
+        self.checked: set[_Check] = set()
+        self.known: dict[int, Sequence[Ix]] = {}
+        self.products = Products(self.integers.text)
         self.panels_after: dict[int, tuple[Buffer, Ix]] = {}
         self.found: dict[Sym, Buffer] = {}
         self.waiting = Waiting()
@@ -240,8 +244,9 @@ class _Writer:
             if waiting and not progress and not self._add_carrier(waiting, sources):
                 raise Refusal(f"the size {waiting[0].name!r} cannot be learned from the inputs")
         self._guard_hints()
+        self._check_table()
         for value, place in list(self.inputs.items()):
-            if isinstance(value, ir.Value):
+            if isinstance(value, ir.Value) and place not in self.known:
                 self._check_shape(value, place)
 
     def _with_members(self, needed: Sequence[Sym], sources: Sequence[tuple[int, int, Ix]]) -> list[Sym]:
@@ -317,16 +322,13 @@ class _Writer:
             parts = coefficient(size, unknown[0])
             if parts is None or parts[0].const is None or parts[0].const == 0:
                 continue
-            self._rank_check_place(place)
+            self._rank_check(self._value_at(place), place)
             rest = self.integers.text(parts[1])
             found = f"env->in_dims[{place}][{axis}]"
             text = found if rest == "0" else f"({found} - ({rest}))"
             self._define(unknown[0], text if parts[0].const == 1 else f"{text} / {parts[0].const}")
             self.hints.read_from_axis(unknown[0], self._value_at(place), axis, size)
         return len(self.symbols) > before
-
-    def _rank_check_place(self, place: int) -> None:
-        self._rank_check(self._value_at(place), place)
 
     def _value_at(self, place: int) -> ir.Value:
         value = next(v for v, p in self.inputs.items() if p == place)
@@ -347,7 +349,20 @@ class _Writer:
         return False
 
     def _check(self, condition: str, failure: str) -> None:
-        self.lines.append(_Check(condition, failure))
+        """What was checked once holds: sizes do not change."""
+        if (check := _Check(condition, failure)) not in self.checked:
+            self.checked.add(check)
+            self.lines.append(check)
+
+    def _check_table(self) -> None:
+        """Inputs of known shapes, by one table."""
+        shapes = [(v, p, self.facts.by_value[v].shape) for v, p in self.inputs.items() if isinstance(v, ir.Value)]
+        self.known = {p: shape for _, p, shape in shapes if all(size.const is not None for size in shape)}
+        told = [(v, axis, size) for v, p, shape in shapes if p in self.known for axis, size in enumerate(shape)]
+        self.guarded = self.guarded or not all(self.hints.certain_axis(*one) for one in told)
+        if self.known:
+            self.lines += known_shapes(self.known)
+            self._check("unlike", "smelt_fail_unlike(env, unlike)")
 
     def _check_shape(self, value: ir.Value, place: int) -> None:
         self._rank_check(value, place)
@@ -414,14 +429,13 @@ class _Writer:
 
     # memory
 
-    def _elements(self, shape: Sequence[Ix], name: str) -> None:
-        """A checked element count in `name`; sizes read from data may be negative, which is an error."""
-        self.lines.append(f"int64_t {name} = 1;")
-        for size in shape:
-            text = self.integers.text(size)
-            if not nonneg(size):
-                self._check(f"({text}) < 0", f"smelt_fail(env, SMELT_E_VALUE, -1, {text}, 0, 0)")
-            self.lines.append(f"{name} = smelt_size_mul({name}, {text}, &bad);")
+    def _bytes(self, shape: Sequence[Ix], each: int = 1) -> str:
+        """The name of a checked product; sizes read from data may be negative, which is an error."""
+        for text in (self.integers.text(size) for size in shape if not nonneg(size)):
+            self._check(f"({text}) < 0", f"smelt_fail(env, SMELT_E_VALUE, -1, {text}, 0, 0)")
+        name, lines = self.products.name(shape, each)
+        self.lines += lines
+        return name
 
     def _allocate(
         self,
@@ -443,15 +457,14 @@ class _Writer:
     def _allocate_known(self) -> None:
         """Whatever has a size that is known by now."""
         outputs = self.waiting.take_outputs(self._is_known)
-        for place, buffer in outputs:
-            self._elements(buffer.shape, f"count{place}")
+        for _, buffer in outputs:
+            self._bytes(buffer.shape)
         temporaries = self.waiting.take_temporaries(self._is_known)
-        for buffer in (one.buffer for one in temporaries):
-            self._elements(self.waiting.room(buffer), f"n_{buffer.name}")
-            self.lines.append(f"n_{buffer.name} = smelt_size_mul(n_{buffer.name}, {E.SIZE_BYTES[buffer.dtype]}, &bad);")
+        buffers = [one.buffer for one in temporaries]
+        sizes = {b.name: self._bytes(self.waiting.room(b), E.SIZE_BYTES[b.dtype]) for b in buffers}
         self.lines.append("if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);")
         self._emptiness(self.waiting.take_kernels(self._is_known))
-        self._arena(temporaries)
+        self._arena(temporaries, sizes)
         for place, buffer in outputs:
             dims = ", ".join(self.integers.text(s) for s in buffer.shape) or "0"
             self.lines.append(f"const int64_t dims{place}[] = {{{dims}}};")
@@ -469,25 +482,13 @@ class _Writer:
                     f"if (({guard}) <= 0 && ({units})) return smelt_fail(env, SMELT_E_INDEX, -1, 0, 0, 0);"
                 )
 
-    def _arena(self, temporaries: Sequence[Lifetime]) -> None:
+    def _arena(self, temporaries: Sequence[Lifetime], sizes: Mapping[str, str]) -> None:
         """One block; temporaries that do not live at the same time share a slot."""
         slots = assign_slots(temporaries)
         if not slots:
             return
-        first, arena = self.slots, f"arena{self.slots or ''}"
+        self.lines += arena_lines([[held.name for held in slot.held] for slot in slots], sizes, self.slots)
         self.slots += len(slots)
-        for place, slot in enumerate(slots, first):
-            size = f"n_{slot.held[0].name}"
-            for other in slot.held[1:]:
-                size = f"smelt_max({size}, n_{other.name})"
-            self.lines.append(f"const int64_t slot{place} = ({size} + 63) & ~(int64_t)63;")
-        total = " + ".join(f"slot{place}" for place in range(first, self.slots))
-        self.lines.append(f"char *{arena} = env->scratch(env, {total});")
-        self.lines.append(f"if (!{arena}) return smelt_fail(env, SMELT_E_MEMORY, -1, {total}, 0, 0);")
-        offset = arena
-        for place, slot in enumerate(slots, first):
-            self.lines += [f"void *{b.name} = SMELT_FENCED_SLOT(env, {offset}, n_{b.name});" for b in slot.held]
-            offset += f" + slot{place}"
 
     # running
 

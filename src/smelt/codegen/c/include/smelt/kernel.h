@@ -72,7 +72,7 @@ typedef struct {
 
 /* Records the first failure of a call and returns its code. Bodies may call it from several threads: the first one
  * wins, and the host reads env->code after the region returned even when the region itself returned SMELT_OK. */
-static inline __attribute__((unused)) int32_t smelt_fail(smelt_env *env, int32_t code, int32_t input, int64_t d0,
+static __attribute__((unused, noinline, cold)) int32_t smelt_fail(smelt_env *env, int32_t code, int32_t input, int64_t d0,
                                                          int64_t d1, int64_t d2) {
   int32_t none = SMELT_OK;
   if (__atomic_compare_exchange_n(&env->code, &none, code, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -82,6 +82,26 @@ static inline __attribute__((unused)) int32_t smelt_fail(smelt_env *env, int32_t
     env->detail[2] = d2;
   }
   return code;
+}
+
+/* Inputs of known shapes: `known` has an input's place, its rank and its sizes, then those of the next one. The entry of the
+ * first input that has another shape, or NULL. */
+static __attribute__((unused)) const int64_t *smelt_unlike(const smelt_env *env, const int64_t *known, int64_t inputs) {
+  for (; inputs > 0; --inputs, known += 2 + known[1]) {
+    if (env->in_rank[known[0]] != known[1]) return known;
+    for (int64_t axis = 0; axis < known[1]; ++axis)
+      if (env->in_dims[known[0]][axis] != known[2 + axis]) return known;
+  }
+  return NULL;
+}
+
+static __attribute__((unused, cold)) int32_t smelt_fail_unlike(smelt_env *env, const int64_t *known) {
+  const int32_t input = (int32_t)known[0];
+  const int64_t *dims = env->in_dims[input];
+  if (env->in_rank[input] != known[1]) return smelt_fail(env, SMELT_E_RANK, input, env->in_rank[input], known[1], 0);
+  int64_t axis = 0;
+  while (dims[axis] == known[2 + axis]) ++axis;
+  return smelt_fail(env, SMELT_E_SHAPE, input, axis, dims[axis], known[2 + axis]);
 }
 
 #endif
