@@ -88,6 +88,7 @@ class _Planner:
         self.buffers: dict[Tensor, Buffer] = {}
         self.outputs: dict[Tensor, list[Buffer]] = {}
         self.domains: dict[Tensor, tuple[list[Var], Expr]] = {}
+        self.operands: dict[int, list[Tensor]] = {}  # of an element, by its uid
         self.float_cost: dict[Tensor, int] = {}
         self.assembled: dict[Tensor, list[Cluster]] = {}
         self.builder = Builder()
@@ -120,8 +121,7 @@ class _Planner:
             element = definition.src.at(where)
         else:
             raise TypeError(definition)
-        self.domains[tensor] = loops, element
-        return self.domains[tensor]
+        return self.domains.setdefault(tensor, (loops, element))
 
     def refs(self, tensor: Tensor) -> list[Tensor]:
         definition = tensor.definition
@@ -133,7 +133,10 @@ class _Planner:
             return [t for operand in (definition.a, definition.b) if operand for t in self._through(operand)]
         if isinstance(definition, Result):
             return [t for operand in definition.function.operands if operand for t in self._through(operand)]
-        return list(dict.fromkeys(r.tensor for r in _refs(self.domain(tensor)[1])))
+        element = self.domain(tensor)[1]
+        if element.uid not in self.operands:
+            self.operands[element.uid] = list(dict.fromkeys(r.tensor for r in _refs(element)))
+        return self.operands[element.uid]
 
     def _through(self, tensor: Tensor) -> list[Tensor]:
         if isinstance(tensor.definition, COMPUTED):

@@ -6,20 +6,27 @@ graphs nested in its nodes). Invariant: no function here recurses, so nesting de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+_HOLDING = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs that the node holds in its attributes."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
+    return _graphs_among(node.attributes.values())
+
+
+def _graphs_among(attributes: Iterable[ir.Attr]) -> Iterator[ir.Graph]:
+    for attribute in attributes:
+        kind = attribute.type
+        if kind not in _HOLDING or attribute.is_ref():
             continue
-        if attribute.type == ir.AttributeType.GRAPH:
+        if kind == ir.AttributeType.GRAPH:
             yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
+        else:
             yield from attribute.as_graphs()
 
 
@@ -29,7 +36,7 @@ def nested_graphs(root: ir.Graph) -> Iterator[ir.Graph]:
     while pending:
         graph = pending.pop()
         yield graph
-        inner = [sub for node in graph for sub in subgraphs(node)]
+        inner = [sub for node in graph if (held := node.attributes) for sub in _graphs_among(held.values())]
         pending.extend(reversed(inner))
 
 

@@ -216,8 +216,12 @@ def walk(*roots: Expr, known: Container[int] = ()) -> list[Expr]:
         if node.uid in done or node.uid in known:
             continue
         done.add(node.uid)
+        below = children(node)
+        if not below:
+            order.append(node)
+            continue
         stack.append((node, True))
-        stack.extend((child, False) for child in reversed(children(node)) if child.uid not in done)
+        stack.extend((child, False) for child in reversed(below) if child.uid not in done)
     return order
 
 
