@@ -22,6 +22,7 @@ MOST = 1 << 22  # elements of a weight that is looked at
 LARGE = 2.0**-60
 _OPS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization"))
 _SMALLEST = 0x00800000  # bits of 2^-126
+_SEEN = "smelt.flush-subnormals"
 
 
 class FlushSubnormals:
@@ -30,12 +31,21 @@ class FlushSubnormals:
     def __call__(self, model: ir.Model) -> Outcome:
         changes: Counter[str] = Counter()
         for value in model.graph.initializers.values():
-            array = array_of(value, MOST) if _is_weight(value) else None
+            if not _is_weight(value) or _was_seen(value):
+                continue
+            array = array_of(value, MOST)
             flushed = None if array is None or array.dtype != np.float32 else _flushed(array)
             if flushed is not None:
                 value.const_value = ir.Tensor(flushed, name=value.name)
                 changes["subnormal elements of a weight flushed"] += 1
         return Outcome(changes)
+
+
+def _was_seen(value: ir.Value) -> bool:
+    """Whether a round before this one has looked at the tensor, which takes as long as reading all of it."""
+    seen = value.meta.get(_SEEN) is value.const_value
+    value.meta[_SEEN] = value.const_value
+    return seen
 
 
 def _is_weight(value: ir.Value) -> bool:
