@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import smelt
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "smelt"
 VAGUE = {"utils", "util", "common", "helpers", "helper", "misc", "manager"}
@@ -110,4 +112,4 @@ def test_importing_smelt_loads_nothing_heavy():
     result = subprocess.run(
         [sys.executable, "-c", code], env=with_path(ROOT), capture_output=True, text=True, timeout=60
     )
-    assert result.stdout.strip() == "[] 0.1.0", result.stdout + result.stderr
+    assert result.stdout.strip() == f"[] {smelt.__version__}", result.stdout + result.stderr

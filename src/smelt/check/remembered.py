@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from smelt.check.dump import without_weights
 from smelt.check.findings import Examination, Findings, Timed, Verdict
 from smelt.check.weights_digest import WeightsDigest
 from smelt.ir.records import Library, Region
+from smelt.runtime import ort_version
 from smelt.toolchain import Cache
 
 _FORMAT: Final = 5
@@ -39,7 +39,7 @@ def findings_key(
     """A digest of all that decides the findings; `weights` is that of the same model."""
     digest = hashlib.sha256()
     asked = [wanted.verify, wanted.tune, wanted.threads, wanted.keep_unverified, wanted.known]
-    facts = [_FORMAT, __version__, library.key, library.sha256, asked, version("onnxruntime"), sorted(host_features())]
+    facts = [_FORMAT, __version__, library.key, library.sha256, asked, ort_version(), sorted(host_features())]
     places = [(region.index, [value.name for value in region.outputs]) for region in regions]
     digest.update(json.dumps([facts, places]).encode())
     for folder in _EXAMINERS:

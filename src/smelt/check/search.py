@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +40,7 @@ from smelt.codegen import (
     with_settings,
 )
 from smelt.ir.records import Library, Source
+from smelt.runtime import ort_version
 from smelt.toolchain import Cache, hash_headers
 
 _GAIN: Final = 1.01  # less is noise
@@ -193,7 +193,7 @@ def _key(source: Source, wanted: Examination, config: Config) -> str:
     """Kernels, headers and machine; sizes of the inputs given, not their contents."""
     feeds = {name: [str(a.dtype), list(a.shape)] for name, a in (wanted.feeds or {}).items()}
     threads = wanted.threads or config.threads
-    facts = ["settings", _FORMAT, version("onnxruntime"), sorted(host_features()), threads, feeds]
+    facts = ["settings", _FORMAT, ort_version(), sorted(host_features()), threads, feeds]
     digest = hashlib.sha256(json.dumps([facts, hash_headers(source.include_dirs)]).encode())
     for unit in source.units:
         digest.update(f"{unit.name}\0{unit.text}\0".encode())

@@ -7,15 +7,14 @@ anything of the model is read; the process does not outlive the one that started
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import resource
-import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from smelt.base.parent import end_with_parent
 
 
 class Reporter:
@@ -38,19 +37,10 @@ def _limit(memory_bytes: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _die_with(parent: int) -> None:
-    """Whoever started this process may be killed, and then nobody ends it."""
-    set_death_signal = 1
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it was gone before the signal was set
-        os._exit(1)
-
-
 def begin(job_file: Path) -> tuple[dict[str, Any], Reporter]:
     """The job, with its limits set, and where to tell about it."""
     job: dict[str, Any] = json.loads(job_file.read_bytes())
-    _die_with(int(job["parent"]))
+    end_with_parent(int(job["parent"]))
     _limit(int(job["memory_bytes"]))
     return job, Reporter(job_file.parent / "events.jsonl")
 

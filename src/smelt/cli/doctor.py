@@ -89,6 +89,7 @@ def examine_machine() -> Iterator[Finding]:
     yield from _compilers(config)
     yield from _cpu(config)
     yield _cache(config)
+    yield from _sessions(config)
 
 
 def _python() -> Finding:
@@ -125,7 +126,18 @@ def _version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
+        return _module_version(package)
+
+
+def _module_version(package: str) -> str | None:
+    """Of a package that a distribution of another name brings: onnxruntime-gpu, say."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
         return None
+    found = getattr(import_module(package), "__version__", None)
+    return str(found) if found else None
 
 
 def _onnxruntime(version: str) -> Finding:
@@ -176,6 +188,7 @@ def _compilers(config: Config) -> Iterator[Finding]:
 
 
 def _cpu(config: Config) -> Iterator[Finding]:
+    from smelt.base.cpus import usable_cpus
     from smelt.base.errors import SmeltError
     from smelt.base.target import host_arch, host_level, levels_of, runs_on_host, select_targets
 
@@ -191,15 +204,31 @@ def _cpu(config: Config) -> Iterator[Finding]:
         yield Finding("ok", "levels built", ", ".join(t.name for t in select_targets(None, config.levels)))
     except SmeltError as error:
         yield Finding("broken", "levels built", error.message, error.hint)
-    cpus = _cpus()
-    chosen = str(config.threads) if config.threads else "as ONNX Runtime chooses"
-    yield Finding("ok", "threads", f"{cpus} CPUs here; threads of a session: {chosen}")
+    cpus = usable_cpus()
+    chosen = f"{config.threads} (SMELT_THREADS)" if config.threads else f"{cpus.count} ({cpus.why})"
+    yield Finding("ok", "threads", f"a session uses {chosen}")
 
 
-def _cpus() -> int:
-    import os
+def _sessions(config: Config) -> Iterator[Finding]:
+    """Whether programs of this environment have the hook, and what became of their models."""
+    from smelt.frontends.session.autoload import armed
+    from smelt.frontends.session.store import Store
 
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if config.hook == "off":
+        yield Finding("ok", "session hook", "off; on by `smelt exec`, smelt.install() or SMELT_HOOK=on")
+    elif armed():
+        waits = f"waits up to {config.hook_limit_s:g} s for its model to be compiled"
+        how = "starts on stock while its model is compiled" if config.hook == "background" else waits
+        skipped = f"; not for {', '.join(config.hook_skip)}" if config.hook_skip else ""
+        yield Finding("ok", "session hook", f"SMELT_HOOK={config.hook}: every session {how}{skipped}")
+    else:
+        found = f"SMELT_HOOK={config.hook}, but this Python starts without it"
+        yield Finding("remark", "session hook", found, "Start by `smelt exec`, or install the package as a wheel.")
+    if (config.cache_dir / "session").is_dir():
+        made, failures = Store(config).kept()
+        yield Finding("ok", "session models", f"{made} compiled, {len(failures)} left to stock")
+        for reason in dict.fromkeys(failures):
+            yield Finding("remark", "session models", reason)
 
 
 def _cache(config: Config) -> Finding:

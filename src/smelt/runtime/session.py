@@ -11,9 +11,11 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
+from smelt.base.cpus import usable_cpus
 from smelt.runtime.foreign_types import with_foreign_types
 
 Optimization = Literal["disable", "basic", "extended", "all"]
@@ -45,6 +47,14 @@ def _ort() -> Any:
     return onnxruntime
 
 
+def ort_version() -> str:
+    """The release of ONNX Runtime, whichever distribution it comes from (onnxruntime-gpu, say)."""
+    try:
+        return version("onnxruntime")  # without loading it
+    except PackageNotFoundError:
+        return str(_ort().__version__)
+
+
 def available_providers() -> tuple[str, ...]:
     """The execution providers of the installed onnxruntime."""
     return tuple(str(name) for name in _ort().get_available_providers())
@@ -68,7 +78,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """How a session runs. `threads` 0 leaves the number to ONNX Runtime; `log_severity` 4 prints nothing that is
+    """How a session runs. `threads` 0: as many as this process has CPUs; `log_severity` 4 prints nothing that is
     raised as well; 3 prints errors."""
 
     threads: int = 0
@@ -95,7 +105,7 @@ def _level(name: Optimization) -> object:
 def session_options(settings: SessionSettings, library: Path | None = None) -> Any:
     """The options of one session. They serve one session only: the external data folder belongs to a model."""
     options = _ort().SessionOptions()
-    options.intra_op_num_threads = settings.threads
+    options.intra_op_num_threads = settings.threads or default_threads()
     options.inter_op_num_threads = 1
     options.graph_optimization_level = _level(settings.optimization)
     options.log_severity_level = settings.log_severity
@@ -113,6 +123,12 @@ def session_options(settings: SessionSettings, library: Path | None = None) -> A
     if library is not None:
         options.register_custom_ops_library(str(library.absolute()))
     return options
+
+
+def default_threads() -> int:
+    """0, which leaves the number to ONNX Runtime, unless a cgroup allows fewer: it knows of affinity only."""
+    cpus = usable_cpus()
+    return cpus.count if cpus.limited else 0
 
 
 def session_for(

@@ -6,7 +6,6 @@ same source, headers, flags, compiler and targets give the same key, and a key i
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from smelt.base import (
     ToolchainError,
     __version__,
 )
+from smelt.base.cpus import usable_cpus
 from smelt.base.log import logger
 from smelt.ir.records import Library, Source, Unit
 from smelt.toolchain.bounds import BOUNDS_FLAGS, require_sanitizer
@@ -190,7 +190,7 @@ class _Run:
             return self.cache.put(self.order.key, output, meta, "" if self.order.program else ".so")
 
     def _compile_all(self, folder: Path) -> list[Path]:
-        workers = self.config.jobs or len(os.sched_getaffinity(0))
+        workers = self.config.jobs or usable_cpus().count
         with ThreadPoolExecutor(max(1, workers)) as pool:
             futures = {job.stem: pool.submit(self._object_or_stop, job, folder) for job in self._in_turn()}
             try:

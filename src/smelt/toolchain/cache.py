@@ -259,7 +259,7 @@ class Cache:
             too_much = max_bytes is not None and total > max_bytes
             if (everything or item.used < oldest_kept or too_much) and self._remove(item.path):
                 total -= item.bytes
-        self._sweep_work()
+        self.sweep()
         return max(0, before - _tree_bytes(self.root))
 
     def _held(self) -> list[_Held]:
@@ -295,7 +295,7 @@ class Cache:
             if self._read(path.name) is None:
                 self._remove(path)
 
-    def _sweep_work(self) -> None:
+    def sweep(self) -> None:
         """Delete what killed processes left in tmp/: folders that nobody holds."""
         for path in (self.root / "tmp").iterdir():
             with suppress(OSError):

@@ -377,6 +377,15 @@ def test_explain_counts_the_nodes_that_the_artifact_has(net: Any, tmp_path: Path
 
 
 @torch.no_grad()
+def test_a_container_is_one_still() -> None:
+    module = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval()
+    fast = smelt.compile(module, **PLAIN)
+    assert len(fast) == 2 and fast[0] is module[0] and list(fast) == list(module)
+    assert not hasattr(smelt.compile(nn.ReLU()), "__len__")
+    same(fast(torch.ones(3, 8)), module(torch.ones(3, 8)))
+
+
+@torch.no_grad()
 def test_it_is_told_at_once_what_is_compiled(net: Any, caplog: pytest.LogCaptureFixture) -> None:
     fast = smelt.compile(net, **PLAIN)
     with caplog.at_level("INFO", logger="smelt"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +20,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import smelt
 from smelt.base.config import Config
+from smelt.base.cpus import Cpus
+from smelt.cli import doctor
 from smelt.frontends.session.compiled import Wanted, artifact_for
 from smelt.frontends.session.store import Store
+from smelt.toolchain import Cache
 
 SRC = Path(smelt.__file__).parents[1]
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
@@ -273,3 +278,170 @@ def test_a_program_without_the_hook_logs_nothing(cache, saved, caplog):
     with caplog.at_level(logging.DEBUG, logger="smelt"):
         ort.InferenceSession(str(saved))
     assert [r for r in caplog.records if r.name.startswith("smelt")] == []
+
+
+def test_a_session_in_a_container_has_as_many_threads_as_its_quota(cache, saved, monkeypatch, caplog):
+    limited = Cpus(2, 64, 64, 2.0)
+    monkeypatch.setattr("smelt.frontends.session.session.usable_cpus", lambda: limited)
+    monkeypatch.setattr("smelt.runtime.session.usable_cpus", lambda: limited)
+    with caplog.at_level(logging.INFO, logger="smelt.session"):
+        session = smelt.InferenceSession(saved)
+        assert session.get_session_options().intra_op_num_threads == 2
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        assert smelt.InferenceSession(saved, options).get_session_options().intra_op_num_threads == 1
+    told = [r.getMessage().partition("threads: ")[2] for r in caplog.records if "compiled kernels" in r.getMessage()]
+    assert told == ["2 (the cgroup's quota is 2 of 64 CPUs)", "1 (its options)"]
+
+
+def opted_out(tmp_path):
+    options = ort.SessionOptions()
+    options.add_session_config_entry("smelt.stock", "1")
+    return options
+
+
+EYE = ort.OrtValue.ortvalue_from_numpy(np.eye(8, dtype=np.float32))  # it must outlive its sessions
+
+
+def replaced_weights(tmp_path):
+    options = ort.SessionOptions()
+    options.add_initializer("w", EYE)
+    return options
+
+
+@pytest.mark.parametrize(("make", "why"), [(opted_out, "smelt.stock"), (replaced_weights, "initializers are replaced")])
+def test_sessions_that_opt_out_are_stocks(cache, saved, tmp_path, caplog, make, why):
+    expected = ort.InferenceSession(str(saved), make(tmp_path)).run(None, {"x": X})[0]
+    found = smelt.InferenceSession(saved, make(tmp_path)).run(None, {"x": X})[0]
+    np.testing.assert_array_equal(found, expected)
+    assert why in stock_reason(caplog)
+
+
+def test_models_in_memory_can_be_skipped(cache, saved, hook):
+    smelt.install(skip=("<memory>",))
+    ort.InferenceSession(saved.read_bytes())
+    assert not (cache / "session").exists()
+
+
+def test_one_library_is_registered_once_wherever_it_lies(cache, saved, tmp_path):
+    with smelt.compile(saved, tmp_path / "one"):
+        pass
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    options = ort.SessionOptions()
+    for name in ("one", "two"):
+        smelt.session_options(tmp_path / name, options)
+    session = ort.InferenceSession(str(tmp_path / "two" / "model.onnx"), options)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], stock(saved), rtol=1e-5, atol=1e-5)
+
+
+FORKING = """
+import os, sys, numpy as np, onnxruntime as ort, smelt
+smelt.install(limit_s=200)
+x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
+def answer():
+    session = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+    return "smelt_" in open("/proc/self/maps").read(), float(session.run(None, {"x": x})[0].sum())
+children = []
+for _ in range(2):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, repr(answer()).encode())
+        os._exit(0)
+    children.append(read)
+print(len({os.read(read, 100) for read in children} | {repr(answer()).encode()}), answer()[0])
+"""
+
+
+def test_a_fork_after_the_hook_has_it_too(cache, saved):
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKING, str(saved)], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert ran.stdout.split() == ["1", "True"]
+
+
+def test_a_compiler_that_hangs_is_ended_with_the_limit(cache, saved, tmp_path, monkeypatch, caplog):
+    shutil.rmtree(cache / "obj")  # so that there is something to compile
+    shutil.rmtree(cache / "lib")
+    marker = f"3{os.getpid()}"
+    slow = tmp_path / "cc"
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *out.o*) sleep {marker};; esac\nexec gcc "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("SMELT_CC", str(slow))
+    session = smelt.InferenceSession(saved, compile_limit_s=10)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], stock(saved))
+    assert "not compiled within" in stock_reason(caplog)
+    assert left_over(cache) == []
+    sleeping = [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"sleep\0{marker}" in reading(p)]
+    assert sleeping == []
+
+
+def reading(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def test_the_environment_alone_switches_the_hook_on(cache, saved, tmp_path):
+    """As the installed package does by its .pth file, which Python runs at start."""
+    site = tmp_path / "site"
+    site.mkdir()
+    shutil.copy(SRC / "smelt_hook.pth", site)
+    start = f"import site; site.addsitedir({str(site)!r}); exec(open({str(program(tmp_path))!r}).read())"
+    for value, compiled_kernels in (("on", "True"), ("off", "False"), ("", "False")):
+        environ = {**environment(), "SMELT_HOOK": value, "SMELT_HOOK_LIMIT": "200"}
+        command = [sys.executable, "-c", start, str(saved)]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environ, check=True)
+        assert ran.stdout.split()[0] == compiled_kernels, ran.stderr
+
+
+def test_doctor_tells_of_the_hook(cache, monkeypatch):
+    assert "off; on by" in doctor_line("session hook")
+    monkeypatch.setenv("SMELT_HOOK", "background")
+    assert "starts without it" in doctor_line("session hook")
+    monkeypatch.setattr("smelt.frontends.session.autoload.armed", lambda: True)
+    assert "starts on stock" in doctor_line("session hook")
+    Store(Config.from_env()).fail("ab" * 32, "too slow")
+    assert "0 compiled, 1 left to stock" in doctor_line("session models")
+
+
+def doctor_line(what: str) -> str:
+    return next(f.found for f in doctor._sessions(Config.from_env()) if f.what == what)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("victim", ["builder", "program"])
+def test_a_kill_at_any_time_leaves_nothing_that_a_later_start_takes(cache, saved, tmp_path, victim):
+    rng, expected = np.random.default_rng(0), stock(saved)
+    script = "import sys, smelt; smelt.InferenceSession(sys.argv[1])"
+    for _ in range(12):
+        process = subprocess.Popen([sys.executable, "-c", script, str(saved)], env=environment())
+        time.sleep(float(rng.uniform(0.3, 6.0)))
+        if victim == "program":
+            process.kill()
+        else:
+            for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+        process.wait()
+        for entry in (cache / "session").glob("*/artifact"):
+            assert (entry / "manifest.json").is_file() and (entry / "model.onnx").is_file()
+        for record in (cache / "session").glob("*/failed.json"):
+            record.unlink()
+        found = smelt.InferenceSession(saved).run(None, {"x": X})[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        for entry in (cache / "session").glob("[0-9a-f]*"):
+            shutil.rmtree(entry)
+    time.sleep(2)
+    Cache(cache).clear()
+    assert left_over(cache) == []
+
+
+@pytest.mark.full
+def test_sixteen_processes_start_at_once(cache, saved, tmp_path):
+    command = [sys.executable, "-m", "smelt", "exec", "--limit", "250", "--"]
+    command += [sys.executable, str(program(tmp_path)), str(saved)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) for _ in range(16)]
+    answers = [process.communicate(timeout=280)[0].split() for process in running]
+    assert {answer[0] for answer in answers} == {"True"} and len({answer[1] for answer in answers}) == 1
+    assert len([p for p in (cache / "session").iterdir() if p.name != "known"]) == 1
+    assert left_over(cache) == []

@@ -8,7 +8,10 @@ the wrapped object that are called with the wrapper as `self` may use `super()`,
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
+
+_OF_CONTAINERS: Final = ("__getitem__", "__len__", "__iter__", "__contains__")  # Sequential, SentenceTransformer
 
 
 class Alike(type):
@@ -29,4 +32,15 @@ def alike(wrapper: type[Any], original: type[Any]) -> type[Any]:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return inherited(self, *args, **kwargs)
 
-    return Alike(wrapper.__name__, (wrapper,), {"original": original, "forward": forward, "__doc__": wrapper.__doc__})
+    own = {"original": original, "forward": forward, "__doc__": wrapper.__doc__}
+    own |= {name: _forwarded(name) for name in _OF_CONTAINERS if hasattr(original, name)}
+    return Alike(wrapper.__name__, (wrapper,), own)
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    """Python looks such methods up on the class, past `__getattr__`."""
+
+    def call(self: Any, *args: Any) -> Any:
+        return getattr(self.wrapped, name)(*args)
+
+    return call

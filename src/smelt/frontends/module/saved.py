@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from smelt.base.config import Config
+from smelt.base.cpus import usable_cpus
 from smelt.base.errors import ArtifactError, InputError, TorchError
 from smelt.frontends.result_names import result_names
 from smelt.runtime import Feed, Fetch, SessionSettings, TorchRunner, open_artifact, session_for
@@ -83,7 +84,7 @@ def load_module(directory: str | Path, *, threads: int = 0) -> LoadedModule:
             "SM-ARTIFACT-001", f"{folder} holds no saved module: {error}", hint="Save one with CompiledModule.save."
         ) from error
     opened = open_artifact(folder)
-    settings = SessionSettings(threads=threads or torch.get_num_threads())
+    settings = SessionSettings(threads=threads or min(torch.get_num_threads(), usable_cpus().count))
     return LoadedModule(saved, session_for(opened.model, opened.library, settings), folder)
 
 

@@ -2,6 +2,9 @@
 
 Input: SMELT_HOOK and its kin. Output: an import hook for onnxruntime alone. Invariant: a program that never imports
 onnxruntime pays nothing but this module; a fault in arming leaves the program as it is.
+
+Python runs it at start by `smelt_hook.pth` of the installed package, where SMELT_HOOK is set, or by the `sitecustomize`
+that `smelt exec` puts on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -16,15 +19,30 @@ _NAME = "onnxruntime"
 
 
 def arm() -> None:
-    """Install the hook as soon as onnxruntime is there, if the environment asks for it."""
+    """Install the hook as soon as onnxruntime is there, if the environment asks for it. Nothing is raised."""
+    try:
+        _arm()
+    except Exception as error:  # a program that runs without smelt runs with it
+        sys.stderr.write(f"smelt: sessions run on stock ONNX Runtime: {error}\n")
+
+
+def _arm() -> None:
     from smelt.base.config import Config
 
-    if Config.from_env().hook == "off":
+    if Config.from_env().hook == "off" or armed():
         return
     if _NAME in sys.modules:
         _install()
     else:
         sys.meta_path.insert(0, _Finder())
+
+
+def armed() -> bool:
+    """Whether this process has the hook, or will have it with onnxruntime."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return True
+    hook = sys.modules.get("smelt.frontends.session.hook")
+    return hook is not None and bool(hook.installed())
 
 
 def _install() -> None:
@@ -49,7 +67,10 @@ class _Then(Loader):
         assert spec is not None
         spec.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
-        _install()
+        try:
+            _install()
+        except Exception as error:  # onnxruntime itself is loaded
+            sys.stderr.write(f"smelt: sessions run on stock ONNX Runtime: {error}\n")
 
 
 class _Finder(MetaPathFinder):

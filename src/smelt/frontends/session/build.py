@@ -2,7 +2,7 @@
 
 Input: a job file (JSON) in a folder of its own: the model, the key, options, a time limit. Output: an artifact in the
 store, or a remembered failure. Invariant: it ends by itself at its limit; its folder is gone when it ends; a second
-one for the same key does nothing.
+one for the same key does nothing; while a session waits for it, it does not outlive that session's process.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from typing import Any
 
 from smelt.base.config import Config
 from smelt.base.errors import CacheError, SmeltError
+from smelt.base.parent import end_with_parent
 from smelt.frontends.session.store import Store
 
 
-class TimeUpError(Exception):
-    """The job's time is over."""
+class TimeUpError(BaseException):
+    """The job's time is over. No fault of smelt: what contains those lets it through."""
 
 
 def main(job_file: Path) -> int:
     job: dict[str, Any] = json.loads(job_file.read_bytes())
     store = Store(Config.from_env())
     stop_after(float(job["limit_s"]))
+    if job["locked"]:
+        end_with_parent(int(job["parent"]))
     try:
         if job["locked"]:
             return _compile(store, job, job_file.parent)
@@ -65,6 +68,7 @@ def stop_after(seconds: float) -> None:
 
     handler: Callable[[int, object], None] = stop
     signal.signal(signal.SIGALRM, handler)
+    signal.signal(signal.SIGTERM, handler)  # compilers are ended on the way out
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 

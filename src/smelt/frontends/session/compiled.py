@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +26,7 @@ from smelt.frontends.session.store import Store
 
 BACKGROUND_LIMIT_S: Final = 1800.0
 _GRACE_S: Final = 5.0
+_END_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,11 @@ def artifact_for(model: Path | bytes, wanted: Wanted, config: Config | None = No
 
 def _made(store: Store, key: str, model: Path | bytes, wanted: Wanted) -> Found:
     if not wanted.limit_s:
-        folder = Path(tempfile.mkdtemp(dir=store.cache.root / "tmp"))
-        _start(folder, key, model, wanted, locked=False)
+        folder, held = store.cache.claim()
+        try:
+            _start(folder, held, key, model, wanted, locked=False)
+        finally:
+            os.close(held)
         return Found(None, "it is being compiled in the background; later sessions will use it")
     waiting = time.monotonic()
     try:
@@ -82,14 +86,20 @@ def _made(store: Store, key: str, model: Path | bytes, wanted: Wanted) -> Found:
             if failed is not None:
                 return Found(None, failed)
             left = max(wanted.limit_s - (time.monotonic() - waiting), 0.1)
-            with store.cache.work() as folder:
-                return _wait(store, key, _start(folder, key, model, wanted, locked=True), left)
+            folder, held = store.cache.claim()
+            try:
+                return _wait(store, key, _start(folder, held, key, model, wanted, locked=True), left)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
     except CacheError:
         return Found(None, f"another process was still compiling it after {wanted.limit_s:g} s")
 
 
-def _start(folder: Path, key: str, model: Path | bytes, wanted: Wanted, *, locked: bool) -> subprocess.Popen[bytes]:
-    """The compiling process, in a session of its own: killing its group leaves no compiler behind."""
+def _start(
+    folder: Path, held: int, key: str, model: Path | bytes, wanted: Wanted, *, locked: bool
+) -> subprocess.Popen[bytes]:
+    """The compiling process, in a session of its own. It holds its folder as long as it lives."""
     if not sys.executable:
         raise RuntimeError("this program has no Python interpreter to compile with")
     source = folder / "model.onnx" if isinstance(model, bytes) else model.absolute()
@@ -97,6 +107,7 @@ def _start(folder: Path, key: str, model: Path | bytes, wanted: Wanted, *, locke
         source.write_bytes(model)
     limit_s = wanted.limit_s + _GRACE_S if locked else BACKGROUND_LIMIT_S
     job = {"key": key, "model": str(source), "options": dict(wanted.options), "limit_s": limit_s, "locked": locked}
+    job["parent"] = os.getpid()
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(
@@ -106,6 +117,7 @@ def _start(folder: Path, key: str, model: Path | bytes, wanted: Wanted, *, locke
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        pass_fds=(held,),
     )
 
 
@@ -118,6 +130,8 @@ def _wait(store: Store, key: str, process: subprocess.Popen[bytes], limit_s: flo
         return Found(store.find(key), reason)
     finally:
         _end(process)
+        if process.returncode == -signal.SIGKILL:
+            store.cache.sweep()
     reason = store.failure(key) or f"the compiling process ended with {process.returncode}"
     found = store.find(key)
     if found is None:
@@ -126,6 +140,11 @@ def _wait(store: Store, key: str, process: subprocess.Popen[bytes], limit_s: flo
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask it to stop, so that it ends its compilers, which have sessions of their own; then see to it."""
+    with suppress(subprocess.TimeoutExpired, ProcessLookupError):
+        if process.poll() is None:
+            process.terminate()
+            process.wait(_END_S)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -31,7 +31,8 @@ def install(limit_s: float = 30.0, *, background: bool = False, skip: tuple[str,
     """Let every `onnxruntime.InferenceSession` of this process use a compiled model.
 
     A session waits at most `limit_s` seconds for its model to be compiled; with `background` it starts on stock at
-    once, and later sessions use what was compiled. Models whose path matches a pattern of `skip` stay with stock.
+    once, and later sessions use what was compiled. Models whose path matches a pattern of `skip` stay with stock
+    (`<memory>` stands for models given as bytes), and so do sessions whose options have the entry `smelt.stock` = 1.
     """
     import onnxruntime
 
@@ -73,4 +74,5 @@ def _wrapped(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _skipped(model: Any, patterns: tuple[str, ...]) -> bool:
-    return not isinstance(model, bytes) and any(fnmatch.fnmatch(str(model), pattern) for pattern in patterns)
+    name = "<memory>" if isinstance(model, bytes) else str(model)
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from smelt.runtime import open_artifact
 
-_registered: WeakKeyDictionary[Any, set[Path]] = WeakKeyDictionary()
+_registered: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def session_options(folder: str | Path, base: Any = None) -> Any:
@@ -26,7 +26,7 @@ def with_library(base: Any, library: Path | None) -> Any:
 
     options = cast("Any", onnxruntime).SessionOptions() if base is None else base
     known = _registered.setdefault(options, set())
-    if library is not None and library not in known:
+    if library is not None and library.name not in known:  # the name tells the content, wherever the file lies
         options.register_custom_ops_library(str(library))
-        known.add(library)
+        known.add(library.name)
     return options

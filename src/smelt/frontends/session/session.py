@@ -7,22 +7,28 @@ no optimization) get stock; so does an artifact that does not load.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
+from weakref import WeakSet
 
 import onnxruntime
 
+from smelt.base.config import Config
+from smelt.base.cpus import usable_cpus
 from smelt.base.log import logger
 from smelt.frontends.session.compiled import Wanted, artifact_for
 from smelt.frontends.session.options import with_library
-from smelt.runtime import MANIFEST, open_artifact, own_sessions
+from smelt.runtime import MANIFEST, default_threads, open_artifact, own_sessions
 
 _ort = cast("Any", onnxruntime)
 _log = logger("session")
 _CPU = "CPUExecutionProvider"
+STOCK_KEY: Final = "smelt.stock"
+_replaced: WeakSet[Any] = WeakSet()
 Construct = Callable[..., None]
 
 
@@ -77,10 +83,42 @@ def unsuitable(request: Request) -> str:
             return "optimizations are switched off"
         if options.has_providers():
             return "its providers are chosen by device"
+        if _switched_off(options):
+            return f"its options say {STOCK_KEY}"
+        if options in _replaced:
+            return "initializers are replaced by its options"
     available = set(_ort.get_available_providers())
     asked = [p if isinstance(p, str) else p[0] for p in (request.providers or _ort.get_available_providers())]
     others = [p for p in asked if p in available and p not in (_CPU, "AzureExecutionProvider")]
     return f"it asks for {others[0]}" if others else ""
+
+
+def _switched_off(options: Any) -> bool:
+    try:
+        return options.get_session_config_entry(STOCK_KEY) == "1"
+    except Exception:  # how onnxruntime says that there is no such entry
+        return False
+
+
+def _watch_initializers() -> None:
+    """Options that replace initializers do so by name, and an artifact has others: such sessions are stock's."""
+    kind = _ort.SessionOptions
+    for name in ("add_initializer", "add_external_initializers"):
+        original = getattr(kind, name, None)
+        if original is not None and not hasattr(original, "__wrapped__"):
+            setattr(kind, name, _watched(original))
+
+
+def _watched(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _replaced.add(self)
+        return original(self, *args, **kwargs)
+
+    return call
+
+
+_watch_initializers()
 
 
 def _artifact(request: Request, wanted: Wanted) -> Path | str:
@@ -102,6 +140,7 @@ def _artifact(request: Request, wanted: Wanted) -> Path | str:
 def _construct_over(session: Any, construct: Construct, request: Request, folder: Path) -> None:
     opened = open_artifact(folder)
     options = with_library(request.options, opened.library)
+    threads = _threads(options)
     more = {**request.more, "enable_fallback": 0}  # a failure is told here, not printed
     with own_sessions():
         construct(session, str(opened.model), options, request.providers, request.provider_options, **more)
@@ -109,7 +148,17 @@ def _construct_over(session: Any, construct: Construct, request: Request, folder
         session.enable_fallback()
     if not isinstance(request.model, bytes):
         session._model_path = os.fspath(request.model)  # programs look for files beside their model
-    _log.info("%s runs on compiled kernels", request.name)
+    _log.info("%s runs on compiled kernels, threads: %s", request.name, threads)
+
+
+def _threads(options: Any) -> str:
+    """How many, and who says so. What is left open is set where a cgroup allows fewer than ONNX Runtime would take."""
+    if options.intra_op_num_threads:
+        return f"{options.intra_op_num_threads} (its options)"
+    configured = Config.from_env().threads
+    options.intra_op_num_threads = configured or default_threads()
+    cpus = usable_cpus()
+    return f"{configured} (SMELT_THREADS)" if configured else f"{cpus.count} ({cpus.why})"
 
 
 class InferenceSession(_ort.InferenceSession):

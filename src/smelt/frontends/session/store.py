@@ -16,13 +16,13 @@ import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from smelt.base.config import Config
 from smelt.base.target import host_features
 from smelt.base.version import __version__
+from smelt.runtime import ort_version
 from smelt.toolchain import Cache
 
 FORMAT: Final = 1
@@ -40,7 +40,7 @@ class Store:
 
     def key(self, model_digest: str, options: Mapping[str, Any]) -> str:
         """All that decides what a compilation gives on this machine."""
-        facts = [FORMAT, __version__, version("onnxruntime"), sorted(host_features()), model_digest, dict(options)]
+        facts = [FORMAT, __version__, ort_version(), sorted(host_features()), model_digest, dict(options)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def find(self, key: str) -> Path | None:
@@ -58,6 +58,12 @@ class Store:
             if time.time() - float(content["time"]) < _FORGET_S:
                 return str(content["reason"])
         return None
+
+    def kept(self) -> tuple[int, list[str]]:
+        """How many artifacts there are, and why other models have none."""
+        keys = [path.name for path in self.root.iterdir() if path != self.known]
+        failures = [reason for key in keys if (reason := self.failure(key)) is not None]
+        return sum(self.find(key) is not None for key in keys), failures
 
     def fail(self, key: str, reason: str) -> None:
         with suppress(OSError):

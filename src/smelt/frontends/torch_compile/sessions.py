@@ -22,6 +22,7 @@ import torch
 from torch.fx import GraphModule
 
 from smelt.base.config import Config
+from smelt.base.cpus import usable_cpus
 from smelt.base.errors import ConfigError
 from smelt.base.progress import open_progress
 from smelt.codegen import FedPanels, lift_panels
@@ -176,7 +177,7 @@ def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:
 def session_settings(options: TorchOptions, data_dir: Path | None = None) -> SessionSettings:
     """How sessions run: on torch's number of threads unless told."""
     return SessionSettings(
-        threads=options.threads or torch.get_num_threads(),
+        threads=options.threads or min(torch.get_num_threads(), usable_cpus().count),
         providers=tuple(options.providers or _CPU),
         config=dict(options.session),
         external_data_dir=data_dir,

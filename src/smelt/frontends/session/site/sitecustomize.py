@@ -14,7 +14,7 @@ if _next is not None and _next.loader is not None:
 
 try:
     from smelt.frontends.session.autoload import arm
-
-    arm()
-except Exception as error:  # a program that runs without smelt runs with it
+except ImportError as error:  # an environment without smelt
     sys.stderr.write(f"smelt: sessions run on stock ONNX Runtime: {error}\n")
+else:
+    arm()
