@@ -15,6 +15,14 @@ from smelt.cli import options as opt
 from smelt.cli.output import reporting
 
 Target = Annotated[Path, typer.Option("-o", "--output", help="Artifact folder to write.", show_default="MODEL.smelt")]
+Layout = Annotated[
+    str,
+    typer.Option("--layout", metavar="PROGRAM", help="A folder for sentence-transformers, optimum or triton."),
+]
+Companion = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="FOLDER", help="With --layout: the Hugging Face folder with config and tokenizer."),
+]
 Dump = Annotated[Path | None, typer.Option("--dump", metavar="DIR", help="Write every stage into this folder.")]
 
 
@@ -46,6 +54,8 @@ def compile_command(
     min_coverage: opt.MinCoverage = 0.0,
     keep: opt.Keep = False,
     dump: Dump = None,
+    layout: Layout = "",
+    companion: Companion = None,
     as_json: opt.Json = False,
     verbose: opt.Verbose = 0,
     quiet: opt.Quiet = False,
@@ -53,6 +63,7 @@ def compile_command(
     """Compile a model into an artifact: a folder with model, library and manifest for any ONNX Runtime."""
     with reporting(as_json, verbose, quiet) as out:
         from smelt.base.config import Config
+        from smelt.cli.arranging import arranged
         from smelt.cli.compiling import compile_model
         from smelt.pipeline import Options
         from smelt.report import (
@@ -92,7 +103,11 @@ def compile_command(
             keep=keep,
         )
         config = Config.from_env().with_(log="quiet" if quiet or as_json else None)
-        report = compile_model(model, folder, chosen, config).report()
+        if layout:
+            with arranged(model, folder, layout, companion) as (source, work):
+                report = compile_model(source, work, chosen, config).report()
+        else:
+            report = compile_model(model, folder, chosen, config).report()
         limit = 1 << 30 if verbose else 20
         out.lines(ops_lines(report, limit), "", region_lines(report, limit), "")
         if report.reasons:

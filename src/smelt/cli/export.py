@@ -54,7 +54,7 @@ def export_command(
 
         _need_torch()
         if Path(what).is_dir():
-            exported = _export_folder(Path(what), task, static, opset)
+            exported = export_folder(Path(what), task, static, opset)
         else:
             arrays = _arrays(opt.parse_shapes(shapes), _types(types), opt.parse_files(inputs), seed)
             exported = _export_attribute(what, arrays, static, opset)
@@ -75,7 +75,7 @@ def _need_torch() -> None:
         raise ExportError("SM-EXPORT-004", "exporting needs PyTorch", hint="pip install 'onnx-smelt[torch]'")
 
 
-def _export_folder(folder: Path, task: str, static: bool, opset: int) -> Exported:
+def export_folder(folder: Path, task: str, static: bool, opset: int) -> Exported:
     from smelt.base.errors import ExportError
     from smelt.frontends.export_module import export_module
     from smelt.frontends.hugging_face import is_hugging_face, load_folder

@@ -197,6 +197,8 @@ class _Run:
                 wait(futures.values())
             except BaseException:
                 self.commands.processes.stop()
+                if self.early is not None:  # a thread may wait for it
+                    self.early.close()
                 raise
         # Later ones only failed because the first one stopped them.
         if self.failures:

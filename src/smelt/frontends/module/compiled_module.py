@@ -14,7 +14,7 @@ import time
 import types
 import warnings
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict, UserDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
@@ -136,6 +136,7 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and (self.training or _wants_gradient((args, kwargs))):
             return self._trainable()(*args, **kwargs)
+        args = _plain_features(self.wrapped, args)
         leaves, spec = pytree.tree_flatten((args, kwargs))
         program = self._find(leaves, spec)
         if program is None:
@@ -409,6 +410,14 @@ class _Holder:
 def _state(weights: Sequence[torch.Tensor]) -> tuple[tuple[int, int], ...]:
     """What shows a change: an address or a version. Writes through `.data` or numpy show in neither."""
     return tuple((w.data_ptr(), w._version) for w in weights)
+
+
+def _plain_features(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A SentenceTransformer takes what a tokenizer gives, a mapping of tensors that its modules add to, and returns it:
+    nobody looks at the mapping that it was called with."""
+    if type(module).__module__.partition(".")[0] != "sentence_transformers":
+        return args
+    return tuple(dict(cast("Any", arg)) if isinstance(arg, UserDict) else arg for arg in args)
 
 
 def _wants_gradient(arguments: Any) -> bool:

@@ -1,0 +1,39 @@
+"""`smelt compile --layout`: a compilation whose artifact goes into the folder of another program.
+
+Input: a model or a Hugging Face folder, and the kind of folder. Output: the model to compile and where to, then the
+folder. Invariant: what cannot be written is refused first; a folder without an ONNX model is exported on the way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from smelt.base.errors import LoadError
+from smelt.frontends.layouts import check_layout, companion_folder, write_layout
+
+
+@contextmanager
+def arranged(model: Path, output: Path, layout: str, companion: Path | None) -> Generator[tuple[Path, Path]]:
+    """The model to compile and the folder for its artifact, which becomes a part of `output` at the end."""
+    check_layout(layout, output)
+    with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
+        work = Path(folder)
+        source = _model_of(model, work) if model.is_dir() else model
+        yield source, work / "artifact"
+        near = companion or (model if model.is_dir() else companion_folder(model))
+        write_layout(work / "artifact", layout, output, near, model.name if model.is_dir() else model.stem)
+
+
+def _model_of(folder: Path, work: Path) -> Path:
+    """The ONNX model of a Hugging Face folder; else its weights, exported."""
+    known = next((path for path in (folder / "onnx/model.onnx", folder / "model.onnx") if path.is_file()), None)
+    if known is not None:
+        return known
+    if not (folder / "config.json").is_file():
+        raise LoadError("SM-LOAD-001", f"{folder} holds neither an ONNX model nor config.json")
+    from smelt.cli.export import export_folder
+
+    return export_folder(folder, "", False, 20).save(work / "model.onnx").model_path
