@@ -61,7 +61,7 @@ def _tell(graph: GraphModule) -> None:
     _log.info("compiling a graph of %d calls from torch.compile", count)
     if compiled_before():
         _log.info(
-            "the same function was compiled before: Dynamo had fixed a size or a value that has changed; "
+            "the same function was compiled before: for another module, or Dynamo had fixed what has changed; "
             "torch.compile(..., dynamic=True) leaves sizes free, TORCH_LOGS=recompiles says what changed"
         )
 
