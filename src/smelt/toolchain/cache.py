@@ -40,6 +40,7 @@ _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _FILE: Final = re.compile(r"smelt_[0-9a-f]{16}(\.so)?")
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _NEW_WORK_S: Final = 1.0  # between making a work folder and holding it
+_FOREIGN_WORK_S: Final = 3600.0  # jobs of the execution provider, which holds none
 _READ_ONLY: Final = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 _SPARE: Final[dict[Path, Path]] = {}  # by the folder that cannot be written
 _TAG: Final = (
@@ -299,7 +300,8 @@ class Cache:
         """Delete what killed processes left in tmp/: folders that nobody holds."""
         for path in (self.root / "tmp").iterdir():
             with suppress(OSError):
-                if path.stat().st_mtime < time.time() - _NEW_WORK_S and _is_abandoned(path):
+                new_s = _FOREIGN_WORK_S if path.name.startswith("ep-") else _NEW_WORK_S
+                if path.stat().st_mtime < time.time() - new_s and _is_abandoned(path):
                     shutil.rmtree(path, ignore_errors=True)
 
 
