@@ -3,4 +3,4 @@
 Input: nothing. Output: `__version__`. Invariant: lowest layer, so that every stage may record it.
 """
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"

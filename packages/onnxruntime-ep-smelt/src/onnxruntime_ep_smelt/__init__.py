@@ -16,7 +16,7 @@ from pathlib import Path
 
 __all__ = ["__version__", "get_ep_name", "get_ep_names", "get_library_path"]
 
-__version__ = "0.2.0.dev0"  # that of the compiler: each takes only the other's own release
+__version__ = "0.2.0"  # that of the compiler: each takes only the other's own release
 
 _LIBRARY = "libonnxruntime_ep_smelt.so"
 
