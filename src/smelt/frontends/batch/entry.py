@@ -206,6 +206,7 @@ class _Run:
             parts_skipped=len(before), parts_failed=watcher.parts_failed,
             interrupted=not ended and not watcher.parts_failed,
             seconds=seconds, rows_done=rows, rows_per_second=rows / max(seconds, 1e-9), batch=job.batch,
+            seconds_to_first_rows=watcher.first_at,
             workers=job.workers, threads=job.threads,
             stages={name: getattr(watcher.stage_sums, name) for name in ("read", "prepare", "infer", "write", "wait")},
             limited_by=limit_of(watcher.stage_sums, seconds, job.workers), errors=str(folder.errors),

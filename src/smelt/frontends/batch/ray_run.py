@@ -43,7 +43,7 @@ def run_on_ray(job: Job, left: Sequence[Part], watch: Watch, address: str, crew:
         threads = min(job.threads, int(_smallest_node(ray)))
         actors = max(1, min(len(left), job.workers if job.workers > 1 else int(cpus // threads)))
         items = data.from_items([{"part": part.index} for part in left], override_num_blocks=len(left))
-        given = asdict(replace(job, threads=threads))
+        given = ray.put(asdict(replace(job, threads=threads)))  # once per node as well: it lists every part
         made = items.map_batches(
             PartActor,
             fn_constructor_args=(given, shipped, max_errors, crew.preprocess, crew.postprocess),
@@ -108,16 +108,16 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class PartActor:
-    """One worker in an actor. `shipped` is the artifact as `packed` made it, or its reference."""
+    """One worker in an actor. `job` is one as JSON, `shipped` an artifact as `packed` made it; or their references."""
 
     def __init__(
-        self, job: dict[str, Any], shipped: Any, max_errors: int | None, preprocess: Function | None,
+        self, job: Any, shipped: Any, max_errors: int | None, preprocess: Function | None,
         postprocess: Function | None,
     ) -> None:  # fmt: skip
         from smelt.frontends.batch.worker import Worker
 
         package("pyarrow").set_cpu_count(1)
-        own = job_from_json(job)
+        own = job_from_json(job if isinstance(job, dict) else package("ray", "ray").get(job))  # pyright: ignore[reportUnknownArgumentType]
         content = shipped if isinstance(shipped, bytes) else package("ray", "ray").get(shipped)
         artifact = unpacked(content, own.model.stock, Path(own.model.artifact).name)
         self.job = replace(own, model=replace(own.model, artifact=str(artifact)))

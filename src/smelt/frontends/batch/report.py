@@ -36,6 +36,7 @@ class Report:
     seconds: float
     rows_done: int
     rows_per_second: float
+    seconds_to_first_rows: float
     batch: int
     workers: int
     threads: int
@@ -87,11 +88,14 @@ class Watcher:
         self._step(advance=done)
         self._left = rows - done
         self._sampled = (0.0, 0)
+        self.first_at = 0.0
 
     def stages(self, taken: Mapping[str, Any]) -> None:
         self.stage_sums.add(taken)
         now = time.monotonic() - self.started
         rows = int(taken.get("rows", 0))
+        if rows and not self.first_at:
+            self.first_at = now
         seen = self.stage_sums.rows
         if now - self._sampled[0] >= _SAMPLE_S:
             rate = (seen - self._sampled[1]) / (now - self._sampled[0])
