@@ -15,6 +15,7 @@ from tests.frontends.batch import test_runs
 from tests.frontends.batch.data import dense_model, expected, part_bytes, results, rows, write_parquet
 
 import smelt
+from smelt.base.errors import InputError
 from smelt.frontends.batch.ray_run import packed, unpacked
 
 GIVEN: dict[str, Any] = {"stock": True, "batch": 8, "threads": 1, "preprocess": test_runs.slow}
@@ -28,6 +29,13 @@ def test_an_artifact_is_unpacked_once_per_node(tmp_path: Path):
     mark.touch()
     again = unpacked(packed(tmp_path / "artifact"), False, "artifact", tmp_path / "node")
     assert again == first and mark.exists() and (again / "manifest.json").read_text() == "{}"
+
+
+def test_an_address_that_nobody_answers(run, in_threads, tmp_path: Path):
+    data = write_parquet(tmp_path / "in.parquet", rows(10))
+    with pytest.raises(InputError) as refused:
+        run(dense_model(tmp_path), data, ray="127.0.0.1:1")
+    assert refused.value.code == "SM-BATCH-015"
 
 
 @pytest.mark.full
@@ -64,14 +72,9 @@ def test_a_killed_node_changes_nothing(tmp_path: Path):
 
 
 @pytest.mark.full
-def test_local_ray_and_an_address_that_nobody_answers(tmp_path: Path):
+def test_local_ray_makes_the_same_results(tmp_path: Path):
     pytest.importorskip("ray")
-    from smelt.base.errors import InputError
-
     model, data = dense_model(tmp_path), write_parquet(tmp_path / "in.parquet", rows(100), group=50)
     given = {**GIVEN, "preprocess": None, "workers": 1}
     assert smelt.batch(model, data, tmp_path / "out", ray="local", **given).complete
     assert abs(results(tmp_path / "out") - expected(rows(100))).max() < 1e-6
-    with pytest.raises(InputError) as refused:
-        smelt.batch(model, data, tmp_path / "other", ray="127.0.0.1:1", **given)
-    assert refused.value.code == "SM-BATCH-015"

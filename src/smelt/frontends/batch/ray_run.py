@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import shutil
+import socket
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -29,11 +30,13 @@ from smelt.frontends.batch.pool import Watch
 from smelt.frontends.batch.records import Job, Part, Told, job_from_json
 
 _IN_FLIGHT: Final = 2
+_REACH_S: Final = 10.0
 _STAGES: Final = ("read", "prepare", "infer", "write")
 
 
 def run_on_ray(job: Job, left: Sequence[Part], watch: Watch, address: str, crew: Crew, max_errors: int | None) -> bool:
     """Make the parts that are left with `map_batches` over a pool of actors; True when all came to an end."""
+    _check_reachable(address)
     ray = package("ray", "ray")
     data = package("ray.data", "ray")
     began = _connect(ray, address)
@@ -55,6 +58,17 @@ def run_on_ray(job: Job, left: Sequence[Part], watch: Watch, address: str, crew:
     finally:
         if began:
             ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes where nobody listens."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise InputError("SM-BATCH-015", f"nobody answers at {address}: {error}") from error
 
 
 def _connect(ray: Any, address: str) -> bool:
