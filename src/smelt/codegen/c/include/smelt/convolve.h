@@ -194,25 +194,19 @@ static __attribute__((unused)) int64_t smelt_contiguous_run(const smelt_window *
   return run >= smelt_gemm_min(count, SMELT_WINDOW_ROWS) ? run : 0;
 }
 
-/* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. Windows that are contiguous are read
- * where they lie, in the same blocks of k; others are gathered. */
+/* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. */
 static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, const float *image, int64_t depth,
                                                          const float *b, int64_t first, int64_t count, int64_t cols,
                                                          float *block, int64_t ld, const smelt_finish *finish) {
   float rows[SMELT_WINDOW_ROWS * SMELT_CONVOLVE_LD] __attribute__((aligned(64)));
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, step = smelt_convolve_depth(K);
-  const int axis = smelt_contiguous_axis(w);
+  const int64_t chunks = smelt_gemm_ceil_div(count, SMELT_WINDOW_ROWS);
   smelt_gemm_slab s = {rows, SMELT_CONVOLVE_LD, b, K * SMELT_GEMM_PANEL, 0, block, ld, 0, cols, 0, 0, NULL, 0, 0};
-  for (int64_t i = 0; i < count; i += s.m) {
-    const float *at = NULL;
-    const int64_t run = axis < 0 ? 0 : smelt_contiguous_run(w, axis, image, first + i, count - i, &at);
-    const int64_t left = run > 0 ? run : count - i, most = run > 0 ? SMELT_GEMM_MC : SMELT_WINDOW_ROWS;
-    s.m = smelt_gemm_ceil_div(left, smelt_gemm_ceil_div(left, most)), s.c = block + i * ld;
-    s.lda = run > 0 ? w->stride[axis] * w->pixel : SMELT_CONVOLVE_LD;
+  for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
+    s.m = count / chunks + (t < count % chunks), s.c = block + i * ld;
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
-      s.a = run > 0 ? at + k : rows;
-      if (run <= 0) smelt_gather(w, image, depth, first + i, k, &s, rows);
+      smelt_gather(w, image, depth, first + i, k, &s, rows);
       const smelt_finish here = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
       smelt_convolve_rows(&s, k + step < K, finish && k + step >= K ? &here : NULL);
     }
@@ -221,6 +215,32 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
         __builtin_memset(s.c + row * ld, 0, (size_t)cols * sizeof(float));
   }
   if (finish && K <= 0) smelt_finish_block(finish, block, ld, count);
+}
+
+/* The same where windows are contiguous along an axis: they are read where they lie, in the same blocks of k; those at the borders
+ * are gathered. */
+static __attribute__((noinline, unused)) void smelt_convolve_along(const smelt_window *w, int axis, const float *image,
+                                                                   int64_t depth, const float *b, int64_t first, int64_t count,
+                                                                   int64_t cols, float *block, int64_t ld,
+                                                                   const smelt_finish *finish) {
+  const int64_t K = w->kernel[axis] * depth, step = smelt_convolve_depth(K);
+  smelt_gemm_slab s = {NULL, w->stride[axis] * w->pixel, b, K * SMELT_GEMM_PANEL, 0, block, ld, 0, cols, 0, 0, NULL, 0, 0};
+  for (int64_t i = 0; i < count; i += s.m) {
+    const float *at = NULL;
+    const int64_t run = smelt_contiguous_run(w, axis, image, first + i, count - i, &at);
+    const smelt_finish here = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
+    s.c = block + i * ld;
+    if (run <= 0) {
+      s.m = smelt_gemm_min(count - i, SMELT_WINDOW_ROWS);
+      smelt_convolve_group(w, image, depth, b, first + i, s.m, cols, s.c, ld, finish ? &here : NULL);
+      continue;
+    }
+    s.m = smelt_gemm_ceil_div(run, smelt_gemm_ceil_div(run, SMELT_GEMM_MC));
+    for (int64_t k = 0; k < K; k += step) {
+      s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0, s.a = at + k;
+      smelt_convolve_rows(&s, k + step < K, finish && k + step >= K ? &here : NULL);
+    }
+  }
 }
 
 /* Channels from which on a tap is worth a pass of its own; below, windows are gathered. */
@@ -300,7 +320,6 @@ static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, c
  * of them than a set has ways. */
 SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
   if (SMELT_GEMM_MR > 8 && w->stride[2] * w->pixel % 1024 == 0) return 0;
-  if (smelt_contiguous_axis(w) >= 0) return 0;
   return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
@@ -332,6 +351,11 @@ static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const 
   const float *b = panels + c0 * K;
   if (w->planar ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
     smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, finish);
+    return;
+  }
+  const int axis = K > 0 ? smelt_contiguous_axis(w) : -1;
+  if (axis >= 0) {
+    smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, finish);
     return;
   }
   if (w->groups == 1 && !smelt_by_taps(w, depth)) {
