@@ -64,7 +64,8 @@ def test_any_name_can_be_said_to_triton():
 @pytest.mark.full
 def test_triton_reads_its_configuration(tmp_path: Path):
     """By the message that the server reads it with; the server itself is no package."""
-    messages = pytest.importorskip("tritonclient.grpc.model_config_pb2", reason="needs the package tritonclient")
+    pytest.importorskip("grpc", reason="needs the package tritonclient[grpc]")
+    messages = pytest.importorskip("tritonclient.grpc.model_config_pb2", reason="needs the package tritonclient[grpc]")
     from google.protobuf import text_format
 
     manifest = {
