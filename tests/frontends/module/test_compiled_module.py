@@ -405,3 +405,14 @@ def test_it_is_told_when_torch_compile_compiles_again(net: Any, caplog: pytest.L
         assert [r.getMessage() for r in caplog.records] == ["compiling a graph of 5 calls from torch.compile"]
         fast(torch.randn(5, 8))
     assert "dynamic=True" in caplog.records[-1].getMessage()
+
+
+def test_a_first_call_in_inference_mode_may_make_constants() -> None:
+    """As `SentenceTransformer.encode` does: tensors made there count no versions."""
+    with torch.inference_mode():
+        module = nn.Linear(8, 4).eval()
+        fast = smelt.compile(module, **PLAIN)
+        x = torch.randn(3, 8)
+        same(fast(x), module(x))
+        same(fast(x), module(x))
+    assert len(fast.programs) == 1

@@ -409,7 +409,7 @@ class _Holder:
 
 def _state(weights: Sequence[torch.Tensor]) -> tuple[tuple[int, int], ...]:
     """What shows a change: an address or a version. Writes through `.data` or numpy show in neither."""
-    return tuple((w.data_ptr(), w._version) for w in weights)
+    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights)
 
 
 def _plain_features(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
