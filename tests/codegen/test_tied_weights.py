@@ -40,7 +40,7 @@ def test_a_tied_head_is_packed_ahead_of_time(perm):
 
 
 def test_a_fed_head_that_another_region_transposes_is_taken_as_it_comes():
-    """`NonZero` is no kernel's: what follows it is a region of its own, and the transposition lies before it."""
+    """`NonZero` is left to stock: what follows it is a region of its own, and the transposition lies before it."""
     model = tied([1, 0])
     model.graph.node.extend([
         helper.make_node("NonZero", ["y"], ["found"]),
@@ -55,7 +55,7 @@ def test_a_fed_head_that_another_region_transposes_is_taken_as_it_comes():
     fed = ir.from_proto(model)
     mark_weight(fed.graph.inputs[1])
     ids, table = np.arange(10).reshape(2, 5), floats(WORDS, WIDE)
-    with smelt.compile(fed, force=True, verify=False) as compiled:
+    with smelt.compile(fed, force=True, verify=False, exclude=("NonZero",)) as compiled:
         found = compiled.run({"ids": ids, "table": table})
         assert [item.node.op_type for item in compiled.result.plan.left] == ["NonZero"]
         assert len(compiled.result.plan.regions) == 2

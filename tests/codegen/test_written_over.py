@@ -42,7 +42,7 @@ def residual_blocks(taps: int, depthwise: bool, read_again: bool) -> onnx.ModelP
 
 def memory_of(text: str) -> dict[str, str]:
     """The place in the arena of every temporary."""
-    return dict(re.findall(r"void \*(t\d+) = (arena[^;]*);", text))
+    return dict(re.findall(r"void \*(t\d+) = SMELT_FENCED_SLOT\(env, (at\d+),", text))
 
 
 def shared(text: str) -> list[tuple[str, str]]:

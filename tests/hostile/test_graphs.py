@@ -175,9 +175,10 @@ def test_other_operators_and_types_are_left_to_the_runtime(sandbox: Sandbox) -> 
     )
     answer = sandbox.submit(optional, {"x": X})
     assert answer.is_right_or_refused(), str(answer)
-    casts = [node("Cast", "x", "h", to=TensorProto.FLOAT16), node("Exp", "h", "e"), node("Cast", "e", "y", to=F)]
+    casts = [node("Cast", "x", "h", to=TensorProto.FLOAT16), node("Neg", "h", "e"), node("Cast", "e", "y", to=F)]
     half = model(casts, ONE, OUT)
-    answer = sandbox.submit(half, {"x": X})
+    # Stock leaves out the pair of casts, which rounds: numbers that float16 has are the same either way.
+    answer = sandbox.submit(half, {"x": X.astype(np.float16).astype(np.float32)})
     assert answer.is_right(), str(answer)
 
 

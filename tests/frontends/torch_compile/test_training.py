@@ -258,9 +258,9 @@ def test_kernels_of_training_graphs_are_verified_on_the_first_call(monkeypatch: 
     fed: list[Mapping[str, Any] | None] = []
     compile_to = sessions.compile_to
 
-    def watched(model: Any, folder: Path, options: Any, config: Any, progress: Any) -> Any:
+    def watched(model: Any, folder: Path, options: Any, *rest: Any) -> Any:
         fed.append(options.feeds)
-        return compile_to(model, folder, options, config, progress)
+        return compile_to(model, folder, options, *rest)
 
     monkeypatch.setattr(sessions, "compile_to", watched)
     torch.manual_seed(0)
