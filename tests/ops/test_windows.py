@@ -148,7 +148,7 @@ def left_to_stock(case: dict) -> bool:
         return False
     if case["op"] == "ConvTranspose":
         return (case["kernel"] - 1) * case["dilation"] + 1 < case["stride"]
-    return case["op"].endswith("Pool") and case["dilation"] > 1
+    return case["op"].endswith("Pool") and (case["dilation"] > 1 or case["kernel"] < case["stride"])
 
 
 def window_count_is_stocks(case: dict) -> None:
@@ -191,6 +191,7 @@ def test_all_windows_are_counted_as_stock_counts_them(case: dict) -> None:
     ("op", "attrs"),
     [
         ("MaxPool", {"kernel_shape": [3], "dilations": [2], "auto_pad": "SAME_UPPER"}),
+        ("AveragePool", {"kernel_shape": [1], "strides": [3], "auto_pad": "SAME_UPPER"}),
         ("ConvTranspose", {"kernel_shape": [1], "strides": [2], "auto_pad": "SAME_UPPER"}),
     ],
 )

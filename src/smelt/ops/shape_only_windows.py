@@ -37,6 +37,8 @@ def window_counts(
         raise Refusal("a stride or dilation below 1")
     if pool and mode.startswith("SAME") and max(dilations, default=1) > 1:
         raise Refusal("automatic padding of a dilated pool, which ONNX Runtime counts in its own way")
+    if pool and mode.startswith("SAME") and any(not nonneg(ix(k) - s) for k, s in zip(kernel, strides, strict=True)):
+        raise Refusal("automatic padding of a pool below its stride, which ONNX Runtime counts in its own way")
     out: list[Ix] = []
     for axis, (size, taps, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         if mode.startswith("SAME"):
