@@ -3,6 +3,7 @@ PYTHON3 ?= python3
 VENV    ?= .venv
 PY      := $(VENV)/bin/python
 STAMP   := $(VENV)/.smelt-setup
+KERNELS := $(VENV)/.smelt-kernels
 TESTS   ?= tests
 ARGS    ?=
 
@@ -12,7 +13,7 @@ ARGS    ?=
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with everything needed here
+setup: $(KERNELS) ## make .venv with everything needed here
 
 # torch comes first and by itself, so that the resolver keeps the build that the installation's own index prefers.
 $(STAMP): requirements-dev.txt pyproject.toml
@@ -22,13 +23,18 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP) ## compile a model and time it against stock ONNX Runtime
+# Kernels that no model changes come compiled with the installation. Without a compiler there are none.
+$(KERNELS): $(STAMP) $(wildcard src/smelt/codegen/c/include/smelt/*.h)
+	-$(PY) -m smelt cache warm --installed
+	@touch $@
+
+demo: $(KERNELS) ## compile a model and time it against stock ONNX Runtime
 	$(PY) -m smelt.bench.demo $(ARGS)
 
-test: $(STAMP) ## fast tests
+test: $(KERNELS) ## fast tests
 	$(PY) -m pytest -q -n 2 $(ARGS) $(TESTS)
 
-test-full: $(STAMP) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
+test-full: $(KERNELS) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
 	$(PY) -m pytest -q -n 2 -m "full or not full" --timeout 1500 $(ARGS) $(TESTS)
 
 check: $(STAMP) ## lint, format, types, layers
@@ -52,25 +58,25 @@ $(VENV)-docs/.made: $(STAMP) docs/site/requirements.txt
 docs: $(VENV)-docs/.made ## build the documentation site, strictly, into build/site
 	$(VENV)-docs/bin/python -m mkdocs build --strict --clean $(ARGS)
 
-bench: $(STAMP) ## time models and micro-benchmarks against everything else installed
+bench: $(KERNELS) ## time models and micro-benchmarks against everything else installed
 	$(PY) -m smelt.bench $(ARGS)
 
-stress: $(STAMP) ## odd sizes, NaN and infinities, eight callers, other numbers of threads, on every model of the zoo
+stress: $(KERNELS) ## odd sizes, NaN and infinities, eight callers, other numbers of threads, on every model of the zoo
 	$(PY) -m pytest -q -n 2 -m "full or not full" --timeout 1500 $(ARGS) tests/stress
 
-conformance: $(STAMP) ## run the ONNX node suite through smelt
+conformance: $(KERNELS) ## run the ONNX node suite through smelt
 	$(PY) -W ignore tests/conformance/run.py $(ARGS)
 
-conformance-torch: $(STAMP) ## run PyTorch's operator database through smelt
+conformance-torch: $(KERNELS) ## run PyTorch's operator database through smelt
 	$(PY) -W ignore tests/conformance_torch/opinfo_run.py $(ARGS)
 
-conformance-eager: $(STAMP) ## run PyTorch's operator database on the device `ort` against the CPU
+conformance-eager: $(KERNELS) ## run PyTorch's operator database on the device `ort` against the CPU
 	$(PY) -W ignore tests/conformance_eager/eager_run.py $(ARGS)
 
-zoo: $(STAMP) ## architectures of transformers, tiny, through torch.compile and smelt.export
+zoo: $(KERNELS) ## architectures of transformers, tiny, through torch.compile and smelt.export
 	$(PY) -W ignore tests/zoo/zoo_run.py $(ARGS)
 
-real: $(STAMP) ## pretrained models from wheels and architectures of timm: right, compile time, speed
+real: $(KERNELS) ## pretrained models from wheels and architectures of timm: right, compile time, speed
 	$(PY) -W ignore -m smelt.bench.real $(ARGS)
 
 clean: ## remove what was built, but not .venv

@@ -24,6 +24,9 @@ OlderThan = Annotated[
 MaxSize = Annotated[
     str, typer.Option("--max-size", metavar="SIZE", help="Only until it is not larger than this: 500MB, 2GB.")
 ]
+Installed = Annotated[
+    bool, typer.Option("--installed", help="Into the installed package, for all its users, instead of the cache.")
+]
 Key = Annotated[str, typer.Argument(help="First digits of an entry's key.", metavar="[KEY]")]
 
 _AGES: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -32,11 +35,15 @@ _SIZES: Final = {"B": 1, "kB": 1000, "MB": 10**6, "GB": 10**9}
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        name="cache", help="List, show or delete compiled libraries.", no_args_is_help=True, rich_markup_mode=None
+        name="cache",
+        help="List, show, delete or prepare compiled libraries.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     group.command("ls")(list_command)
     group.command("info")(info_command)
     group.command("clear")(clear_command)
+    group.command("warm")(warm_command)
     app.add_typer(group)
 
 
@@ -104,6 +111,28 @@ def clear_command(
         freed = _open().clear(age, None if size is None else int(size))
         out.result(f"freed {in_bytes(freed)}")
         out.facts(freed_bytes=freed)
+
+
+def warm_command(
+    as_json: opt.Json = False, verbose: opt.Verbose = 0, quiet: opt.Quiet = False, installed: Installed = False
+) -> None:
+    """Compile the kernels that no model changes, so that the first compilation need not."""
+    with reporting(as_json, verbose, quiet) as out:
+        from smelt.base.config import Config
+        from smelt.base.target import select_targets
+        from smelt.codegen import library_source
+        from smelt.toolchain import PREBUILT, Cache, find_compiler, prebuild_all, warm
+
+        config = Config.from_env()
+        source, cache, compiler = library_source(), Cache(config.cache_dir), find_compiler(config)
+        targets = select_targets()
+        if installed:
+            held, new = prebuild_all(source, targets, compiler, cache, config, PREBUILT)
+        else:
+            held, new = warm(source, targets, compiler, cache, config)
+        where = "the installation" if installed else "the cache"
+        out.result(f"{held} objects of kernels in {where}, {new} of them new")
+        out.facts(objects=held, new=new, folder=str(PREBUILT if installed else cache.root))
 
 
 def _parsed(text: str, option: str, units: dict[str, Any], example: str) -> float:

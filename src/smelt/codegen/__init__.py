@@ -1,7 +1,7 @@
 """Regions to source text."""
 
 from .c.backend import CBackend, Generated, with_inputs
-from .c.library import likely_source
+from .c.library import library_source, likely_source
 from .c.region import Packed, RegionCode
 from .clocks import launch_counts, with_clocks
 from .packing import FedPanels, attach_packed, attach_panels, lift_panels, packed_array, packed_names, panel_nodes
@@ -30,6 +30,7 @@ __all__ = [
     "attach_panels",
     "kernel_settings_of",
     "launch_counts",
+    "library_source",
     "lift_panels",
     "likely_source",
     "packed_array",

@@ -6,9 +6,11 @@ from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest, us
 from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
 from smelt.toolchain.early import EarlyObjects
 from smelt.toolchain.elf import Symbols, read_symbols
-from smelt.toolchain.jobs import hash_headers
+from smelt.toolchain.jobs import hash_headers, prebuild_all, warm
+from smelt.toolchain.prebuilt import FOLDER as PREBUILT
 
 __all__ = [
+    "PREBUILT",
     "Cache",
     "CacheEntry",
     "CacheUsage",
@@ -25,7 +27,9 @@ __all__ = [
     "hash_headers",
     "library_key",
     "list_compilers",
+    "prebuild_all",
     "read_symbols",
     "sanitizer_is_loaded",
     "usable_root",
+    "warm",
 ]

@@ -222,7 +222,7 @@ class _Run:
     def _object(self, job: Job, folder: Path) -> Path:
         if self.early is not None:
             self.early.wait(job.key)
-        cached = self.cache.find_object(job.key)
+        cached = job.prebuilt.path if job.prebuilt is not None else self.cache.find_object(job.key)
         place = folder / f"{job.stem}.o"
         if cached is None or not take(cached, place):
             self.commands.compile(job, self.source.include_dirs, folder / job.stem, place)

@@ -26,7 +26,8 @@ class EarlyObjects:
         self._include_dirs = source.include_dirs
         self._commands = Commands(compiler, cache, config)
         self._changed = threading.Condition()
-        self._waiting = longest_first(jobs_of(source, tuple(targets), compiler, config))[::-1]
+        jobs = [job for job in jobs_of(source, tuple(targets), compiler, config) if job.prebuilt is None]
+        self._waiting = longest_first(jobs)[::-1]
         self._current: Job | None = None
         self._thread = threading.Thread(target=self._run, name="smelt-early-objects", daemon=True)
         self._thread.start()

@@ -13,31 +13,35 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from smelt.base import CompileError, Config, ConfigError, Target, ToolchainError
+from smelt.base.cpus import usable_cpus
 from smelt.ir.records import Source, Unit
 from smelt.toolchain.bounds import BOUNDS_FLAGS
 from smelt.toolchain.cache import FORMAT, Cache, unusable
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.flags import compile_command, level_flags, plain_flags
+from smelt.toolchain.prebuilt import Prebuilt, find_prebuilt, prebuild, prebuilt_facts
 from smelt.toolchain.process import Finished, Processes
 
 _STDERR_LINES: Final = 40
-_RARE_FLAGS: Final = ("-Os",)
+_RARE_FLAGS: Final = ("-Og",)  # compiled in less time than for size or speed
 _FULL: Final = ("No space left on device", "Disk quota exceeded")  # as compilers and linkers say it
 
 
 @dataclass(frozen=True)
 class Job:
-    """One compilation."""
+    """One compilation; none where the installation has its object."""
 
     unit: Unit
     target: Target | None
     flags: tuple[str, ...]
     key: str
+    prebuilt: Prebuilt | None = None
 
     @property
     def label(self) -> str:
@@ -49,13 +53,49 @@ class Job:
 
 
 def jobs_of(source: Source, targets: tuple[Target, ...], compiler: Compiler, config: Config) -> tuple[Job, ...]:
+    extra = _extra_flags(config)
+    headers = source.include_hash or hash_headers(source.include_dirs)
+    return tuple(_jobs(source, targets, compiler, extra, headers))
+
+
+def prebuild_all(
+    source: Source, targets: tuple[Target, ...], compiler: Compiler, cache: Cache, config: Config, folder: Path
+) -> tuple[int, int]:
+    """Compile all units of a source for an installation. How many objects it has now, and how many are new."""
+    headers = hash_headers(source.include_dirs)
+    flagged = [(unit, target, _level_of(unit)) for unit in source.units for target in targets]
+    jobs = [
+        (
+            digest_of(prebuilt_facts(unit, target, headers, more)),
+            Job(unit, target, level_flags(compiler, target, more), ""),
+        )
+        for unit, target, more in flagged
+    ]
+    workers = config.jobs or usable_cpus().count
+    new = prebuild(jobs, source.include_dirs, Commands(compiler, cache, config), workers, folder)
+    return len(jobs), new
+
+
+def warm(
+    source: Source, targets: tuple[Target, ...], compiler: Compiler, cache: Cache, config: Config
+) -> tuple[int, int]:
+    """Compile what neither the installation nor the cache has. How many objects there are now, and how many are new."""
+    jobs = jobs_of(source, targets, compiler, config)
+    missing = [job for job in jobs if job.prebuilt is None and cache.find_object(job.key) is None]
+    commands = Commands(compiler, cache, config)
+    with cache.work() as folder, ThreadPoolExecutor(max(1, config.jobs or usable_cpus().count)) as pool:
+        made = [pool.submit(commands.compile, job, source.include_dirs, folder / job.stem) for job in missing]
+        for one in made:
+            one.result()
+    return len(jobs), len(missing)
+
+
+def _extra_flags(config: Config) -> tuple[str, ...]:
     try:
         extra = tuple(shlex.split(config.cflags))
     except ValueError as error:
         raise ConfigError("SM-CONFIG-001", f"SMELT_CFLAGS={config.cflags!r}: {error}") from error
-    extra = (*(BOUNDS_FLAGS if config.bounds else ()), *extra)
-    headers = source.include_hash or hash_headers(source.include_dirs)
-    return tuple(_jobs(source, targets, compiler, extra, headers))
+    return (*(BOUNDS_FLAGS if config.bounds else ()), *extra)
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
@@ -81,11 +121,15 @@ def _jobs(
 ) -> Iterable[Job]:
     for unit in source.units:
         for target in targets_of(unit, targets):
-            level = _RARE_FLAGS if unit.rare else () if unit.optimize == 2 else (f"-O{unit.optimize}",)
-            more = (*level, *extra)
+            more = (*_level_of(unit), *extra)
             flags = level_flags(compiler, target, more) if target else plain_flags(compiler, targets, more)
-            key = digest_of([FORMAT, unit.name, unit.text, headers, flags, compiler.identity])
-            yield Job(unit, target, flags, key)
+            known = find_prebuilt(digest_of(prebuilt_facts(unit, target, headers, more))) if target else None
+            maker = compiler.identity if known is None else known.sha256
+            yield Job(unit, target, flags, digest_of([FORMAT, unit.name, unit.text, headers, flags, maker]), known)
+
+
+def _level_of(unit: Unit) -> tuple[str, ...]:
+    return _RARE_FLAGS if unit.rare else () if unit.optimize == 2 else (f"-O{unit.optimize}",)
 
 
 def targets_of(unit: Unit, targets: tuple[Target, ...]) -> tuple[Target | None, ...]:
@@ -109,11 +153,15 @@ class Commands:
         self.processes = Processes()
 
     def compile(self, job: Job, include_dirs: Iterable[Path], own: Path, place: Path | None = None) -> None:
-        """The job's object goes to the cache, and to `place`.
+        """The job's object goes to the cache, and to `place`."""
+        made = self.compile_apart(job, include_dirs, own)
+        if place is not None:
+            take(made, place)
+        self.cache.put_object(job.key, made)
 
-        Each compilation has its own folder, so that the file's name, which may end up in the object, is the unit's name
-        alone.
-        """
+    def compile_apart(self, job: Job, include_dirs: Iterable[Path], own: Path) -> Path:
+        """The job's object, in a folder of its own, so that the file's name, which may end up in the object, is the
+        unit's name alone."""
         own.mkdir(mode=0o700)
         source = own / f"{job.unit.name}.c"
         source.write_text(job.unit.text, encoding="utf-8")
@@ -123,9 +171,7 @@ class Commands:
         except CompileError as error:
             error.unit = job.unit.name
             raise
-        if place is not None:
-            take(own / "out.o", place)
-        self.cache.put_object(job.key, own / "out.o")
+        return own / "out.o"
 
     def run(self, command: tuple[str, ...], folder: Path, label: str, output: str = "") -> Finished:
         changes = {"TMPDIR": str(folder)} | ({"LD_PRELOAD": ""} if self.config.bounds else {})

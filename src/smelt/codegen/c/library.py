@@ -57,6 +57,11 @@ _CONVOLUTIONS: Final = {"Conv", "ConvTranspose", "FusedConv"}
 _POOLS: Final = {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool"}
 
 
+def library_source() -> Source:
+    """All units, for an installation that has them compiled."""
+    return Source(tuple(entry.unit for entry in LIBRARY), (), (INCLUDE,))
+
+
 def likely_source(nodes: Iterable[ir.Node]) -> Source:
     """The units that these nodes will probably need, seen before anything is known about their types and sizes."""
     named: set[str] = set()
