@@ -60,9 +60,10 @@ def _is_artifact(directory: Path) -> bool:
 
 def save_artifact(
     model: ir.Model, directory: Path, generated: Generated | None, library: Library | None, plan: Plan, options: Any,
-    findings: Findings | None, faults: Sequence[Fault] = (),
+    findings: Findings | None, faults: Sequence[Fault] = (), frozen: Sequence[str] = (),
 ) -> Artifact:  # fmt: skip
-    """Write everything beside the target, then move it into place. `options` is a dataclass of plain values."""
+    """Write everything beside the target, then move it into place. `options` is a dataclass of plain values; `frozen`
+    are initializers that callers of stock may feed and callers of the artifact may not."""
 
     def write(staged: Path) -> dict[str, Any]:
         saved = save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
@@ -70,7 +71,8 @@ def save_artifact(
             shutil.copyfile(library.path, staged / library.path.name)
         inputs = [_interface(v) for v in model.graph.inputs if v.name not in model.graph.initializers]
         outputs = [_interface(v) for v in model.graph.outputs]
-        return _manifest((inputs, outputs), saved, generated, library, plan, options, findings, faults)
+        content = _manifest((inputs, outputs), saved, generated, library, plan, options, findings, faults)
+        return {**content, "frozen": list(frozen)} if frozen else content
 
     return _saved(directory, write)
 

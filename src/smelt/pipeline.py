@@ -174,6 +174,7 @@ def compile_to(
         dump.model("00-captured", model)
         original = model.clone() if options.verify and config.verify and len(model.graph) <= _MAX_ORIGINAL else None
         options = _with_given_inputs(model, options)
+        overridable = _overridable(model)
     early = _early(model, options, config)
     with clock("passes"):
         model, passes, skipped = _prepare(model, source, options, dump, faults)
@@ -189,9 +190,10 @@ def compile_to(
     unmet = unmet_demand(made.plan, made.findings, faults.found(), options)
     if unmet is not None and not options.keep:
         raise unmet
+    frozen = sorted(overridable - _overridable(model))
     with clock("save"):
         artifact = save_artifact(
-            model, directory, made.generated, made.library, made.plan, options, made.findings, faults.found()
+            model, directory, made.generated, made.library, made.plan, options, made.findings, faults.found(), frozen
         )
         dump.artifact(artifact)
     if unmet is not None:
@@ -200,8 +202,8 @@ def compile_to(
     total = inside + len(made.plan.left)
     _log.info("%s: %d of %d nodes in kernels, %.1f s", name, inside, total, clock.total)
     return Result(
-        artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages), (*spare, *made.notes),
-        made.findings, faults.found(), counts, skipped,
+        artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages),
+        (*spare, *_frozen_note(frozen), *made.notes), made.findings, faults.found(), counts, skipped,
     )  # fmt: skip
 
 
@@ -242,6 +244,19 @@ def resume_from(dump: Path, artifact: Path, directory: Path, config: Config | No
 
 def _weight_bytes(model: ir.Model) -> int:
     return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+
+
+def _overridable(model: ir.Model) -> set[str]:
+    """Initializers that a caller of stock may feed: graph inputs too, which meant nothing before IR version 4."""
+    inputs = model.graph.inputs if model.ir_version >= 4 else ()
+    return {value.name for value in inputs if value.name and value.is_initializer()}
+
+
+def _frozen_note(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    what = f"{counted(len(names), 'initializer')} listed as graph inputs"
+    return (f"{what}, as all weights are: constants now. --skip-pass freeze-initializers keeps them as inputs.",)
 
 
 def _title(source: Any) -> str:

@@ -63,6 +63,35 @@ def test_an_overridable_initializer_is_not_a_constant() -> None:
     assert kinds(model) == ["Add", "Add"]
 
 
+def listed(names: str, nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """Weights w and v and the scalar s, of which `names` are graph inputs too."""
+    constants = {"w": x(8, 8), "v": x(8, 8, seed=2), "s": np.array(2, np.float32)}
+    shapes = {"w": [8, 8], "v": [8, 8], "s": []}
+    return build(nodes, [*ROW, *((name, FLOAT, shapes[name]) for name in names.split())], OUT, constants)
+
+
+MLP = [op("MatMul", "x w", "a"), op("Mul", "a s", "b"), op("MatMul", "b v", "y")]
+
+
+@pytest.mark.parametrize("names", ["w v", "s v w"])
+def test_a_file_that_lists_all_its_weights_as_inputs_has_constants(names: str) -> None:
+    model = optimized(listed(names, MLP), {"x": x(2, 8)})
+    assert [value.name for value in model.graph.inputs] == ["x"]
+
+
+@pytest.mark.parametrize("names", ["s", "w", "s w"])
+def test_a_file_that_lists_some_of_its_initializers_lets_callers_feed_them(names: str) -> None:
+    feeds = {name: x(*(() if name == "s" else (8, 8)), seed=5) for name in names.split()}
+    model = optimized(listed(names, MLP), {"x": x(2, 8)}, {"x": x(2, 8), **feeds})
+    assert {value.name for value in model.graph.inputs} == {"x", *names.split()}
+
+
+def test_weights_listed_as_inputs_stay_inputs_on_demand() -> None:
+    model = load_model(listed("s v w", MLP))
+    run_passes(model, skip=["freeze-initializers"])
+    assert [value.name for value in model.graph.inputs] == ["x", "s", "v", "w"]
+
+
 def test_initializers_of_ir_version_3_are_constants() -> None:
     nodes = [op("Add", "w w", "v"), op("Add", "x v", "y")]
     model = optimized(build(nodes, [*ROW, ("w", FLOAT, [8])], OUT, {"w": x(8)}, opset=8, ir_version=3), {"x": x(2, 8)})

@@ -26,6 +26,7 @@ from smelt.passes.flush_subnormals import FlushSubnormals
 from smelt.passes.fold_channel_affine import FoldChannelAffine
 from smelt.passes.fold_constants import FoldConstants
 from smelt.passes.fold_weights import FoldWeights
+from smelt.passes.freeze_initializers import FreezeInitializers
 from smelt.passes.fuse_transposes import FuseTransposes
 from smelt.passes.infer_shapes import InferShapes
 from smelt.passes.inline_branches import InlineBranches
@@ -58,6 +59,7 @@ _BOTH: Final = ("default", "training")
 _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "legacy-initializers": LegacyInitializers,
     "inline-functions": InlineFunctions,
+    "freeze-initializers": FreezeInitializers,
     "constants-to-initializers": ConstantsToInitializers,
     "infer-shapes": InferShapes,
     "eliminate-identity": EliminateIdentity,

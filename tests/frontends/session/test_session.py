@@ -128,6 +128,22 @@ def test_bytes_and_artifacts_are_models_too(cache, saved, tmp_path):
         np.testing.assert_allclose(smelt.InferenceSession(place).run(None, {"x": X})[0], wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_call_that_feeds_a_weight_runs_on_stock(cache, tmp_path):
+    model = mlp()
+    model.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 8]) for name in "wv")
+    path = tmp_path / "listed.onnx"
+    onnx.save(model, path)
+    session = smelt.InferenceSession(path)
+    assert compiled(session)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], stock(path), rtol=1e-4, atol=1e-5)
+    other = np.eye(8, dtype=np.float32)
+    (found,) = session.run(["y"], {"x": X, "v": other})
+    expected = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": X, "v": other})[0]
+    np.testing.assert_array_equal(found, expected)
+    assert {argument.name for argument in session.get_overridable_initializers()} == {"w", "v"}
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], stock(path), rtol=1e-4, atol=1e-5)
+
+
 def test_a_model_that_changed_on_disk_is_another_model(cache, saved):
     smelt.InferenceSession(saved)
     onnx.save(mlp(seed=1), saved)

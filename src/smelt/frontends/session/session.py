@@ -22,6 +22,7 @@ from smelt.base.cpus import usable_cpus
 from smelt.base.log import logger
 from smelt.frontends.session.compiled import Wanted, artifact_for
 from smelt.frontends.session.options import with_library
+from smelt.frontends.session.overrides import run_overrides_on_stock
 from smelt.runtime import MANIFEST, default_threads, open_artifact, own_sessions
 
 _ort = cast("Any", onnxruntime)
@@ -124,17 +125,30 @@ _watch_initializers()
 def _artifact(request: Request, wanted: Wanted) -> Path | str:
     """The folder, or the reason for stock."""
     model = request.model
-    if not isinstance(model, bytes):
-        path = Path(model)
-        folder = path if path.is_dir() else path.parent
-        if (folder / MANIFEST).is_file():
-            return folder
-        if not path.is_file():
-            return "it is no file"
+    folder = _folder(model)
+    if folder is not None and (folder / MANIFEST).is_file():
+        return folder
+    if folder is not None and not Path(model).is_file():
+        return "it is no file"
     found = artifact_for(model if isinstance(model, bytes) else Path(model), wanted)
     if found.compiled:
         _log.info("%s was compiled in %.1f s", request.name, found.seconds)
     return found.folder if found.folder is not None else found.reason
+
+
+def _folder(model: Any) -> Path | None:
+    """Where an artifact would lie that is given in place of a model."""
+    if isinstance(model, bytes):
+        return None
+    path = Path(model)
+    return path if path.is_dir() else path.parent
+
+
+def _stock(request: Request, construct: Construct) -> Any:
+    session = _ort.InferenceSession.__new__(_ort.InferenceSession)
+    with own_sessions():
+        request.construct(session, construct)
+    return session
 
 
 def _construct_over(session: Any, construct: Construct, request: Request, folder: Path) -> None:
@@ -146,6 +160,8 @@ def _construct_over(session: Any, construct: Construct, request: Request, folder
         construct(session, str(opened.model), options, request.providers, request.provider_options, **more)
     if int(request.more.get("enable_fallback", 1)) == 1:
         session.enable_fallback()
+    if opened.manifest.get("frozen") and folder != _folder(request.model):
+        run_overrides_on_stock(session, opened.manifest["frozen"], lambda: _stock(request, construct))
     if not isinstance(request.model, bytes):
         session._model_path = os.fspath(request.model)  # programs look for files beside their model
     _log.info("%s runs on compiled kernels, threads: %s", request.name, threads)
