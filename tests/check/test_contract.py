@@ -103,11 +103,24 @@ def test_inputs_are_moved_only_when_an_output_is_off():
 @pytest.mark.parametrize(("dtype", "steps"), [("BOOL", False), ("INT64", False), ("FLOAT", True), (None, True)])
 def test_only_what_may_be_rounded_can_take_a_step(dtype: str | None, steps: bool):
     kind = None if dtype is None else ir.TensorType(ir.DataType[dtype])
-    cast = ir.Node("", "Cast", [ir.Value(name="x", type=kind)], [ir.AttrInt64("to", 1)])
+    cast = ir.Node("", "Cast", [ir.Value(name="x", type=kind)], [ir.AttrInt64("to", ir.DataType.INT32)])
     product = ir.Node("", "MatMul", [cast.outputs[0], cast.outputs[0]])
     found = op_types_of([cast, product])
     assert has_steps(found) is steps
     assert op_class(found) == "product"
+
+
+def test_types_that_the_file_does_not_tell_follow_from_the_ops():
+    ids = ir.Value(name="ids", type=ir.TensorType(ir.DataType.INT32))
+    axes = ir.Value(name="axes", const_value=ir.tensor(np.array([1])))
+    wide = ir.Node("", "Unsqueeze", [ids, axes])
+    same = ir.Node("", "Equal", [wide.outputs[0], ids])
+    hot = ir.Node("", "Cast", [same.outputs[0]], [ir.AttrInt64("to", ir.DataType.FLOAT)])
+    size = ir.Node("", "Cast", [ir.Node("", "Shape", [hot.outputs[0]]).outputs[0]], [ir.AttrInt64("to", 6)])
+    order = [wide, same, hot, size.inputs[0].producer(), size]  # pyright: ignore[reportOptionalMemberAccess]
+    assert not has_steps(op_types_of(node for node in order if node is not None))
+    tanh = ir.Node("", "Tanh", [hot.outputs[0]])
+    assert has_steps(op_types_of([wide, same, hot, tanh, ir.Node("", "Equal", [tanh.outputs[0], tanh.outputs[0]])]))
 
 
 def test_all_outputs_that_are_wrong_are_named() -> None:

@@ -135,16 +135,18 @@ def test_stock_with_its_optimizers_is_a_yardstick_too(tmp_path: Path, monkeypatc
         saved(tmp_path / "t.onnx", nodes, [floats("x", "n")], [floats("y", "n")], []), "elementwise", ["Tanh"]
     )
     feeds = {"x": np.linspace(0.5, 1, 50, dtype=np.float32)}
-    stock = judge.stock(feeds)
-    off = [stock[0] * np.float32(1 + 2e-5)]
+    truth = judge.stock(feeds)[0]
+    stock, off = [truth * np.float32(1 - 1e-5)], [truth * np.float32(1 + 2e-5)]
     assert judge(feeds, off, stock).comparison.problem
 
-    def optimized(settings: SessionSettings, given: object) -> list[object]:
-        return [stock[0] * np.float32(1 - 1.5e-5)]
+    def optimized(error: float):
+        return lambda settings, given: [truth * np.float32(1 - error)]  # pyright: ignore[reportUnknownLambdaType]
 
-    monkeypatch.setattr(judge, "_again", optimized)
+    monkeypatch.setattr(judge, "_again", optimized(1.5e-5))
     assert not judge(feeds, off, stock).comparison.problem
-    assert judge(feeds, [stock[0] * np.float32(1 + 3e-5)], stock).comparison.problem
+    assert judge(feeds, [truth * np.float32(1 + 3e-5)], stock).comparison.problem
+    monkeypatch.setattr(judge, "_again", optimized(6e-3))
+    assert judge(feeds, off, stock).comparison.problem, "optimizers that compute in another type allow nothing"
 
 
 def test_inputs_that_break_the_rules_of_an_op_are_told(tmp_path: Path):
