@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
 from smelt.base.config import Config
+from smelt.check.findings import Findings
+from smelt.check.settle import settle
 from smelt.codegen import CBackend
+from smelt.ir.direct import is_direct
 from smelt.ir.kernel import expr as E
+from smelt.ir.records import Plan
 from smelt.ops import lookup
+from smelt.partition.capture import make_region
 from smelt.pipeline import Options, Result, compile_to
 from smelt.report import Picture, check_line, report_of
 from smelt.runtime import Executable
@@ -146,10 +153,66 @@ def test_a_region_that_loses_time_is_cut_too(tmp_path: Path, config: Config, spo
     assert 0 not in {region.index for region in result.plan.regions} and right(result, model)
 
 
-def right(result: Result, model: onnx.ModelProto) -> bool:
+def right(result: Result, model: onnx.ModelProto, shape: tuple[int, ...] = (3, 64)) -> bool:
     import onnxruntime
 
-    x = np.random.default_rng(0).standard_normal((3, 64), np.float32)
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
     stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     pairs = zip(Executable.open(result.artifact).run({"v0": x}), stock.run(None, {"v0": x}), strict=True)
     return all(np.allclose(made, expected, atol=1e-5) for made, expected in pairs)
+
+
+def convolutions(count: int) -> onnx.ModelProto:
+    """Convolutions of 3 x 3 taps that Winograd's transform is for, with a sum behind each."""
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((16, 16, 3, 3)).astype(np.float32) / 12 for _ in range(count)]
+    nodes = [helper.make_node("Conv", [f"v{i}", f"w{i}"], [f"c{i}"], pads=[1] * 4) for i in range(count)]
+    nodes += [helper.make_node("Add", [f"c{i}", f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+    nodes.sort(key=lambda node: (int(node.output[0][1:]) - (node.op_type == "Add"), node.op_type == "Add"))
+    ends = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, [1, 16, 24, 24]) for i in (0, count)]
+    constants = [onnx.numpy_helper.from_array(weight, f"w{i}") for i, weight in enumerate(weights)]
+    graph = helper.make_graph(nodes, "convolutions", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_convolutions_are_computed_as_stated_before_a_region_is_cut(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Winograd's form of a convolution has larger errors, which some networks magnify."""
+    stated = lookup("", "Conv", 17).meaning
+
+    def lossy(call):
+        made = stated(call)
+        return made if call.direct else call.k.map(lambda x: E.op("mul", x, E.const(1.01, "f32")), made)
+
+    monkeypatch.setitem(lookup("", "Conv", 17).__dict__, "meaning", lossy)
+    model = convolutions(3)
+    result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
+    assert not result.plan.left and len(result.plan.regions) == 1
+    (note,) = result.notes
+    assert note.startswith("Region 0 computes its 3x3 convolutions without Winograd's transform")
+    assert not result.findings.rejected
+    assert right(result, model, (1, 16, 24, 24))
+
+
+@dataclass
+class Made:
+    plan: Plan
+
+
+def test_nothing_falls_back_for_the_whole_while_convolutions_can_be_stated() -> None:
+    """The whole model may be wrong where each region is right: errors add up."""
+    graph = ir.from_proto(convolutions(1)).graph
+    regions = tuple(make_region(index, (node,)) for index, node in enumerate(graph))
+    tried: list[Plan] = []
+
+    def attempt(plan: Plan, known: tuple[int, ...]) -> tuple[Made, Findings]:
+        tried.append(plan)
+        if any(is_direct(node) for region in plan.regions for node in region.nodes):
+            return Made(plan), Findings()
+        why = "the whole model gave a wrong result"
+        return Made(plan), Findings(rejected={r.index: why for r in plan.regions}, notes=("all were given back",))
+
+    made, findings = settle(Plan(regions, ()), attempt)
+    assert len(tried) == 2 and [len(r.nodes) for r in made.plan.regions] == [1, 1] and not made.plan.left
+    assert not findings.rejected and len(findings.notes) == 1 and "Winograd" in findings.notes[0]

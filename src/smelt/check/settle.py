@@ -1,9 +1,10 @@
 """Rounds of trying a plan, until every region that is left has passed.
 
 Input: a plan and a function that tries one: generates, builds and examines it. Output: the last attempt, and what was
-found on the way. Invariant: what is kept passed as it is. A region of which some outputs are right is tried without the
-nodes that only the others need. Otherwise a region at fault is cut into parts and these are tried, so that a bad node
-costs itself and a few neighbours; the good parts are joined again at the end, if they pass as one.
+found on the way. Invariant: what is kept passed as it is. A region whose convolutions are transformed is first tried with
+these as they are stated. A region of which some outputs are right is tried without the nodes that only the others need.
+Otherwise a region at fault is cut into parts and these are tried, so that a bad node costs itself and a few
+neighbours; the good parts are joined again at the end, if they pass as one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from smelt.check.findings import Fault, Findings
+from smelt.ir.direct import mark_direct
 from smelt.ir.records import Plan
 from smelt.partition import Splitter
 
@@ -40,16 +42,22 @@ class _Rounds(Generic[T]):
         self.splitter = Splitter(plan)
         self.first = {region.index: len(region.nodes) for region in plan.regions}
         self.cut: set[int] = set()
+        self.direct: set[int] = set()
         self.passed: set[int] = set()
         self.findings = Findings()
 
     def run(self, plan: Plan) -> tuple[T, Findings]:
         number = 0
         while True:
+            before = self.findings
             made, found = self._try(plan)
             if not found.rejected:
                 break
-            plan = self._narrowed(made.plan, found, number)
+            plan, direct = self._as_stated(made.plan, found)
+            if direct and not found.faults:  # no region is wrong alone, so that none need fall back yet
+                self.findings = replace(before, rejected={**before.rejected, **{i: found.rejected[i] for i in direct}})
+            else:
+                plan = self._narrowed(plan, found, number)
             number += 1
         return (made, self.findings) if not self.cut else self._rejoined(made)
 
@@ -59,6 +67,14 @@ class _Rounds(Generic[T]):
         self.passed |= {v.region for v in found.verdicts if v.region is not None and v.error is not None}
         self.passed -= found.rejected.keys()
         return made, found
+
+    def _as_stated(self, plan: Plan, found: Findings) -> tuple[Plan, set[int]]:
+        """Regions at fault with their convolutions as they are stated, and which ones have any that were not."""
+        suspects = found.faults.keys() or found.rejected.keys()
+        direct = {r.index for r in plan.regions if r.index in suspects and mark_direct(r.nodes)}
+        self.direct |= direct & self.first.keys()
+        self.cut |= direct
+        return self.splitter.renewed(plan, direct), direct
 
     def _narrowed(self, plan: Plan, found: Findings, number: int) -> Plan:
         """Parts in place of regions at fault; what cannot be cut further is given back."""
@@ -86,9 +102,11 @@ class _Rounds(Generic[T]):
 
     def _notes(self, plan: Plan) -> tuple[str, ...]:
         kept = self.splitter.nodes_by_origin(plan)
-        return tuple(
-            f"Region {index} was cut into parts ({self.findings.rejected[index]}): "
-            f"{kept.get(index, 0)} of its {count} nodes stay in kernels."
-            for index, count in self.first.items()
-            if index in self.cut
-        )
+        return tuple(self._note(index, kept.get(index, 0), count) for index, count in self.first.items()
+                     if index in self.cut)  # fmt: skip
+
+    def _note(self, index: int, kept: int, count: int) -> str:
+        why = self.findings.rejected[index]
+        if index in self.direct and kept == count:
+            return f"Region {index} computes its 3x3 convolutions without Winograd's transform ({why})."
+        return f"Region {index} was cut into parts ({why}): {kept} of its {count} nodes stay in kernels."

@@ -12,6 +12,7 @@ from contextlib import suppress
 import onnx_ir as ir
 
 from smelt.base.dtype import BY_NAME
+from smelt.ir.direct import is_direct
 from smelt.ir.faults import Faults
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
@@ -158,6 +159,7 @@ def meaning(
     call = Call(*_parts(facts, builder, node, operands))
     call.pack = lambda position, layout: _packed(facts, builder, *_untransposed(node.inputs[position], layout, inside))
     call.own_size = lambda output, axis: facts.own_size(node.outputs[output], axis)
+    call.direct = is_direct(node)
     made = declaration.lower(call)
     return [_output(builder, tensor, value) for tensor, value in zip(made, node.outputs, strict=False)]
 

@@ -43,6 +43,7 @@ class Call:
     out_dtypes: Sequence[str | None] = ()
     pack: Callable[[int, str], Tensor | None] = _nothing_packed
     own_size: Callable[[int, int], Ix] = _no_own_size
+    direct: bool = False  # a convolution that must not be transformed
 
     def x(self, position: int = 0) -> Tensor:
         """A required operand."""

@@ -39,7 +39,8 @@ def geometry_of(
         sides = zip(sizes, out, kernel, stride, dilation, strict=True)
         both = [same_padding(*side, upper=mode == "SAME_UPPER") for side in sides]
         before, after = [b for b, _ in both], [a for _, a in both]
-    return Geometry(sizes, tuple(out), tuple(kernel), stride, dilation, tuple(before), tuple(after))
+    padding = tuple(before), tuple(after)
+    return Geometry(sizes, tuple(out), tuple(kernel), stride, dilation, *padding, direct=call.direct)
 
 
 def spread_geometry(call: Call, x: Tensor, kernel: Sequence[int]) -> Geometry:

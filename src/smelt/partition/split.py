@@ -55,6 +55,11 @@ class Splitter:
                 regions.append(region)
         return Plan(tuple(regions), plan.left), made
 
+    def renewed(self, plan: Plan, indices: Collection[int]) -> Plan:
+        """The plan with these regions as new ones, of the same nodes, since they will be other code."""
+        regions = (self._make(r.nodes, self._parts[r.index]) if r.index in indices else r for r in plan.regions)
+        return Plan(tuple(regions), plan.left)
+
     def peel(
         self, plan: Plan, failing: Mapping[int, Collection[int]], why: Mapping[int, str]
     ) -> tuple[Plan, frozenset[int]]:

@@ -10,6 +10,7 @@ import hashlib
 
 import onnx_ir as ir
 
+from smelt.ir.direct import is_direct
 from smelt.ir.records import Region
 from smelt.ir.weights import is_packable
 from smelt.ops import Facts
@@ -30,7 +31,9 @@ def structure(region: Region, facts: Facts) -> tuple[str, tuple[ir.Value, ...]]:
             else:
                 operands.append("-" if value is None else number[value])
         number.update({v: f"n{place}.{k}" for k, v in enumerate(node.outputs)})
-        parts.append(f"{node.domain}|{node.op_type}|{_attributes(node)}|{','.join(operands)}|{len(node.outputs)}")
+        parts.append(
+            f"{node.domain}|{node.op_type}|{_attributes(node)}|{','.join(operands)}|{len(node.outputs)}|{is_direct(node):d}"
+        )
     parts.append(",".join(number.get(v, "?") for v in region.outputs))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest(), tuple(border)
 

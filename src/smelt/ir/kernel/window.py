@@ -35,6 +35,7 @@ class Geometry:
     before: tuple[Ix, ...]
     after: tuple[Ix, ...]
     spread: bool = False
+    direct: bool = False  # no transform: every product of a tap and a pixel is computed
 
     @property
     def rank(self) -> int:
@@ -57,7 +58,7 @@ class Geometry:
     def square(self) -> bool:
         """3 x 3 taps side by side, a window at every pixel: Winograd's form exists."""
         near = self.stride == self.dilation == (1, 1)
-        return near and self.kernel == (3, 3) and not self.spread
+        return near and self.kernel == (3, 3) and not (self.spread or self.direct)
 
     @property
     def side_by_side(self) -> bool:
