@@ -72,20 +72,22 @@ def judge(model: Path, artifact: Path, feeds: dict[str, Array], threads: Sequenc
 
 def _compared(model: Path, results: Sequence[Any], reference: Sequence[Any], stock: Sequence[Any], moved: Any) -> Any:
     from smelt.check.contract import compare_all, has_steps
+    from smelt.check.op_types import op_types_of
     from smelt.ir.load import load_model
     from smelt.ir.walk import model_nodes
 
-    steps = has_steps(node.op_type for node in model_nodes(load_model(model)))
+    steps = has_steps(op_types_of(model_nodes(load_model(model))))
     return compare_all(results, reference, stock, "model", steps=steps, stock_is_reference=True, moved=moved)
 
 
 def _by_contract(model: Path, feeds: dict[str, Array], results: Sequence[Any], reference: Sequence[Any]) -> Any:
     """By the float64 reference, or for quantized networks by their steps."""
     from smelt.check.judge import Judge
+    from smelt.check.op_types import op_types_of
     from smelt.ir.load import load_model
     from smelt.ir.walk import model_nodes
 
-    op_types = [node.op_type for node in model_nodes(load_model(model))]
+    op_types = op_types_of(model_nodes(load_model(model)))
     return Judge(model, "model", op_types)(feeds, results, reference).comparison
 
 
