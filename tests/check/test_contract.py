@@ -93,6 +93,20 @@ def test_a_sum_that_cancels_may_be_off_as_far_as_it_moves_with_the_last_place_of
     assert compare_all([as32(1.0, -1.01), stock[1]], references, stock, "product", moved=lambda: nearby).problem
 
 
+def test_one_element_may_be_off_as_far_as_it_moves_itself():
+    """The logarithm of an energy of which little is left: others of the output keep all their digits."""
+    reference = [np.array([-3.0, -15.8, 2.0, 1.0])]
+    nearby = [reference[0] + [1e-7, 6e-5, 1e-7, -1e-7]]
+
+    def problem(*errors: float, steps: bool = False) -> str:
+        results = [(reference[0] + errors).astype(np.float32)]
+        return compare_all(results, reference, None, "product", steps=steps, moved=lambda: nearby).problem
+
+    assert not problem(0, 6e-4, 0, 0)
+    assert problem(0, 2e-3, 0, 0) and problem(6e-4, 6e-4, 0, 0)
+    assert problem(0, 6e-4, 0, 0, steps=True), "a step would allow anything"
+
+
 def test_inputs_are_moved_only_when_an_output_is_off():
     def never() -> list[np.ndarray]:
         raise AssertionError

@@ -35,7 +35,8 @@ STOCK_FACTOR: Final = 1.5
 # the tolerance, the error is at most s + t / 3, which is below t for s up to 2 t / 3, and below 1.5 s beyond.
 NEAR_STOCK: Final = 1 / 3
 # A sum that cancels has few digits left, whoever computes it. An output may be off by so many times what the reference
-# itself moves by (the median over the output) when every input moves by one unit in its last place.
+# itself moves by (the median over the output; an element as its own moves, in a network that takes no steps) when every
+# input moves by one unit in its last place.
 MOVED_FACTOR: Final = 16.0
 _ROUNDING: Final = 1e-3  # a larger error of stock's beside a step is the step, and no measure of rounding
 
@@ -97,8 +98,7 @@ def compare_all(
         if found.problem and moved is not None and tolerance and np.isfinite(found.error):
             if not nearby:
                 nearby.append(moved())
-            allowed = MOVED_FACTOR * movement(reference, tensor_at(nearby[0][place], path))
-            found = found if found.error > allowed else replace(found, tolerance=allowed, problem="")
+            found = _conditioned(found, result, reference, tensor_at(nearby[0][place], path), steps)
         return found
 
     return over_outputs(results, references, one)
@@ -185,16 +185,35 @@ def joined(problems: Iterable[Comparison]) -> Comparison:
     return replace(first, failing=tuple(failing) if known else ())
 
 
-def movement(reference: Any, nearby: Any) -> float:
-    """How far an output moved, by the measure of errors: the median, so that a step taken by a few does not count."""
+def _conditioned(found: Comparison, result: Array, reference: Any, nearby: Any, steps: bool) -> Comparison:
+    """The comparison again, where an output may be off by its movement: the median, so that a step taken by a few does
+    not count, and for a single element its own where no steps are taken."""
+    moves = movements(reference, nearby)
+    if moves is None:
+        return found
+    allowed = MOVED_FACTOR * float(np.median(moves))
+    if found.error <= allowed:
+        return replace(found, tolerance=allowed, problem="")
+    if steps:
+        return found
+    wanted = np.asarray(reference, np.float64)
+    errors = relative_errors(result, wanted, _scale(wanted), _limit(result))
+    own = np.maximum(max(allowed, found.tolerance, STOCK_FACTOR * (found.stock_error or 0.0)), MOVED_FACTOR * moves)
+    if np.any(errors > own):
+        return found
+    return replace(found, tolerance=float(own.flat[int(errors.argmax())]), problem="")
+
+
+def movements(reference: Any, nearby: Any) -> Array | None:
+    """How far each element moved, by the measure of errors; 0 where that cannot be told."""
     if not (_is_array(reference) and _is_array(nearby)) or np.shape(reference) != np.shape(nearby):
-        return 0.0
+        return None
     before, after = np.asarray(reference, np.float64), np.asarray(nearby, np.float64)
     both = np.isfinite(before) & np.isfinite(after)
     if not both.any():
-        return 0.0
-    scale = np.maximum(_scale(before), 1e-300)
-    return float(np.median(np.abs(after - before)[both] / scale[both]))
+        return None
+    with np.errstate(invalid="ignore"):
+        return np.where(both, np.abs(after - before) / np.maximum(_scale(before), 1e-300), 0.0)
 
 
 def tolerance_of(result: Any, kind: str, stock_is_reference: bool = False) -> float:
@@ -233,7 +252,7 @@ def _exact(result: Array, reference: Array, stock: Any) -> Comparison:
 
 
 def _floats(result: Array, reference: Array, stock: Any, tolerance: float, steps: bool) -> Comparison:
-    limit = float(np.finfo(result.dtype).max) if result.dtype.kind == "f" else np.inf
+    limit = _limit(result)
     reference = np.asarray(reference, np.float64)
     scale = _scale(reference)
     errors = relative_errors(result, reference, scale, limit)
@@ -257,6 +276,11 @@ def _floats(result: Array, reference: Array, stock: Any, tolerance: float, steps
         if not odd.any() and rest <= max(tolerance, STOCK_FACTOR * _finite_max(stock_errors)):
             return Comparison(rest, stock_error, tolerance)
     return Comparison(error, stock_error, tolerance, _describe(errors, result, reference, tolerance))
+
+
+def _limit(result: Array) -> float:
+    """The largest finite number of the result's type."""
+    return float(np.finfo(result.dtype).max) if result.dtype.kind == "f" else np.inf
 
 
 def _scale(reference: Array) -> Array:

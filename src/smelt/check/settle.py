@@ -1,10 +1,10 @@
 """Rounds of trying a plan, until every region that is left has passed.
 
 Input: a plan and a function that tries one: generates, builds and examines it. Output: the last attempt, and what was
-found on the way. Invariant: what is kept passed as it is. A region whose convolutions are transformed is tried first with
-these as they are stated. One of which some outputs are right is tried without the nodes that only the others need. Else
-a region at fault is cut into parts and these are tried, so that a bad node costs itself and a few neighbours; the good
-parts are joined again at the end, if they pass as one.
+found on the way. Invariant: what is kept passed as it is. A region whose convolutions are transformed is tried first
+with these as they are stated. One of which some outputs are right is tried without the nodes that only the others need.
+Else a region at fault is cut into parts and these are tried, so that a bad node costs itself and a few neighbours; the
+good parts are joined again at the end, if they pass as one.
 """
 
 from __future__ import annotations
