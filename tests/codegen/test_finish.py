@@ -30,6 +30,8 @@ FORMS: list[tuple[tuple[int, ...], tuple[int, ...], Attributes]] = [
     ((1, 64, 9, 13), (40, 64, 3, 3), {"pads": [1] * 4, "strides": [2, 2]}),
     ((1, 32, 5, 29), (48, 32, 3, 5), {"pads": [1, 2, 1, 2]}),
     ((1, 32, 6, 7), (48, 8, 3, 3), {"group": 4, "pads": [1] * 4}),
+    ((1, 40, 6, 7), (40, 8, 3, 3), {"group": 5, "pads": [1] * 4}),
+    ((1, 28, 6, 11), (28, 4, 3, 3), {"group": 7, "pads": [1] * 4}),
 ]
 EPILOGUES = ["none", "relu", "six", "lower", "upper", "residual", "residual relu"]
 LIMITS = {"six": ("low", "high"), "lower": ("low", ""), "upper": ("", "high")}

@@ -122,7 +122,8 @@ FEW_CHANNELS = [
 ]  # fmt: skip
 
 
-# Groups of 2, 4 and 8 channels: three taps at each pixel, other taps and strides, lines of one window to several tiles.
+# Groups of 2, 4 and 8 channels: three taps at each pixel, other taps and strides, lines of one window to several tiles; columns that
+# fill the last panel by half, by whole vectors of some levels only, or not at all.
 NARROW = [
     ((2, 64, 9, 33), (64, 2, 3, 3), {"group": 32, "pads": [1, 1, 1, 1]}),
     ((1, 128, 5, 18), (128, 4, 3, 3), {"group": 32, "pads": [1, 1, 1, 1]}),
@@ -132,6 +133,11 @@ NARROW = [
     ((1, 32, 6, 5), (32, 8, 1, 1), {"group": 4}),
     ((1, 16, 2, 3, 9), (16, 4, 2, 3, 3), {"group": 4, "pads": [1, 1, 1, 0, 1, 1]}),
     ((1, 32, 4, 1), (32, 4, 3, 3), {"group": 8, "pads": [1, 1, 1, 1]}),
+    ((2, 40, 7, 7), (40, 8, 3, 3), {"group": 5, "pads": [1, 1, 1, 1]}),
+    ((1, 24, 9, 13), (24, 8, 3, 3), {"group": 3, "pads": [0, 2, 1, 0], "strides": [2, 2]}),
+    ((2, 28, 5, 12), (28, 4, 3, 3), {"group": 7, "pads": [1, 1, 1, 1]}),
+    ((1, 22, 3, 6), (22, 2, 2, 5), {"group": 11, "pads": [1, 2, 0, 2]}),
+    ((1, 6, 1, 1), (6, 2, 3, 3), {"group": 3, "pads": [1, 1, 1, 1]}),
 ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def _repeated(k: Builder, image: Tensor, times: int) -> Tensor:
 def _is_narrow(image: Tensor, g: Geometry, groups: int, columns: int) -> bool:
     """As many columns as channels in a group, several groups to 16 of them."""
     each = columns // groups
-    same = image.shape[-1].const == columns and each in (2, 4, 8) and columns % PANEL == 0
+    same = image.shape[-1].const == columns and each in (2, 4, 8)
     return same and g.side_by_side and g.lines_fit(PANEL) > 0
 
 
