@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from region_check import OPSET, Graph, check, floats, whole
 
 import smelt
@@ -148,3 +149,21 @@ def test_sums_down_long_columns_do_not_gather_the_roundings_of_all_rows():
         Graph("(float[a,b] x) => (float[b] y) <int64[1] k = {0}> { y = ReduceSum<keepdims = 0>(x, k) }", [x], [exact.astype(np.float32)]),
         rtol=1e-4,
     )  # fmt: skip
+
+
+def test_a_scalar_may_come_as_a_vector_of_one():
+    """Stock does not check the shape of an input that is declared as a scalar."""
+    x, one = floats(3, 4), floats(1)
+    check(
+        Graph("(float[a,b] x, float s) => (float[a,b] y) { t = Exp(s)  u = Mul(x, t)  y = Tanh(u) }", [x, one]),
+        Graph("(float[a,b] x, int64 s) => (float[a,b] y) { t = Cast<to = 1>(s)  y = Sub(x, t) }", [x, whole(1)]),
+    )  # fmt: skip
+
+
+def test_a_scalar_that_gives_a_result_its_shape_stays_one():
+    text = "(float[a,b] x, int64 s) => (float[b] y) { t = Gather<axis = 0>(x, s)  y = Tanh(t) }"
+    x = floats(3, 4)
+    with smelt.compile(Graph(text, []).model(OPSET), force=True, levels="v2", verify=False) as compiled:
+        np.testing.assert_allclose(compiled.run({"x": x, "s": np.array(1)})[0], np.tanh(x[1]), rtol=1e-6)
+        with pytest.raises(Exception, match="rank 1"):
+            compiled.run({"x": x, "s": np.array([1])})

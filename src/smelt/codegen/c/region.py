@@ -36,6 +36,7 @@ from .in_order import join_rows, rows_in_order
 from .made import info_of, kernel_of, panels_after, sources_of
 from .names import C_TYPE, Integers
 from .reach import watch
+from .scalars import loose_scalars
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,13 @@ class _Writer:
         self.guarded = False
         self.groups = 0
         self.hints = Hints(facts)
+        self.loose = loose_scalars(region, facts)
         self.inside: dict[ir.Value, Tensor] = {}
         self.by_buffer: dict[int, ir.Value | Packed] = {}
         self.inputs: dict[ir.Value | Packed, int] = {value: place for place, value in enumerate(given)}
         self.symbols: dict[Sym, str] = {}
         self.integers = Integers(self._symbol_name, lambda v: v.name)
         self.lines: list[str | _Check] = []
-        self.names: dict[str, int] = {}
         self.checked: set[_Check] = set()
         self.known: dict[int, Sequence[Ix]] = {}
         self.products = Products(self.integers.text)
@@ -306,12 +307,9 @@ class _Writer:
         self.lines.append(f"const int64_t {name} = {text};")
 
     def _rank_check(self, value: ir.Value, place: int) -> None:
-        rank = len(self.facts.by_value[value].shape)
-        key = f"rank{place}"
-        if key not in self.names:
-            self.names[key] = 1
-            found = f"env->in_rank[{place}]"
-            self._check(f"{found} != {rank}", f"smelt_fail(env, SMELT_E_RANK, {place}, {found}, {rank}, 0)")
+        rank, found = len(self.facts.by_value[value].shape), f"env->in_rank[{place}]"
+        loose = f" && ({found} != 1 || env->in_dims[{place}][0] != 1)" if value in self.loose else ""
+        self._check(f"{found} != {rank}{loose}", f"smelt_fail(env, SMELT_E_RANK, {place}, {found}, {rank}, 0)")
 
     def _solve_from(self, waiting: Sequence[Sym], sources: Sequence[tuple[int, int, Ix]]) -> bool:
         before = len(self.symbols)
@@ -357,7 +355,8 @@ class _Writer:
     def _check_table(self) -> None:
         """Inputs of known shapes, by one table."""
         shapes = [(v, p, self.facts.by_value[v].shape) for v, p in self.inputs.items() if isinstance(v, ir.Value)]
-        self.known = {p: shape for _, p, shape in shapes if all(size.const is not None for size in shape)}
+        fixed = [one for one in shapes if one[0] not in self.loose and all(size.const is not None for size in one[2])]
+        self.known = {p: shape for _, p, shape in fixed}
         told = [(v, axis, size) for v, p, shape in shapes if p in self.known for axis, size in enumerate(shape)]
         self.guarded = self.guarded or not all(self.hints.certain_axis(*one) for one in told)
         if self.known:
