@@ -23,6 +23,7 @@ from smelt.ops.registry import SHORT, Call, op
 
 Array = np.ndarray[Any, Any]
 WINDOW_LIMIT = 64
+_LARGEST_SQUARED = {"f32": 1e19, "f64": 1e154}  # numbers whose squares are finite
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,18 @@ def moments(k: Builder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]
 
     A sum of equal values is rounded, so its mean is not the value itself, and what is left of a row of equal values
     would be divided by nearly nothing. The deviations are summed beside their squares: they are a few units in the last
-    place each, so their mean is nearly exact, and it is what the first mean lacks."""
+    place each, so their mean is nearly exact, and it is what the first mean lacks. The squares hold what it lacks too."""
     first = mean_over(k, x, axes)
     deviation = subtract(k, x, first)
-    mean = add(k, first, mean_over(k, deviation, axes))
-    return mean, mean_over(k, k.map(square, deviation), axes)
+    lack = mean_over(k, deviation, axes)
+    around_first = mean_over(k, k.map(square, deviation), axes)
+    return add(k, first, lack), k.map(_around_mean, around_first, lack)
+
+
+def _around_mean(variance: Expr, lack: Expr) -> Expr:
+    """The variance around a mean that lacked so much. An infinite variance stays so, whatever was lacking."""
+    bounded = E.op("min", E.op("abs", lack), E.const(_LARGEST_SQUARED[lack.dtype], lack.dtype))
+    return E.op("max", E.op("sub", variance, square(bounded)), E.const(0, variance.dtype))
 
 
 def subtract(k: Builder, a: Tensor, b: Tensor) -> Tensor:
