@@ -318,7 +318,8 @@ def _captured(
         backend = CBackend(analyze(model, faults), list(model.graph.inputs))
     with clock("capture"):
         try:
-            return capture(model, backend, options.select, options.exclude, options.force or config.force), backend
+            force = options.force or config.force
+            return capture(model, backend, options.select, options.exclude, force, faults), backend
         except Exception as error:
             reason = faults.contain("capture", error)
             return Plan((), tuple(Left(node, reason) for node in model_nodes(model))), backend

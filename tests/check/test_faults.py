@@ -106,6 +106,21 @@ def test_capture_costs_the_kernels(tmp_path: Path, lenient: Config, monkeypatch:
     assert not result.plan.regions and [fault.stage for fault in result.faults] == ["capture"]
 
 
+def test_a_claim_costs_its_node(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = c_backend.CBackend.claims
+    monkeypatch.setattr(c_backend.CBackend, "claims", lambda self, n: boom() if n.op_type == "Tanh" else claims(self, n))
+    result = checked(chain(), tmp_path, lenient)
+    assert left(result) == {f"n{BAD}"}
+    (fault,) = result.faults
+    assert (fault.stage, fault.nodes) == ("capture", (f"n{BAD}",)) and f"--select n{BAD}" in fault.repro
+
+
+def test_weighing_a_region_costs_it(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_backend.CBackend, "worth", boom)
+    result = checked(chain(), tmp_path, lenient, Options(levels=("v2",)))
+    assert not result.plan.regions and [(f.stage, len(f.nodes)) for f in result.faults] == [("capture", COUNT)]
+
+
 def raises_on(kind: str, then: Callable[..., object], at: int = 0) -> Callable[..., object]:
     """`then`, unless one of the nodes of the region at that place of the arguments is of that kind."""
 
@@ -123,6 +138,18 @@ def test_writing_a_region_costs_a_part_of_it(tmp_path: Path, lenient: Config, mo
     assert f"n{BAD}" in left(result) and len(left(result)) <= 4
     (fault,) = result.faults
     assert fault.stage == "generate" and set(fault.nodes) == left(result)
+
+
+@pytest.mark.parametrize("step", ["schedule", "kernel_of"])
+def test_scheduling_and_emitting_cost_a_part(tmp_path: Path, lenient: Config, monkeypatch, step: str) -> None:
+    from smelt.codegen.c import region
+
+    inner = getattr(region, step)
+    monkeypatch.setattr(region, step, lambda *given: boom() if "tanh" in repr(made := inner(*given)) else made)
+    result = checked(chain(), tmp_path, lenient)
+    assert f"n{BAD}" in left(result) and len(left(result)) <= 4
+    (fault,) = result.faults
+    assert (fault.stage, fault.error) == ("generate", "BoomError: planted") and set(fault.nodes) == left(result)
 
 
 def test_packing_costs_a_part_of_its_region(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,3 +288,11 @@ def test_a_kernel_that_dies_costs_its_region(
     assert {region.index for region in result.plan.regions} == {0}
     (fault,) = result.faults
     assert fault.stage == "verify" and said in fault.error and fault.nodes == ("Sigmoid", "Sub")
+
+
+def test_a_kernel_that_writes_nan_costs_a_part(tmp_path: Path, lenient: Config, monkeypatch) -> None:
+    planted_c(monkeypatch, "#undef tanh_f32\n#define tanh_f32(x) div_f32(sub_f32(x, x), sub_f32(x, x))\n")
+    result = checked(chain(), tmp_path, lenient)
+    assert f"n{BAD}" in left(result) and len(left(result)) <= 4
+    (fault,) = result.faults
+    assert fault.stage == "verify" and "nan" in fault.error.lower() and set(fault.nodes) == left(result)

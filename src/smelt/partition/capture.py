@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
+from smelt.ir.faults import Faults
 from smelt.ir.records import Backend, Claim, Left, Plan, Region
 from smelt.ir.walk import model_graphs, nested_graphs, scopes, subgraphs
 from smelt.partition.cost import pays
@@ -25,13 +26,15 @@ def capture(
     select: Sequence[str] = (),
     exclude: Sequence[str] = (),
     force: bool = False,
+    faults: Faults | None = None,
 ) -> Plan:
     """Partition all graphs of the model.
 
     `select` and `exclude` are glob patterns over node names, op types and `domain::op_type`; an empty `select` means
-    everything. With `force`, regions are kept whether or not they pay.
+    everything. With `force`, regions are kept whether or not they pay. An exception of the backend costs the node or
+    the region that it was asked about.
     """
-    choice = _Choice(backend, tuple(select), tuple(exclude))
+    choice = _Choice(backend, tuple(select), tuple(exclude), faults if faults is not None else Faults())
     regions: list[Region] = []
     left: list[Left] = []
     captured = scopes(model.graph).captured
@@ -39,7 +42,7 @@ def capture(
         refused = dict[ir.Node, str]()
         for nodes in _clusters(graph, choice, captured, refused):
             region = make_region(len(regions), nodes)
-            verdict = Claim(True) if force else _worth(region, backend)
+            verdict = Claim(True) if force else choice.worth(region)
             if verdict.ok:
                 regions.append(region)
             else:
@@ -58,6 +61,7 @@ class _Choice:
     backend: Backend
     select: tuple[str, ...]
     exclude: tuple[str, ...]
+    faults: Faults
 
     def claims(self, node: ir.Node) -> Claim:
         for pattern in self.exclude:
@@ -67,17 +71,22 @@ class _Choice:
             return Claim(False, "not selected")
         if any(True for _ in subgraphs(node)):
             return Claim(False, "control flow: its bodies are partitioned on their own")
-        return self.backend.claims(node)
+        try:
+            return self.backend.claims(node)
+        except Exception as error:
+            return Claim(False, self.faults.contain("capture", error, [node]))
+
+    def worth(self, region: Region) -> Claim:
+        try:
+            verdict = pays(region)
+            return self.backend.worth(region) if verdict.ok else verdict
+        except Exception as error:
+            return Claim(False, self.faults.contain("capture", error, region.nodes))
 
 
 def _matches(node: ir.Node, pattern: str) -> bool:
     names = (node.name or "", node.op_type, f"{node.domain}::{node.op_type}")
     return any(fnmatchcase(name, pattern) for name in names)
-
-
-def _worth(region: Region, backend: Backend) -> Claim:
-    verdict = pays(region)
-    return backend.worth(region) if verdict.ok else verdict
 
 
 def _clusters(
