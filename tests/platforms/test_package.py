@@ -15,7 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 KEPT = ("src", "tests", "docs", "examples", "bench")
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
-BUILD = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1])); print(b.build_wheel(sys.argv[1]))"
+# The build changes sys.argv.
+BUILD = "import setuptools.build_meta as b, sys; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
 
 
 @pytest.fixture(scope="module")
