@@ -62,7 +62,7 @@ def _rename(graph: onnx.GraphProto, prefix: str) -> None:
     for tensor in graph.initializer:
         tensor.name = prefix + tensor.name
     for node in graph.node:
-        node.name = prefix + node.name
+        node.name = prefix + node.name if node.name else ""  # ONNX Runtime takes no name twice
         node.input[:] = [prefix + name if name else "" for name in node.input]
         node.output[:] = [prefix + name if name else "" for name in node.output]
         for attribute in node.attribute:

@@ -23,7 +23,6 @@ from smelt.ops.registry import SHORT, Call, op
 
 Array = np.ndarray[Any, Any]
 WINDOW_LIMIT = 64
-_LARGEST_SQUARED = {"f32": 1e19, "f64": 1e154}  # numbers whose squares are finite
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,8 @@ def moments(k: Builder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]
 
 
 def _around_mean(variance: Expr, lack: Expr) -> Expr:
-    """The variance around a mean that lacked so much. An infinite variance stays so, whatever was lacking."""
-    bounded = E.op("min", E.op("abs", lack), E.const(_LARGEST_SQUARED[lack.dtype], lack.dtype))
-    return E.op("max", E.op("sub", variance, square(bounded)), E.const(0, variance.dtype))
+    """The variance around a mean that lacked so much. Below 0 it is rounding, whose sign tells nothing."""
+    return E.op("abs", E.op("sub", variance, square(lack)))
 
 
 def subtract(k: Builder, a: Tensor, b: Tensor) -> Tensor:
