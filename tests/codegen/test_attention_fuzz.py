@@ -78,7 +78,7 @@ def feeds_of(variant: str, batch: int, rows: int, keys: int, past: int, seed: in
     return feeds
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(example=examples())
 def test_attention_of_any_size_is_right(compiled, example):
     variant, *sizes = example
