@@ -130,6 +130,7 @@ def test_two_runs_do_not_share_a_folder(run, tmp_path: Path):
         refused(lambda: run(dense_model(tmp_path), data), "SM-BATCH-013")
 
 
+@pytest.mark.full
 def test_a_full_disk_ends_the_run_and_a_rerun_goes_on(tmp_path: Path):
     x = rows(20_000)
     model = dense_model(tmp_path)

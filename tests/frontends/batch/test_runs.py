@@ -240,6 +240,7 @@ def interrupted(process: subprocess.Popen[Any], output: Path, number: int, wait_
     return process.wait(timeout=120)
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_cleanly_and_a_rerun_gives_the_same_bytes(tmp_path: Path):
     model, data = dense_model(tmp_path), write_parquet(tmp_path / "in.parquet", rows(2000), group=40)
     whole = command(model, data, tmp_path / "out", "--preprocess", f"{ME}:slow")
@@ -278,6 +279,7 @@ def test_twenty_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path):
     assert part_bytes(tmp_path / "out") == part_bytes(tmp_path / "calm")
 
 
+@pytest.mark.full
 def test_an_onnx_file_is_compiled_once_and_its_artifact_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     import smelt
 
