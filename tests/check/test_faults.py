@@ -108,7 +108,9 @@ def test_capture_costs_the_kernels(tmp_path: Path, lenient: Config, monkeypatch:
 
 def test_a_claim_costs_its_node(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     claims = c_backend.CBackend.claims
-    monkeypatch.setattr(c_backend.CBackend, "claims", lambda self, n: boom() if n.op_type == "Tanh" else claims(self, n))
+    monkeypatch.setattr(
+        c_backend.CBackend, "claims", lambda self, n: boom() if n.op_type == "Tanh" else claims(self, n)
+    )
     result = checked(chain(), tmp_path, lenient)
     assert left(result) == {f"n{BAD}"}
     (fault,) = result.faults
