@@ -52,7 +52,8 @@ def moments(k: Builder, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]
 
     A sum of equal values is rounded, so its mean is not the value itself, and what is left of a row of equal values
     would be divided by nearly nothing. The deviations are summed beside their squares: they are a few units in the last
-    place each, so their mean is nearly exact, and it is what the first mean lacks. The squares hold what it lacks too."""
+    place each, so their mean is nearly exact, and it is what the first mean lacks. The squares hold it
+    too."""
     first = mean_over(k, x, axes)
     deviation = subtract(k, x, first)
     lack = mean_over(k, deviation, axes)
