@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import onnx_ir as ir
 
@@ -28,7 +28,17 @@ from smelt.base.errors import CompileError, LoadError, ModelError, NoCompilerErr
 from smelt.base.log import logger
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, host_arch, host_level, runs_on_host, select_targets
-from smelt.check import Choice, Examination, Findings, choose_settings, examine, guard_speed, rehearse, start_digest
+from smelt.check import (
+    Choice,
+    Examination,
+    Findings,
+    begin_examination,
+    choose_settings,
+    examine,
+    guard_speed,
+    rehearse,
+    start_digest,
+)
 from smelt.check.blame import blame, give_back
 from smelt.check.demands import check_demands, unmet_demand
 from smelt.check.dump import Dump
@@ -56,8 +66,12 @@ from smelt.toolchain import (
     count_jobs,
     find_compiler,
     hash_headers,
+    library_key,
     usable_root,
 )
+
+if TYPE_CHECKING:
+    from smelt.check.examination import Begun
 
 _log: Final = logger("pipeline")
 _MAX_ORIGINAL: Final = 20_000  # nodes; a longer model is compared as the passes left it, for the time that a copy takes
@@ -392,14 +406,29 @@ def _kernels(
         """One round: what came of the plan as it is, and what was found."""
         if not plan.regions:
             return _Made(plan), Findings()
+        begun = begin_examination(config) if _is_early(wanted, options) else None
+        try:
+            return one_round(plan, known, begun)
+        finally:
+            if begun is not None:
+                begun.close()
+
+    def one_round(plan: Plan, known: tuple[int, ...], begun: Begun | None) -> tuple[_Made, Findings]:
         with clock("generate"):
             generated = backend.generate(plan.regions, targets)
             generated = dataclasses.replace(generated, source=with_settings(generated.source, options.settings))
             plan = Plan(generated.regions, (*plan.left, *generated.left))
         if not generated.regions:
             return _Made(plan), Findings()
+        chosen = None if wanted is None else dataclasses.replace(wanted, known=known, original=original)
         with clock("build"):
             try:
+                if (
+                    begun is not None
+                    and chosen is not None
+                    and not _is_built(generated.source, targets, compiler, config)
+                ):
+                    begun.prepare(model, generated, chosen, apart=True)
                 library = _build(generated.source, targets, compiler, config, progress, early)
             except CompileError as error:
                 if not can_build(targets, compiler, Cache(config.cache_dir), config):
@@ -414,9 +443,8 @@ def _kernels(
         dump.library(library)
         with clock("examine"):
             found = Findings()
-            if wanted is not None:
-                chosen = dataclasses.replace(wanted, known=known, original=original)
-                found = examine(model, generated, library, chosen, config, progress, weights)
+            if chosen is not None:
+                found = examine(model, generated, library, chosen, config, progress, weights, begun)
         _report(found, generated.regions, faults)
         return _Made(plan, generated, library), found
 
@@ -454,6 +482,11 @@ def _kernels(
     dump.plan(made.plan)
     dump.findings(findings)
     return dataclasses.replace(made, findings=findings, notes=findings.notes)
+
+
+def _is_early(wanted: Examination | None, options: Options) -> bool:
+    """Whether verification begins while code is generated. What one process runs once is small, and in a hurry."""
+    return wanted is not None and wanted.verify and not wanted.tune and not options.ephemeral
 
 
 def _report(found: Findings, regions: Sequence[Region], faults: Faults) -> None:
@@ -514,6 +547,11 @@ def _build(
     hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
     step = progress.task("compile kernels", count_jobs(hashed, tuple(targets)))
     return build(hashed, tuple(targets), compiler, Cache(config.cache_dir), config, step=step, early=early)
+
+
+def _is_built(source: Source, targets: Sequence[Target], compiler: Compiler, config: Config) -> bool:
+    hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
+    return Cache(config.cache_dir).find(library_key(hashed, tuple(targets), compiler, config)) is not None
 
 
 def _examination(targets: Sequence[Target], options: Options, config: Config, dump: Dump) -> Examination | None:

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from smelt.base.config import Config
-from smelt.check.watch import Limits, run_worker
+from smelt.check.watch import Limits, Ran, Worker, run_worker
 from smelt.ir.kernel import expr as E
 from smelt.ops.registry import lookup
 from smelt.pipeline import Options, Result, compile_to
@@ -149,3 +149,38 @@ def test_the_worker_is_stopped_at_its_memory_limit(tmp_path: Path):
 def test_a_worker_that_dies_tells_what_it_was_doing(tmp_path: Path):
     ran = run_worker({"mode": "verify"}, tmp_path, Limits(total_s=60, step_s=60))
     assert ran.failure.startswith("ended with code 1") and ran.last_step == {"at": "start"}
+
+
+def test_an_early_process_waits_for_its_job_and_ends_with_its_owner(tmp_path: Path):
+    worker = Worker(tmp_path)
+    worker.close()
+    assert worker.follow(Limits(total_s=60, step_s=60)).failure == "died of SIGKILL"
+
+
+def test_stock_runs_the_model_while_the_library_is_built(two_regions, tmp_path: Path, config: Config, monkeypatch):
+    followed: list[Ran] = []
+    follow = Worker.follow
+
+    def kept(worker: Worker, limits: Limits) -> Ran:
+        followed.append(follow(worker, limits))
+        return followed[-1]
+
+    monkeypatch.setattr(Worker, "follow", kept)
+    compiled(two_regions, tmp_path, config.with_(cache_dir=tmp_path / "cache"))
+    steps = [event["at"] for event in followed[0].events if "at" in event]
+    assert steps.index("observe") < steps.index("build") < steps.index("region")
+
+
+def test_a_build_that_fails_leaves_no_process_and_no_files(two_regions, tmp_path: Path, config: Config, monkeypatch):
+    started: list[Worker] = []
+    begin = Worker.__init__
+
+    def kept(worker: Worker, *arguments) -> None:
+        started.append(worker)
+        begin(worker, *arguments)
+
+    monkeypatch.setattr(Worker, "__init__", kept)
+    result = compiled(two_regions, tmp_path, config.with_(cflags="--no-such-flag", strict=False))
+    assert not result.plan.regions
+    assert started and all(worker._process.poll() is not None for worker in started)
+    assert not any((config.cache_dir / "tmp").iterdir())

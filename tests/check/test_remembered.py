@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import smelt.check.examination
 from smelt.base.config import Config
 from smelt.check.findings import Findings, Verdict
 from smelt.check.remembered import recall, remember
+from smelt.check.watch import Limits, Ran, Worker
 from smelt.pipeline import Options, compile_to
 from smelt.toolchain import Cache
 
@@ -28,15 +28,15 @@ def weighted(scale: float) -> onnx.ModelProto:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One item for each start of the examining process."""
+    """One item for each time that the examining process was followed to its end."""
     started: list[int] = []
-    original = smelt.check.examination.run_worker
+    original = Worker.follow
 
-    def counted(*arguments):
+    def counted(worker: Worker, limits: Limits) -> Ran:
         started.append(1)
-        return original(*arguments)
+        return original(worker, limits)
 
-    monkeypatch.setattr(smelt.check.examination, "run_worker", counted)
+    monkeypatch.setattr(Worker, "follow", counted)
     return started
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from smelt.base.config import Config
     from smelt.base.progress import Progress
+    from smelt.check.examination import Begun
     from smelt.check.standalone_program import Standalone
     from smelt.check.weights_digest import WeightsDigest
     from smelt.codegen import Generated
@@ -25,12 +26,20 @@ if TYPE_CHECKING:
 
 def examine(
     model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
-    weights: WeightsDigest | None = None,
+    weights: WeightsDigest | None = None, begun: Begun | None = None,
 ) -> Findings:  # fmt: skip
-    """The findings for every region of the model as it was partitioned. `weights` may be under way already."""
+    """The findings for every region of the model as it was partitioned. `weights` and `begun` may be under way."""
     from smelt.check import examination
 
-    return examination.examine(model, generated, library, wanted, config, progress, weights)
+    return examination.examine(model, generated, library, wanted, config, progress, weights, begun)
+
+
+def begin_examination(config: Config) -> Begun:
+    """Start the examining process, which loads what it needs while code is generated."""
+    from smelt.check.examination import Begun
+    from smelt.toolchain import Cache
+
+    return Begun(Cache(config.cache_dir), config, early=True)
 
 
 def rehearse(model: ir.Model, generated: Generated) -> None:
@@ -81,6 +90,7 @@ __all__ = [
     "Findings",
     "Timed",
     "Verdict",
+    "begin_examination",
     "choose_settings",
     "examine",
     "guard_speed",

@@ -7,7 +7,10 @@ reason.
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,19 +18,19 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from smelt.base.config import Config
-from smelt.base.progress import Progress, Step
+from smelt.base.progress import Progress, Silent, Step
 from smelt.base.target import find_target, runs_on_host
 from smelt.check.bundle import Bundle
 from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Fault, Findings, Verdict
 from smelt.check.inputs import every_attempt
-from smelt.check.observe import WATCHED
+from smelt.check.observe import BUILT, WATCHED
 from smelt.check.op_types import op_types_of
 from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.special_values import defined_outputs
 from smelt.check.tune import tune
 from smelt.check.variants import Alone, Variants
-from smelt.check.watch import Limits, Ran, run_worker
+from smelt.check.watch import Limits, Ran, Worker, limited, run_worker
 from smelt.check.watched_bodies import Keys, WatchedBodies
 from smelt.check.weights_digest import WeightsDigest
 from smelt.codegen import Generated
@@ -40,32 +43,87 @@ _VERIFY_THREADS: Final = 2  # enough to see what goes wrong in parallel
 
 def examine(
     model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
-    weights: WeightsDigest | None = None,
+    weights: WeightsDigest | None = None, begun: Begun | None = None,
 ) -> Findings:  # fmt: skip
-    """The findings for every region of the model as it was partitioned. `weights` may be under way already."""
+    """The findings for every region of the model as it was partitioned. `weights` may be under way already, and so may
+    the verification of `generated`."""
     cache = Cache(config.cache_dir)
     key = findings_key(model, generated.regions, library, wanted, weights or WeightsDigest(model))
     known = recall(cache, key) if wanted.keep_calls is None else None
     if known is not None:
         return known
-    findings = _examine(model, generated, library, wanted, config, progress, cache)
+    begun = begun or Begun(cache, config)
+    with begun:
+        begun.prepare(model, generated, wanted, apart=False)
+        findings = begun.finish(library, progress)
     remember(cache, key, findings)
     return findings
 
 
-def _examine(
-    model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
-    cache: Cache,
-) -> Findings:  # fmt: skip
-    variants = Variants(model, generated)
-    findings = Findings()
-    with cache.work() as folder:
+class Begun:
+    """An examination that begins while its library is built: models are written, stock ONNX Runtime runs them.
+
+    `early` starts the examining process at once, which then loads what it needs.
+    """
+
+    def __init__(self, cache: Cache, config: Config, *, early: bool = False) -> None:
+        self._config = config
+        self._stack = ExitStack()
+        self._folder = self._stack.enter_context(cache.work())
+        self._worker = Worker(self._folder) if early else None
+        if self._worker is not None:
+            self._stack.callback(self._worker.close)
+        self._verification: _Verification | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Begun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prepare(self, model: ir.Model, generated: Generated, wanted: Examination, *, apart: bool) -> None:
+        """Write the models, `apart` in a thread of its own; then the process begins, if there is one. Once."""
+        if self._verification is not None:
+            return
+        self._verification = _Verification(Variants(model, generated), wanted, self._config, self._folder)
+        if not wanted.verify:
+            return
+        if not apart:
+            self._verification.write_job(self._worker)
+            return
+        self._thread = threading.Thread(target=self._write_job, name="smelt-examination", daemon=True)
+        self._thread.start()
+
+    def _write_job(self) -> None:
+        assert self._verification is not None
+        try:
+            self._verification.write_job(self._worker)
+        except BaseException as error:  # raised where the result is asked for
+            self._failure = error
+
+    def finish(self, library: Library, progress: Progress) -> Findings:
+        verification = self._verification
+        assert verification is not None
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        wanted, findings = verification.wanted, Findings()
         if wanted.verify:
-            step = progress.task("verify", len(generated.regions) + 1)
-            findings = _Verification(variants, library, wanted, config, folder, step).run()
+            step = progress.task("verify", len(verification.indices) + 1)
+            findings = verification.run(library, step, self._worker)
         if wanted.tune and not findings.rejected:
-            findings = findings.merge(tune(variants, library, wanted, config, folder, progress))
-    return findings
+            tuned = tune(verification.variants, library, wanted, self._config, self._folder, progress)
+            findings = findings.merge(tuned)
+        return findings
+
+    def close(self) -> None:
+        """End the process and delete its files, as soon as nobody writes them."""
+        if self._thread is not None:
+            self._thread.join()
+        self._stack.close()
 
 
 def host_levels(library: Library) -> list[str]:
@@ -103,27 +161,39 @@ class _State:
 
 
 class _Verification:
-    def __init__(
-        self, variants: Variants, library: Library, wanted: Examination, config: Config, folder: Path, step: Step
-    ) -> None:
+    def __init__(self, variants: Variants, wanted: Examination, config: Config, folder: Path) -> None:
         self.variants = variants
-        self.library = library
         self.wanted = wanted
         self.config = config
         self.folder = folder
-        self.step = step
+        self.step: Step = Silent().task("")
         self.indices = [region.index for region in variants.generated.regions]
         self.state = _State()
+        self.job: dict[str, Any] = {}
 
-    def run(self) -> Findings:
-        job = self._job()
+    def write_job(self, worker: Worker | None) -> None:
+        """The models and all that is known before there is a library; `worker` begins with it."""
+        self.job = self._job()
+        if worker is not None:
+            worker.give(limited(self._next_job(), self._limits(self.config.verify_timeout_s)))
+
+    def run(self, library: Library, step: Step, worker: Worker | None) -> Findings:
+        """Examine the library, in `worker` where it has begun, and in further processes as long as they fail."""
+        self.step = step
+        # What is compiled for a call of this process runs at the best level alone.
+        levels = host_levels(library)[: 1 if self.wanted.recorded else None]
+        built = {"library": str(library.path), "levels": levels}
+        (self.folder / f"{BUILT}.half").write_text(json.dumps(built), encoding="utf-8")
+        (self.folder / f"{BUILT}.half").rename(self.folder / BUILT)
+        self.job |= built
         left = self.config.verify_timeout_s
         while not self.state.finished:
             if left <= 0:
                 self.state.reject(self._open(), f"verification did not end within {self.config.verify_timeout_s:g} s")
                 break
-            limits = Limits(left, self.config.verify_timeout_s / 5, self.config.verify_memory_bytes)
-            ran = run_worker({**job, **self.state.job(), "done": sorted(self._done())}, self.folder, limits)
+            limits = self._limits(left)
+            ran = run_worker(self._next_job(), self.folder, limits) if worker is None else worker.follow(limits)
+            worker = None
             left -= ran.seconds
             self._learn(ran)
         state = self.state
@@ -131,6 +201,12 @@ class _Verification:
             tuple(state.verdicts.values()), dict(state.rejected), tuple(state.notes), dict(state.faults),
             compared=state.observed,
         )  # fmt: skip
+
+    def _limits(self, left_s: float) -> Limits:
+        return Limits(left_s, self.config.verify_timeout_s / 5, self.config.verify_memory_bytes)
+
+    def _next_job(self) -> dict[str, Any]:
+        return {**self.job, **self.state.job(), "done": sorted(self._done())}
 
     def _done(self) -> set[int]:
         return {index for index in self.state.verdicts if index is not None} | set(self.wanted.known)
@@ -246,9 +322,7 @@ class _Verification:
             "mode": "verify",
             "size": "small",
             "threads": min(self.wanted.threads or _VERIFY_THREADS, _VERIFY_THREADS),
-            "library": str(self.library.path),
-            # What is compiled for a call of this process runs at the best level alone.
-            "levels": host_levels(self.library)[: 1 if self.wanted.recorded else None],
+            "library": None,  # it may be under way
             "feeds": "feeds.npz" if self.wanted.feeds else None,
             "more": self._more_feeds(),
             "shapes": {name: list(shape) for name, shape in self.wanted.shapes.items()},

@@ -27,6 +27,7 @@ from smelt.runtime import Session, SessionSettings, session_for
 
 Array = np.ndarray[Any, Any]
 WATCHED: Final = "watched.onnx"
+BUILT: Final = "built.json"  # the library, as soon as there is one
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ free sizes, and where it is wrong, its regions are looked at one by one there.
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,7 +23,7 @@ from smelt.check.contract import Comparison
 from smelt.check.events import Report, short
 from smelt.check.feed_files import read_feeds
 from smelt.check.judge import Judge, Judged
-from smelt.check.observe import WATCHED, Observed, Watched, observe
+from smelt.check.observe import BUILT, WATCHED, Observed, Watched, observe
 from smelt.check.references import BUDGET
 from smelt.check.region_check import RegionCheck, level_libraries, open_at
 from smelt.check.region_inputs import NoInputsError, region_calls
@@ -30,6 +32,7 @@ from smelt.runtime import Session, SessionSettings
 
 Array = np.ndarray[Any, Any]
 
+_POLL_S: Final = 0.005
 NOT_RUN: Final = "the model does not run"
 MODEL: Final = -1  # the whole model, where regions are told by their index
 
@@ -38,6 +41,7 @@ def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     threads = int(job["threads"])
     watched = Watched(folder, threads, job["declared"], [BodyRun(folder, body, threads) for body in job["bodies"]])
     seen = observe(job, watched, report)
+    job = {**job, **_built(folder, report)} if job["library"] is None else job
     if seen is None:
         given = "the inputs given are not" if job["feeds"] else "no generated inputs are"
         why = watched.failure or "inputs that are no tensors"
@@ -50,6 +54,14 @@ def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     assert seen.offer is not None
     report(observed={**seen.offer.plain(), "dims": job["input_dims"]})
     _Verification(job, folder, watched, report).run(seen)
+
+
+def _built(folder: Path, report: Report) -> dict[str, Any]:
+    """The library and its levels, which is being built while stock ONNX Runtime runs the model."""
+    report(at="build")
+    while not (folder / BUILT).exists():
+        time.sleep(_POLL_S)
+    return json.loads((folder / BUILT).read_bytes())
 
 
 def _each_alone(job: Mapping[str, Any], folder: Path, report: Report, why: str) -> None:

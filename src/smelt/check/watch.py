@@ -59,29 +59,62 @@ class Ran:
 
 def run_worker(job: dict[str, Any], folder: Path, limits: Limits, module: str = "smelt.check.worker") -> Ran:
     """Start the worker on `job` and follow it to its end, whichever that is. `module` is run as a program."""
-    job_file, events_file, log_file = folder / "job.json", folder / "events.jsonl", folder / "worker.log"
-    limited = {**job, "memory_bytes": limits.memory_bytes, "parent": os.getpid()}
-    job_file.write_text(json.dumps(limited), encoding="utf-8")
-    events_file.write_bytes(b"")
-    path = os.pathsep.join([str(_PACKAGE_DIR), *(entry for entry in sys.path if entry)])
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(job_file)],
-            cwd=folder,
-            env=child_environment({"PYTHONPATH": path, **_ONE_THREAD}),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        follower = _Follower(process, events_file, limits)
+    worker = Worker(folder, module, limited(job, limits))
+    try:
+        return worker.follow(limits)
+    finally:
+        worker.close()
+
+
+def limited(job: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """The job as its process reads it."""
+    return {**job, "memory_bytes": limits.memory_bytes, "parent": os.getpid()}
+
+
+class Worker:
+    """The examining process. Without a job it loads what it needs, and waits for one.
+
+    Started from the thread that lives longest: the system ends the process with the thread.
+    """
+
+    def __init__(self, folder: Path, module: str = "smelt.check.worker", job: dict[str, Any] | None = None) -> None:
+        self.folder = folder
+        self._job_file, self._events, self._log = folder / "job.json", folder / "events.jsonl", folder / "worker.log"
+        self._job_file.unlink(missing_ok=True)
+        self._events.write_bytes(b"")
+        if job is not None:
+            self.give(job)
+        path = os.pathsep.join([str(_PACKAGE_DIR), *(entry for entry in sys.path if entry)])
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, str(self._job_file), str(os.getpid())],
+                cwd=folder,
+                env=child_environment({"PYTHONPATH": path, **_ONE_THREAD}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def give(self, job: dict[str, Any]) -> None:
+        """The job that it begins with now, with its limits."""
+        half = self._job_file.with_suffix(".half")
+        half.write_text(json.dumps(job), encoding="utf-8")
+        half.rename(self._job_file)
+
+    def follow(self, limits: Limits) -> Ran:
+        """Wait for its end."""
+        follower = _Follower(self._process, self._events, limits)
         try:
             failure = follower.run()
         finally:
-            _end(process)
-    if failure == "died":
-        failure = _how_it_died(process.returncode, log_file)
-    return Ran(_read_events(events_file), failure, follower.used)
+            _end(self._process)
+        if failure == "died":
+            failure = _how_it_died(self._process.returncode, self._log)
+        return Ran(_read_events(self._events), failure, follower.used)
+
+    def close(self) -> None:
+        _end(self._process)
 
 
 class _Follower:

@@ -7,14 +7,19 @@ anything of the model is read; the process does not outlive the one that started
 
 from __future__ import annotations
 
+import importlib
 import json
 import resource
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from smelt.base.parent import end_with_parent
+
+_POLL_S: Final = 0.005
+_LIKELY: Final = "smelt.check.verify"  # takes longest to import
 
 
 class Reporter:
@@ -39,6 +44,12 @@ def _limit(memory_bytes: int) -> None:
 
 def begin(job_file: Path) -> tuple[dict[str, Any], Reporter]:
     """The job, with its limits set, and where to tell about it."""
+    if len(sys.argv) > 2:
+        end_with_parent(int(sys.argv[2]))
+    if not job_file.exists():
+        importlib.import_module(_LIKELY)
+    while not job_file.exists():
+        time.sleep(_POLL_S)
     job: dict[str, Any] = json.loads(job_file.read_bytes())
     end_with_parent(int(job["parent"]))
     _limit(int(job["memory_bytes"]))
