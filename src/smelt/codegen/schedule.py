@@ -57,7 +57,7 @@ from .twins import absorb, earlier_twin
 
 Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
-FLOAT_LIMIT = 640
+FLOAT_LIMIT = 720  # a multiple of most small numbers: a long chain of few ops over and over is cut into equal kernels
 RECOMPUTE_COST = 3
 COMPUTED = (Map, Reduce, Scan, Assemble, MatMul, Product, Window, Result)
 
@@ -171,7 +171,7 @@ class _Planner:
         below = sum(self.float_cost[t] for t in self.refs(tensor) if t in self.floating)
         self.float_cost[tensor] = below + sum(E.cost(e) for e in E.walk(element))
         self.floating.add(tensor)
-        if self.float_cost[tensor] > FLOAT_LIMIT:
+        if self.float_cost[tensor] >= FLOAT_LIMIT:
             self._sink(tensor)
 
     def _sink(self, tensor: Tensor) -> None:
