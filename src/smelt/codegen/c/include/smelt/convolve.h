@@ -343,11 +343,13 @@ static __attribute__((unused)) void smelt_convolve_groups(const smelt_window *w,
   }
 }
 
-/* Columns c0..c1-1, which lie between panels or groups. The block has room for whole panels. */
+/* Columns c0..c1-1, which lie between panels or groups. The block has room for whole panels; of the last one a half may stay as it
+ * is. */
 static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
                                                    int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                    int64_t ld, const smelt_finish *finish) {
-  const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, cols = (c1 - c0 + 15) / 16 * 16;
+  const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth;
+  const int64_t cols = smelt_gemm_ceil_div(c1 - c0, SMELT_GEMM_HALF) * SMELT_GEMM_HALF;
   const float *b = panels + c0 * K;
   if (w->planar ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
     smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, finish);

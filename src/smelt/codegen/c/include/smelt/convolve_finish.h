@@ -123,7 +123,7 @@ static __attribute__((unused)) void smelt_finish_rows(const smelt_gemm_slab *s, 
                                                       const smelt_finish *finish) {
   smelt_finish f = smelt_finish_at(finish, 0, col);
   if (f.columns < panels * SMELT_GEMM_PANEL) {
-    smelt_gemm_rows(s, col, panels, panels * SMELT_GEMM_PANEL, next);
+    smelt_gemm_rows(s, col, panels, f.columns <= SMELT_GEMM_HALF ? SMELT_GEMM_HALF : panels * SMELT_GEMM_PANEL, next);
     smelt_finish_block(&f, s->c + col, s->ldc, s->m);
     return;
   }

@@ -1,7 +1,7 @@
 /* Convolution line by line: the lines of the image that windows see are copied into L1 and multiplied there.
  *
  * Input:     smelt_window with taps side by side, NHWC or NCHW; weights in panels (panel, tap * channel, 16), or
- *            (panel, channel * tap, 16) for NCHW. Output: smelt_convolve_lines(): a block of windows times whole panels.
+ *            (panel, channel * tap, 16) for NCHW. Output: smelt_convolve_lines(): a block of windows times whole and half panels.
  * Invariant: every element is one chain over the window in the order of its panels, whatever tile computes it. Lines are copied
  *            with zeros on both sides, so that no window is special; a window is `segments` runs of `taps` floats in them, and
  *            neighbouring windows share them.
@@ -69,6 +69,10 @@ static const int8_t smelt_lines_heights[] = {6, 3, 1};
 SMELT_LINES_MICRO(6, 2) SMELT_LINES_MICRO(3, 2) SMELT_LINES_MICRO(1, 2)
 static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_6x2, smelt_lines_3x2, smelt_lines_1x2};
 static const int8_t smelt_lines_heights[] = {6, 3, 1};
+/* For the first half of the last panel. */
+SMELT_LINES_MICRO(12, 1) SMELT_LINES_MICRO(8, 1) SMELT_LINES_MICRO(4, 1) SMELT_LINES_MICRO(1, 1)
+static const smelt_lines_tile smelt_lines_half[] = {smelt_lines_12x1, smelt_lines_8x1, smelt_lines_4x1, smelt_lines_1x1};
+static const int8_t smelt_lines_half_heights[] = {12, 8, 4, 1};
 #else
 SMELT_LINES_MICRO(4, 2) SMELT_LINES_MICRO(2, 2) SMELT_LINES_MICRO(1, 2)
 static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_4x2, smelt_lines_2x2, smelt_lines_1x2};
@@ -76,12 +80,11 @@ static const int8_t smelt_lines_heights[] = {4, 2, 1};
 #endif
 
 /* The tile that comes when `left` of `run` windows are: the tallest that they fill, at the end the lowest that they fit, which then
- * computes windows again. */
-SMELT_GEMM_INLINE int smelt_lines_kind(int64_t run, int64_t left) {
-  const int last = (int)sizeof smelt_lines_heights - 1;
+ * computes windows again. Heights fall to 1. */
+SMELT_GEMM_INLINE int smelt_lines_kind(const int8_t *heights, int64_t run, int64_t left) {
   int kind = 0;
-  while (kind < last && smelt_lines_heights[kind] > left) kind++;
-  return kind > 0 && smelt_lines_heights[kind] < left && smelt_lines_heights[kind - 1] <= run ? kind - 1 : kind;
+  while (heights[kind] > left) kind++;
+  return kind > 0 && heights[kind] < left && heights[kind - 1] <= run ? kind - 1 : kind;
 }
 
 /* What the tiles of one run of windows read, and where they write. */
@@ -112,12 +115,34 @@ SMELT_GEMM_INLINE void smelt_lines_block(const smelt_lines_run *r, int kind, int
 #endif
 }
 
-/* `run` windows times `cols` columns, whole panels. The last tile may begin before the one before it ends. */
+#ifdef SMELT_GEMM_HALF_MR
+/* `run` windows times the first half of the panel at `col`. */
+static __attribute__((unused)) void smelt_lines_half_tiles(const smelt_lines_run *r, int64_t run, int64_t col) {
+  const float *b = r->b + col / SMELT_GEMM_PANEL * r->panel_stride;
+  for (int64_t window = 0, high; window < run; window += high) {
+    const int kind = smelt_lines_kind(smelt_lines_half_heights, run, run - window);
+    high = smelt_lines_half_heights[kind];
+    const int64_t at = smelt_min(window, run - high);
+    const smelt_finish f = r->finish ? smelt_finish_at(r->finish, at, col) : (smelt_finish){0};
+    smelt_lines_half[kind](r->lines + at * r->side, r->side, r->segments, r->segment, r->taps, b, r->panel_stride,
+                           r->c + at * r->ldc + col, r->ldc, r->finish ? &f : NULL);
+  }
+}
+#endif
+
+/* `run` windows times `cols` columns, whole panels or, at the end, half of one. The last tile may begin before the one before it
+ * ends. */
 static __attribute__((unused)) void smelt_lines_tiles(const smelt_lines_run *r, int64_t run, int64_t cols) {
   for (int64_t col = 0, panels; col < cols; col += panels * SMELT_GEMM_PANEL) {
+#ifdef SMELT_GEMM_HALF_MR
+    if (cols - col < SMELT_GEMM_PANEL) {
+      smelt_lines_half_tiles(r, run, col);
+      return;
+    }
+#endif
     panels = smelt_min(SMELT_GEMM_NP, (cols - col) / SMELT_GEMM_PANEL);
     for (int64_t window = 0, high; window < run; window += high) {
-      const int kind = smelt_lines_kind(run, run - window);
+      const int kind = smelt_lines_kind(smelt_lines_heights, run, run - window);
       high = smelt_lines_heights[kind];
       smelt_lines_block(r, kind, panels, smelt_min(window, run - high), col);
     }
@@ -217,7 +242,7 @@ static __attribute__((unused)) void smelt_convolve_exact(const smelt_window *w, 
                                                           const float *b, int64_t first, int64_t count, int64_t each,
                                                           float *block, int64_t ld) {
   float sums[SMELT_LINES_FEW * SMELT_LINES_EXACT] __attribute__((aligned(64)));
-  const int64_t cols = (each + 15) / 16 * 16;
+  const int64_t cols = smelt_gemm_ceil_div(each, SMELT_GEMM_HALF) * SMELT_GEMM_HALF;
   if (cols == each) {
     smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, NULL);
     return;

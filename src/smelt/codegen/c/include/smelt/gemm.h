@@ -135,10 +135,40 @@ SMELT_GEMM_INLINE smelt_gemm_tiles smelt_gemm_tiles_of(const smelt_gemm_slab *s,
   return tiles;
 }
 
+#ifdef SMELT_GEMM_HALF_MR
+/* All rows of the slab times the first half of the panel at column `col`, of which `cols` columns are valid. */
+static __attribute__((noinline, unused)) void smelt_gemm_half_rows(const smelt_gemm_slab *s, int64_t col, int64_t cols,
+                                                                   const float *next) {
+  const int64_t count = smelt_gemm_ceil_div(s->m, SMELT_GEMM_HALF_MR);
+  const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
+  float *c = s->c + col, tile[SMELT_GEMM_HALF_MR * SMELT_GEMM_HALF];
+  for (int64_t t = 0, rows; t < count; ++t, a += rows * s->lda, c += rows * s->ldc) {
+    rows = s->m / count + (t < s->m % count);
+    const float *ask = smelt_gemm_next(s, next, 1, t, 0, 1);
+    if (cols == SMELT_GEMM_HALF) {
+      smelt_gemm_half[rows](a, s->lda, b, s->panel_stride, s->kc, c, s->ldc, s->add, ask);
+      continue;
+    }
+    smelt_gemm_half[rows](a, s->lda, b, s->panel_stride, s->kc, tile, SMELT_GEMM_HALF, 0, ask);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j) {
+        float *to = c + i * s->ldc + j;
+        *to = s->add ? *to + tile[i * SMELT_GEMM_HALF + j] : tile[i * SMELT_GEMM_HALF + j];
+      }
+  }
+}
+#endif
+
 /* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Tiles ask for `next`
  * on the way. */
 static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols,
                                                     const float *next) {
+#ifdef SMELT_GEMM_HALF_MR
+  if (cols <= SMELT_GEMM_HALF) {
+    smelt_gemm_half_rows(s, col, cols, next);
+    return;
+  }
+#endif
   const smelt_gemm_tiles tiles = smelt_gemm_tiles_of(s, panels);
   const float *a = s->a, *b = s->b + col / SMELT_GEMM_PANEL * s->panel_stride;
   float *c = s->c + col;

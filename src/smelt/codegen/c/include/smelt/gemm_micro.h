@@ -23,6 +23,7 @@
 #define smelt_gemm_wide SMELT_NAME(smelt_gemm_wide)
 #define smelt_gemm_eager SMELT_NAME(smelt_gemm_eager)
 #define smelt_gemm_thin SMELT_NAME(smelt_gemm_thin)
+#define smelt_gemm_half SMELT_NAME(smelt_gemm_half)
 #endif
 #ifdef SMELT_TILES_LINKED
 #define SMELT_TILES(TYPE, NAME, ...) extern __attribute__((visibility("hidden"))) const TYPE NAME[];
@@ -357,6 +358,9 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 #define SMELT_GEMM_MICRO_14(W)                                                                                         \
   SMELT_GEMM_MICRO_5(W) SMELT_GEMM_MICRO(6, W) SMELT_GEMM_MICRO(7, W) SMELT_GEMM_MICRO(8, W) SMELT_GEMM_MICRO(9, W)    \
   SMELT_GEMM_MICRO(10, W) SMELT_GEMM_MICRO(11, W) SMELT_GEMM_MICRO(12, W) SMELT_GEMM_MICRO(13, W) SMELT_GEMM_MICRO(14, W)
+#define SMELT_GEMM_MICRO_12(W)                                                                                         \
+  SMELT_GEMM_MICRO_5(W) SMELT_GEMM_MICRO(6, W) SMELT_GEMM_MICRO(7, W) SMELT_GEMM_MICRO(8, W) SMELT_GEMM_MICRO(9, W)    \
+  SMELT_GEMM_MICRO(10, W) SMELT_GEMM_MICRO(11, W) SMELT_GEMM_MICRO(12, W)
 #define SMELT_GEMM_NAMES_3(W) 0, smelt_gemm_micro_1x##W, smelt_gemm_micro_2x##W, smelt_gemm_micro_3x##W
 #define SMELT_GEMM_NAMES_5(W) SMELT_GEMM_NAMES_3(W), smelt_gemm_micro_4x##W, smelt_gemm_micro_5x##W
 #define SMELT_GEMM_NAMES_14(W)                                                                                         \
@@ -389,6 +393,11 @@ SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_M
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2)
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4)
 static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
+/* One vector of a panel, the only one that exists: twelve rows have as many chains as six of two vectors. */
+#define SMELT_GEMM_HALF_MR 12
+SMELT_GEMM_MICRO_12(1)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_half, SMELT_GEMM_NAMES_5(1), smelt_gemm_micro_6x1, smelt_gemm_micro_7x1, smelt_gemm_micro_8x1,
+            smelt_gemm_micro_9x1, smelt_gemm_micro_10x1, smelt_gemm_micro_11x1, smelt_gemm_micro_12x1)
 #elif defined(__aarch64__)
 SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 16) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4)
@@ -400,6 +409,12 @@ SMELT_GEMM_MICRO(2, 4)
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_3(2), smelt_gemm_micro_4x2)
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4)
 static const int8_t smelt_gemm_thin_panels[] = {0, 2, 1};
+#endif
+/* Columns that tiles come in at the end: a whole panel, or half of one. */
+#ifdef SMELT_GEMM_HALF_MR
+#define SMELT_GEMM_HALF SMELT_GEMM_LANES
+#else
+#define SMELT_GEMM_HALF SMELT_GEMM_PANEL
 #endif
 #define SMELT_GEMM_THIN_ROWS ((int64_t)(sizeof smelt_gemm_thin_panels) - 1)
 
