@@ -83,3 +83,23 @@ def test_a_region_in_a_loop_is_verified_on_the_first_turn(tmp_path: Path, config
     spoil(0, "return smelt_fail(env, SMELT_E_VALUE, -1, 7, 0, 0);")
     wrong = compile_to(model, tmp_path / "wrong", options, config)
     assert not wrong.plan.regions and "verification failed" in next(iter(wrong.findings.rejected.values()))
+
+
+def test_a_branch_may_declare_a_wrong_shape(tmp_path: Path, config: Config) -> None:
+    """Stock goes by what the nodes of a branch tell; of a custom op it would believe the declaration."""
+    one = onnx.numpy_helper.from_array(np.ones(1, np.float32), "one")
+    then = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Add", ["e", "one"], ["t"])],
+        "then", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, [])], [one],
+    )  # fmt: skip
+    other = helper.make_graph([helper.make_node("Tanh", ["x"], ["o"])], "else", [],
+                              [helper.make_tensor_value_info("o", TensorProto.FLOAT, [])])  # fmt: skip
+    node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    inputs = [helper.make_tensor_value_info("c", TensorProto.BOOL, []), helper.make_tensor_value_info("x", 1, [])]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
+    assert result.plan.regions and not result.findings.rejected
+    x = np.array(0.5, np.float32)
+    (found,) = Executable.open(result.artifact).run({"c": np.array(True), "x": x})
+    np.testing.assert_allclose(found, [np.exp(x) + 1], rtol=1e-6)

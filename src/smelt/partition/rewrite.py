@@ -1,13 +1,13 @@
 """Replace regions by custom-op nodes: Model + Plan -> Model, in place.
 
 Input: the model that the plan was made for (unchanged since). Output: the same model, where each region is one node
-of `domain`. Invariant: graph inputs and outputs keep names, types, shapes and order; every replaced value keeps its
-name and type, and of its shape what is certain; every graph is in topological order.
+of `domain`. Invariant: graph inputs and outputs keep names, types and order, those of the model also their shapes;
+every replaced value keeps its name and type, and of its shape what is certain; every graph is in topological order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -26,6 +26,7 @@ def rewrite(model: ir.Model, plan: Plan, domain: str, names: Mapping[int, str] |
         return
     taken = {node.name for node in model_nodes(model) if node.name}
     gone = {node: region for region in plan.regions for node in region.nodes}
+    results = frozenset(model.graph.outputs)
     by_graph: dict[ir.Graph, list[Region]] = {}
     for region in plan.regions:
         by_graph.setdefault(_graph_of(region), []).append(region)
@@ -35,7 +36,7 @@ def rewrite(model: ir.Model, plan: Plan, domain: str, names: Mapping[int, str] |
     for graph in (g for g in model_graphs(model) if g in by_graph):
         made = replacements.setdefault(graph, {})
         for region in by_graph[graph]:
-            node = _replacement(region, domain, names[region.index], renewed, taken)
+            node = _replacement(region, domain, names[region.index], renewed, taken, results)
             made[node] = positions[graph][region.nodes[-1]]
     for old, new in renewed.items():
         _move_uses(old, new, gone)
@@ -66,17 +67,21 @@ def _graph_of(region: Region) -> ir.Graph:
 
 
 def _replacement(
-    region: Region, domain: str, op_type: str, renewed: dict[ir.Value, ir.Value], taken: set[str]
-) -> ir.Node:
-    outputs = [_twin(value) for value in region.outputs]
+    region: Region, domain: str, op_type: str, renewed: dict[ir.Value, ir.Value], taken: set[str],
+    results: Collection[ir.Value],
+) -> ir.Node:  # fmt: skip
+    """`results` are the model's own outputs."""
+    outputs = [_twin(value, results) for value in region.outputs]
     inputs = [renewed.get(value, value) for value in region.inputs]
     renewed.update(zip(region.outputs, outputs, strict=True))
     name = _unused(f"{op_type}_{region.index}", taken)
     return ir.Node(domain, op_type, inputs, outputs=outputs, name=name)
 
 
-def _twin(value: ir.Value) -> ir.Value:
-    return ir.Value(name=value.name, type=value.type, shape=value.shape if _is_seen(value) else certain_shape(value))
+def _twin(value: ir.Value, results: Collection[ir.Value]) -> ir.Value:
+    """Of a body's output no shape: stock ONNX Runtime allocates by what a body declares, where its nodes tell none."""
+    declared = value.shape if value in results else None
+    return ir.Value(name=value.name, type=value.type, shape=declared if _is_seen(value) else certain_shape(value))
 
 
 def _is_seen(value: ir.Value) -> bool:
