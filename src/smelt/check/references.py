@@ -111,9 +111,9 @@ def _shape(value: ir.Value | None, env: Mapping[ir.Value, Any]) -> tuple[int, ..
     return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
 
 
-def moved(arrays: Sequence[Any]) -> list[Any]:
+def moved(arrays: Sequence[Any], seed: int = 11) -> list[Any]:
     """Every float, but zeros, moved by one unit in its last place, up or down."""
-    rng = np.random.default_rng(11)
+    rng = np.random.default_rng(seed)
     out: list[Any] = []
     for array in arrays:
         if getattr(array, "dtype", np.dtype(bool)).kind != "f":
