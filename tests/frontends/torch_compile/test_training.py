@@ -196,8 +196,12 @@ class Heads(nn.Module):
         return F.scaled_dot_product_attention(*parts, dropout_p=self.dropout).square().mean()
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    ("dropout", "batch"), [(0.0, 3), (0.2, 1), pytest.param(0.0, 1, marks=FULL), pytest.param(0.2, 3, marks=FULL)]
+)
 def test_a_sum_that_is_zero_but_for_roundings_stays_in_torch(dropout: float, batch: int) -> None:
     torch.manual_seed(0)
     model, x = Heads(dropout), torch.randn(batch, 12, 16)
