@@ -83,4 +83,8 @@ def declarations(kernels: Iterable[Kernel]) -> str:
 def units(kernels: Iterable[Kernel]) -> list[Unit]:
     """The units that define the functions. Named after their text: one that no model changes is compiled once."""
     texts = dict.fromkeys(k.extern.function.text for k in kernels if k.extern is not None)
-    return [Unit(f"extern_{hashlib.sha256(text.encode()).hexdigest()[:8]}", text) for text in texts]
+    return [function_unit(text) for text in texts]
+
+
+def function_unit(text: str) -> Unit:
+    return Unit(f"extern_{hashlib.sha256(text.encode()).hexdigest()[:8]}", text)

@@ -19,6 +19,8 @@ import onnx_ir as ir
 from smelt.ir.kernel.window import LEAST_CHANNELS
 from smelt.ir.records import Source, Unit
 
+from .extern import function_unit
+
 
 @dataclass(frozen=True)
 class LibraryUnit:
@@ -50,6 +52,7 @@ LIBRARY: Final = (
     LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_FEW", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
 )
 
+_FUNCTIONS: Final = ("recurrent", "roi_align", "suppression")
 _PRODUCTS: Final = {
     "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",
 }  # fmt: skip
@@ -58,8 +61,9 @@ _POOLS: Final = {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", 
 
 
 def library_source() -> Source:
-    """All units, for an installation that has them compiled."""
-    return Source(tuple(entry.unit for entry in LIBRARY), (), (INCLUDE,))
+    """All units, and functions in C that take long to compile, for an installation that has them compiled."""
+    functions = [function_unit(f"#include <smelt/{name}_unit.h>\n") for name in _FUNCTIONS]
+    return Source((*(entry.unit for entry in LIBRARY), *functions), (), (INCLUDE,))
 
 
 def likely_source(nodes: Iterable[ir.Node]) -> Source:
