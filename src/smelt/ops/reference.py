@@ -131,10 +131,10 @@ def _by_rule(node: ir.Node, operands: Sequence[Value], opset: int) -> list[Array
         return None
     if len(node.outputs) > 1:
         return _maxima(node, operands) if node.op_type == "MaxPool" else None
-    if node.op_type == "ConvTranspose" and _attributes(node).get("group", 1) > 1:
-        return [_by_groups(node, operands, opset)]
     rule = RULES.get(node.op_type)
     made = rule(operands, _attributes(node)) if rule is not None else None
+    if made is None and node.op_type == "ConvTranspose" and _attributes(node).get("group", 1) > 1:
+        made = _by_groups(node, operands, opset)
     return None if made is None else [made]
 
 

@@ -202,11 +202,107 @@ def stft(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     return np.stack([made.real, made.imag], axis=-1).astype(signal.dtype)
 
 
+def transposed_convolution(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """A product for each tap, added where the tap lands: the onnx package adds element by element in Python."""
+    x, weight = np.asarray(inputs[0]), np.asarray(inputs[1])
+    bias = inputs[2] if len(inputs) > 2 else None
+    plain = attributes.get("auto_pad", "NOTSET") == "NOTSET" and not attributes.get("output_shape")
+    if not plain or x.ndim < 3 or x.dtype.kind != "f" or weight.dtype != x.dtype or weight.ndim != x.ndim:
+        return None
+    kernel, rank, group = weight.shape[2:], x.ndim - 2, int(attributes.get("group", 1))
+    strides = attributes.get("strides") or (1,) * rank
+    dilations = attributes.get("dilations") or (1,) * rank
+    pads = attributes.get("pads") or (0,) * (2 * rank)
+    more = attributes.get("output_padding") or (0,) * rank
+    sides = list(zip(x.shape[2:], strides, kernel, dilations, strict=True))
+    whole = [(n - 1) * s + (k - 1) * d + 1 + m for (n, s, k, d), m in zip(sides, more, strict=True)]
+    out = [w - b - e for w, b, e in zip(whole, pads[:rank], pads[rank:], strict=True)]
+    if min(x.shape) < 1 or min(out) < 1 or min(pads) < 0:
+        return None
+    outer = weight.shape[1]
+    rows = x.reshape(x.shape[0], group, x.shape[1] // group, -1)
+    taps = weight.reshape(group, x.shape[1] // group, outer, -1)
+    made = np.zeros((x.shape[0], group, outer, *whole), x.dtype)
+    for number, offset in enumerate(itertools.product(*map(range, kernel))):
+        there = tuple(slice(o * d, o * d + (n - 1) * s + 1, s) for o, (n, s, _, d) in zip(offset, sides, strict=True))
+        part = np.matmul(taps[..., number].swapaxes(1, 2), rows)
+        made[(..., *there)] += part.reshape(*part.shape[:3], *x.shape[2:])
+    kept = tuple(slice(b, b + n) for b, n in zip(pads[:rank], out, strict=True))
+    made = made[(..., *kept)].reshape(x.shape[0], group * outer, *out)
+    return made if bias is None else made + np.reshape(bias, (1, -1, *(1,) * rank))
+
+
+def batch_normalization(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """With given statistics."""
+    x = np.asarray(inputs[0])
+    if attributes.get("training_mode", 0) or len(inputs) != 5 or x.dtype.kind != "f" or x.ndim < 2:
+        return None
+    scale, shift, mean, variance = (np.reshape(a, (1, -1, *(1,) * (x.ndim - 2))) for a in inputs[1:])
+    epsilon = float(np.float32(attributes.get("epsilon", 1e-5)))  # an attribute is float32, whatever the operands are
+    return scale * (x - mean) / np.sqrt(variance + epsilon) + shift
+
+
+def global_average_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    del attributes
+    x = np.asarray(inputs[0])
+    return x.mean(tuple(range(2, x.ndim)), keepdims=True) if x.ndim > 2 and x.size and x.dtype.kind == "f" else None
+
+
+def _floats(rule: Callable[..., Array]) -> Callable[[Sequence[Any], Attributes], Array | None]:
+    """A function of numpy, where all operands are floats of one type and no attribute says how they meet."""
+
+    def evaluated(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+        arrays = [np.asarray(a) for a in inputs if a is not None]
+        kinds = {a.dtype for a in arrays}
+        alike = len(arrays) == len(inputs) and len(kinds) == 1 and kinds.pop().kind == "f"
+        return rule(*arrays) if alike and not attributes else None
+
+    return evaluated
+
+
+def clip(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Limits that are inputs; those of old opsets are attributes."""
+    x = np.asarray(inputs[0])
+    if attributes or x.dtype.kind != "f":
+        return None
+    low, high = ((inputs[place] if place < len(inputs) else None) for place in (1, 2))
+    x = x if low is None else np.maximum(x, np.asarray(low, x.dtype))
+    return x if high is None else np.minimum(x, np.asarray(high, x.dtype))
+
+
+def hard_sigmoid(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    x = np.asarray(inputs[0])
+    if x.dtype.kind != "f":
+        return None
+    # Attributes are float32, whatever the operands are.
+    alpha, beta = (x.dtype.type(np.float32(attributes.get(n, d))) for n, d in (("alpha", 0.2), ("beta", 0.5)))
+    return np.maximum(x.dtype.type(0), np.minimum(x.dtype.type(1), alpha * x + beta))
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, x.dtype.type(1)) / (1 + small)
+
+
 RULES: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
     "GatherElements": gather_elements,
     "MaxPool": max_pool,
     "AveragePool": average_pool,
+    "Add": _floats(np.add),
+    "BatchNormalization": batch_normalization,
+    "Clip": clip,
     "Conv": convolution,
+    "ConvTranspose": transposed_convolution,
+    "Div": _floats(np.divide),
+    "Exp": _floats(np.exp),
+    "GlobalAveragePool": global_average_pool,
+    "HardSigmoid": hard_sigmoid,
+    "Mul": _floats(np.multiply),
+    "Relu": _floats(lambda x: np.maximum(x, x.dtype.type(0))),
+    "Sigmoid": _floats(_sigmoid),
+    "Sqrt": _floats(np.sqrt),
+    "Sub": _floats(np.subtract),
+    "Tanh": _floats(np.tanh),
     "GlobalMaxPool": global_max_pool,
     "Pad": pad,
     "STFT": stft,

@@ -1,0 +1,108 @@
+"""Rules in numpy say what the onnx package says, and are used where they know the form."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smelt.ops.reference import _by_onnx, evaluate
+from smelt.ops.reference_rules import RULES
+
+UNARY = ("Exp", "Relu", "Sigmoid", "Sqrt", "Tanh", "HardSigmoid", "GlobalAveragePool")
+BINARY = ("Add", "Sub", "Mul", "Div")
+
+
+def node(op: str, count: int, **attributes) -> ir.Node:
+    inputs = [ir.Value(name=f"i{n}") for n in range(count)]
+    return ir.node(op, inputs, attributes, outputs=[ir.Value(name="y")])
+
+
+def both(op: str, arrays, **attributes):
+    made = node(op, len(arrays), **attributes)
+    rule = RULES[op](arrays, attributes)
+    assert rule is not None
+    return rule, _by_onnx(made, arrays, 17, True, {})[0]
+
+
+@pytest.mark.parametrize("op", UNARY)
+def test_functions_of_one_operand(op: str):
+    x = np.random.default_rng(0).normal(0, 3, (2, 3, 5, 4))
+    x.flat[:4] = [np.inf, -np.inf, 0, 800]
+    with np.errstate(all="ignore"):
+        ours, theirs = both(op, [np.abs(x) if op == "Sqrt" else x])
+    np.testing.assert_allclose(ours, theirs, rtol=1e-14, atol=1e-300)
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_functions_of_two_operands_broadcast(op: str):
+    random = np.random.default_rng(1)
+    ours, theirs = both(op, [random.normal(size=(3, 1, 4)), random.normal(size=(2, 1))])
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_integers_and_old_broadcasts_are_left_to_the_onnx_package(op: str):
+    assert RULES[op]([np.arange(3), np.arange(1, 4)], {}) is None
+    assert RULES[op]([np.ones(3), np.ones(3)], {"axis": 1, "broadcast": 1}) is None
+
+
+def test_clip_with_one_limit_or_none():
+    x = np.linspace(-4, 4, 9)
+    np.testing.assert_array_equal(RULES["Clip"]([x, np.array(-1.0), np.array(2.0)], {}), np.clip(x, -1, 2))
+    np.testing.assert_array_equal(RULES["Clip"]([x, None, np.array(2.0)], {}), np.minimum(x, 2))
+    np.testing.assert_array_equal(RULES["Clip"]([x], {}), x)
+    assert RULES["Clip"]([x], {"min": 0.0}) is None
+
+
+def test_batch_normalization_with_given_statistics():
+    random = np.random.default_rng(2)
+    arrays = [random.normal(size=(2, 3, 4)), *random.normal(size=(3, 3)), random.uniform(0.5, 2, 3)]
+    ours, theirs = both("BatchNormalization", arrays, epsilon=1e-3)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-13)
+    assert RULES["BatchNormalization"](arrays, {"training_mode": 1}) is None
+
+
+@st.composite
+def transposed(draw):
+    rank = draw(st.integers(1, 2))
+    sizes = lambda low, high: tuple(draw(st.integers(low, high)) for _ in range(rank))  # noqa: E731
+    kernel, strides, dilations = sizes(1, 3), sizes(1, 3), sizes(1, 2)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pads = tuple(draw(st.integers(0, r - 1)) for r in (*reach, *reach))
+    more = tuple(draw(st.integers(0, s - 1)) for s in strides)
+    return {
+        "shape": (draw(st.integers(1, 2)), draw(st.integers(1, 3)), *sizes(2, 5)),
+        "outer": draw(st.integers(1, 3)),
+        "kernel": kernel,
+        "attributes": {"strides": strides, "dilations": dilations, "pads": pads, "output_padding": more},
+    }
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(transposed())
+def test_transposed_convolutions(case):
+    random = np.random.default_rng(3)
+    x = random.normal(size=case["shape"])
+    weight = random.normal(size=(case["shape"][1], case["outer"], *case["kernel"]))
+    bias = random.normal(size=case["outer"])
+    attributes = case["attributes"]
+    ours = RULES["ConvTranspose"]([x, weight, bias], attributes)
+    if ours is None:  # no element is left between the pads
+        return
+    made = node("ConvTranspose", 3, **attributes)
+    theirs = _by_onnx(made, [x, weight, bias], 17, True, {})[0]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_groups_of_a_transposed_convolution_are_convolutions_of_their_own():
+    random = np.random.default_rng(4)
+    x, weight = random.normal(size=(2, 4, 5, 5)), random.normal(size=(4, 3, 3, 2))
+    whole = evaluate(node("ConvTranspose", 2, group=2, strides=(2, 1)), [x, weight], 17)[0]
+    parts = [
+        evaluate(node("ConvTranspose", 2, strides=(2, 1)), [x[:, s], weight[s]], 17)[0]
+        for s in (slice(0, 2), slice(2, 4))
+    ]
+    np.testing.assert_allclose(whole, np.concatenate(parts, 1), rtol=1e-13)
