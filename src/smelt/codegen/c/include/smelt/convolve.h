@@ -343,6 +343,9 @@ static __attribute__((unused)) void smelt_convolve_groups(const smelt_window *w,
   }
 }
 
+/* Terms of a window from which on a panel and copies of lines do not fit L1 together. */
+enum { SMELT_ALONG_DEPTH = 256 };
+
 /* Columns c0..c1-1, which lie between panels or groups. The block has room for whole panels; of the last one a half may stay as it
  * is. */
 static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
@@ -351,11 +354,15 @@ static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const 
   const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth;
   const int64_t cols = smelt_gemm_ceil_div(c1 - c0, SMELT_GEMM_HALF) * SMELT_GEMM_HALF;
   const float *b = panels + c0 * K;
+  const int axis = K > 0 ? smelt_contiguous_axis(w) : -1;
+  if (axis >= 0 && K >= SMELT_ALONG_DEPTH) {
+    smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, finish);
+    return;
+  }
   if (w->planar ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
     smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, finish);
     return;
   }
-  const int axis = K > 0 ? smelt_contiguous_axis(w) : -1;
   if (axis >= 0) {
     smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, finish);
     return;

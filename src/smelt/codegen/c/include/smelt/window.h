@@ -59,6 +59,9 @@ enum {
   SMELT_WINDOW_GRAIN = 50000,   /* multiply-adds below which a task costs more to hand out than it brings */
   SMELT_WINDOW_WIDE = 128,      /* columns below which the gathered windows are not worth gathering twice */
   SMELT_WINDOW_ROWS = 56,       /* windows that are gathered at a time */
+  SMELT_WINDOW_TILE = SMELT_VL == 64 ? 14 : 6, /* windows of a tile */
+  SMELT_WINDOW_CUT = 84,        /* windows that a long line is cut into multiples of: whole tiles */
+  SMELT_WINDOW_FEW = 4,         /* lines that are too few to be tasks */
   SMELT_WINDOW_PANELS = 200000, /* floats of panels that stay in L2 between tasks */
   SMELT_WINDOW_PART = 8192,     /* floats of a part that its epilogue finds in L1 */
   SMELT_PART_PANELS = 65536,    /* floats of panels that are read again for each part, rather than for many rows */
@@ -107,19 +110,25 @@ SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, int64_t part
   return (rows + tasks - 1) / tasks;
 }
 
-/* Windows of one task where lines of them lie side by side: whole lines, so that no run is cut short. */
+/* Windows of one task where lines of them lie side by side: whole lines, so that no run is cut short; parts of long ones where there
+ * are so few that threads would wait. */
 SMELT_INLINE int64_t smelt_window_lines(int64_t rows, int64_t line, double cost) {
   const int64_t lines = (rows + line - 1) / line, least = (int64_t)(SMELT_WINDOW_GRAIN / (cost * (double)line)) + 1;
+  if (lines < SMELT_WINDOW_FEW && line >= 4 * SMELT_WINDOW_CUT) {
+    const int64_t some = smelt_max((2 * rows + SMELT_WINDOW_TASKS - 1) / SMELT_WINDOW_TASKS, (int64_t)(SMELT_WINDOW_GRAIN / cost) + 1);
+    return smelt_min((some + SMELT_WINDOW_CUT - 1) / SMELT_WINDOW_CUT * SMELT_WINDOW_CUT, rows);
+  }
   const int64_t step = smelt_max((lines + SMELT_WINDOW_TASKS - 1) / SMELT_WINDOW_TASKS, least);
   const int64_t tasks = (lines + step - 1) / step;
   return (lines + tasks - 1) / tasks * line;
 }
 
-/* Windows that are computed at a time, of lines of `line`, where `fit` fit L1: whole lines or equal parts of one. */
+/* Windows that are computed at a time, of lines of `line`, where `fit` fit L1: whole lines or about equal parts of one, in whole
+ * tiles. */
 SMELT_INLINE int64_t smelt_window_part(int64_t line, int64_t fit) {
   if (line <= fit) return fit / line * line;
-  const int64_t parts = (line + fit - 1) / fit;
-  return (line + parts - 1) / parts;
+  const int64_t parts = (line + fit - 1) / fit, each = (line + parts - 1) / parts;
+  return each > SMELT_WINDOW_TILE ? each / SMELT_WINDOW_TILE * SMELT_WINDOW_TILE : each;
 }
 
 /* What a task computes at a time before its epilogue: a part that stays in L1, or all of it where windows are gathered for
