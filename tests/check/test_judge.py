@@ -149,6 +149,21 @@ def test_stock_with_its_optimizers_is_a_yardstick_too(tmp_path: Path, monkeypatc
     assert judge(feeds, off, stock).comparison.problem, "optimizers that compute in another type allow nothing"
 
 
+def test_without_a_reference_the_answers_of_stock_tell_how_far_apart_right_ones_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    nodes = [helper.make_node("Tanh", ["x"], ["y"])]
+    path = saved(tmp_path / "t.onnx", nodes, [floats("x", "n")], [floats("y", "n")], [])
+    judge = Judge(path, "model", ["Tanh"], budget=0)
+    feeds = {"x": np.linspace(0.5, 1, 50, dtype=np.float32)}
+    stock = judge.stock(feeds)
+    off = [stock[0] * np.float32(1 + 4e-5)]
+    assert judge(feeds, off, stock).comparison.problem
+    for apart, problem in ((3e-5, False), (1e-3, True)):
+        monkeypatch.setattr(judge, "_again", lambda settings, given, apart=apart: [stock[0] * np.float32(1 - apart)])
+        assert bool(judge(feeds, off, stock).comparison.problem) is problem
+
+
 def test_inputs_that_break_the_rules_of_an_op_are_told(tmp_path: Path):
     """Stock passes over an empty operand of a Concat, whatever its other sizes."""
     nodes = [helper.make_node("Concat", ["x", "y"], ["z"], axis=1)]

@@ -127,6 +127,8 @@ class Judge:
             if stock is None:
                 return Judged(Comparison(problem=f"there is nothing to compare with: {short(error)}"))
             found = compare_all(results, stock, None, self.kind, stock_is_reference=True)
+            if found.problem:
+                found = self._by_spread(found, feeds, results, stock, stock, stock_is_reference=True)
             note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
             return Judged(found, "stock", note)
         steps, nearby = has_steps(self.op_types), partial(self._moved, feeds)
@@ -137,7 +139,7 @@ class Judge:
 
     def _by_spread(
         self, found: Comparison, feeds: Mapping[str, Any], results: Sequence[Any], reference: Sequence[Any],
-        stock: Sequence[Any],
+        stock: Sequence[Any], *, stock_is_reference: bool = False,
     ) -> Comparison:  # fmt: skip
         """The largest error of one answer is one draw of many: stock's with its optimizers, and on inputs moved by
         their last place, are as good a yardstick. What is far off (a step, optimizers that compute in other types, as
@@ -145,11 +147,13 @@ class Judge:
         again = partial(self._again, UNOPTIMIZED)
         nearby = [dict(zip(feeds, moved(list(feeds.values()), seed), strict=True)) for seed in range(SPREAD)]
         answers = _answers([partial(self._again, OPTIMIZED, feeds), *(partial(again, one) for one in nearby)])
-        tolerance = max((tolerance_of(tensor, self.kind) for _, tensor in tensors_of(list(results))), default=0.0)
+        tensors = [tensor for _, tensor in tensors_of(list(results))]
+        tolerance = max((tolerance_of(one, self.kind, stock_is_reference) for one in tensors), default=0.0)
         most = max(SPREAD_FACTOR * _largest_error(stock, reference), SPREAD_TOLERANCES * tolerance)
         drawn = [answer for answer in answers if _largest_error(answer, reference) <= most]
         steps = has_steps(self.op_types)
-        tried = (compare_all(results, reference, answer, self.kind, steps=steps) for answer in drawn)
+        compared = partial(compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference)
+        tried = (compared(stock=answer, steps=steps) for answer in drawn)
         return next((one for one in tried if not one.problem), found)
 
     def _by_bounds(
