@@ -167,3 +167,11 @@ def test_a_scalar_that_gives_a_result_its_shape_stays_one():
         np.testing.assert_allclose(compiled.run({"x": x, "s": np.array(1)})[0], np.tanh(x[1]), rtol=1e-6)
         with pytest.raises(Exception, match="rank 1"):
             compiled.run({"x": x, "s": np.array([1])})
+
+
+def test_a_region_may_read_what_another_made_inside():
+    """A small tensor of integers is followed through a Reshape to where it was made, in a region before."""
+    check(Graph("(float[6] x, float[6,4] a, int8[4,3] b) => (float[6,3] y) <int64[2] s = {6, 1}> "
+                "{ f = Floor(x)  q = Cast<to = 6>(f)  r = Reshape(q, s)  h = Cast<to = 1>(r)  g = Add(a, h)  i = Cast<to = 3>(g) "
+                " m = MatMulInteger(i, b)  t = Add(m, r)  y = Cast<to = 1>(t) }",
+                [floats(6) * 9, floats(6, 4), whole(4, 3, dtype=np.int8)], left=True))  # fmt: skip

@@ -89,7 +89,11 @@ class CBackend:
     def generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
         """One source for all regions. The domain is named after what the kernels are."""
         try:
-            return self._generate(regions, targets)
+            made = self._generate(regions, targets)
+            while (wider := _with_shared(made)) is not None:
+                again = self._generate(wider, targets)
+                made = replace(again, left=(*made.left, *again.left))
+            return made
         finally:
             E.reset()
 
@@ -121,6 +125,23 @@ class CBackend:
         read += [value for code in codes for value in code.inputs if isinstance(value, ir.Value)]
         spelled: dict[Atom, Ix] = {}
         return {v: _formulas(self.facts.by_value[v].shape, spelled) for v in read if v in self.facts.by_value}
+
+
+def _with_shared(made: Generated) -> list[Region] | None:
+    """The regions with what others read from inside of them among their outputs; None where all of it is. What a region
+    reads is told by its code: the contents of a small tensor of integers may follow from an earlier one."""
+    home = {
+        value: place for place, region in enumerate(made.regions) for node in region.nodes for value in node.outputs
+    }
+    shared: dict[int, dict[ir.Value, None]] = {}
+    for reader, code in enumerate(made.codes):
+        for value in (one for one in code.inputs if isinstance(one, ir.Value)):
+            place = home.get(value, reader)
+            if place != reader and value not in made.regions[place].outputs:
+                shared.setdefault(place, {})[value] = None
+    if not shared:
+        return None
+    return [replace(r, outputs=(*r.outputs, *shared.get(place, ()))) for place, r in enumerate(made.regions)]
 
 
 def _formulas(shape: Sequence[Ix], spelled: dict[Atom, Ix]) -> tuple[int | str, ...]:
