@@ -72,6 +72,20 @@ def test_many_rows_and_saturated_gates():
     ])  # fmt: skip
 
 
+def test_products_of_inputs_at_the_borders_of_their_spans():
+    """A few rows have those of several steps at a time (5 of the first layer, 3 of the second), many each step's own,
+    which rows of lengths of their own gather; a wide input is gathered in pieces, or not at all."""
+    backwards, both = {"direction": "reverse"}, {"direction": "bidirectional"}
+    long, lengths = [40, 3, 0, 17, 18], [7, 0, 1, 6, 5, 2, 7] * 5
+    check([
+        Layer("LSTM", 40, 5, 3, 350, options=dict(backwards), lengths=long, scale=0.05),
+        Layer("GRU", 40, 10, 3, 350, options={"linear_before_reset": 1}, scale=0.05),
+        Layer("GRU", 7, 35, 300, 40, 2, dict(both), lengths=list(lengths), scale=0.1),
+        Layer("RNN", 7, 35, 5000, 17, 1, dict(backwards), lengths=list(lengths), scale=0.02),
+        Layer("LSTM", 7, 35, 20, 50, 1, dict(backwards), scale=0.1, constant=False),
+    ])  # fmt: skip
+
+
 def test_rows_before_steps_are_the_same_layer():
     """ONNX Runtime refuses this layout."""
     options = {"direction": "bidirectional", "layout": 1}
@@ -80,10 +94,11 @@ def test_rows_before_steps_are_the_same_layer():
 
 
 def test_all_threads_give_the_same_bits():
-    """Directions, blocks of rows and units of a step that workers share."""
+    """Directions, blocks of rows, units of a step and products of inputs that workers share."""
     layers = [
         Layer("LSTM", 9, 1, 8, 200, 1, scale=0.1), Layer("GRU", 9, 1, 8, 200, 1, {"linear_before_reset": 0}, scale=0.1),
-        Layer("LSTM", 4, 40, 8, 64, 1, scale=0.1),
+        Layer("LSTM", 4, 40, 8, 64, 1, scale=0.1), Layer("LSTM", 40, 1, 80, 64, 1, scale=0.1),
+        Layer("GRU", 30, 12, 40, 128, 1, {"linear_before_reset": 0}, scale=0.05),
         Layer("GRU", 9, 3, 8, 96, 2, {"direction": "bidirectional"}, scale=0.1),
     ]  # fmt: skip
     one, two = (compiled_outputs(layers, threads) for threads in (1, 2))
@@ -115,8 +130,8 @@ def test_infinite_and_nan_inputs_stay_in_their_rows():
     assert np.isnan(every[1:, :, 1]).all() and np.isfinite(every[1:, :, 2]).all()
 
 
-def test_a_layer_is_one_product_and_one_function():
+def test_a_layer_is_one_function():
     model, _ = Layer("LSTM", 3, 2, 3, 20).model()
     with smelt.compile(model, force=True, levels="v2", verify=False, threads=1) as compiled:
         kinds = [k.kind for entry in compiled.result.generated.source.entries for k in entry.kernels]
-    assert kinds == ["gemm", "function"]
+    assert kinds == ["function"]

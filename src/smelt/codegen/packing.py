@@ -158,10 +158,8 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
         return [*apart, ("Reshape", lines), ("Pad", filled), ("Reshape", matrices)]
     if kind == "planes":
         return [("Reshape", [rows, columns * taps]), ("Transpose", [1, 0])]
-    if kind == "stacked":
-        return [("Reshape", [rows * columns, taps]), ("Transpose", [1, 0])]
     if kind == "gates":
-        return _gate_steps(rows, groups, taps, matrices)
+        return _gate_steps(rows, groups, columns // groups, taps, matrices)
     if kind == "narrow":
         split, order = [rows, columns, taps], [2, 1, 0]
     elif kind == "channelwise":
@@ -173,13 +171,15 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
     return [("Reshape", split), ("Transpose", order), ("Reshape", matrices)]
 
 
-def _gate_steps(directions: int, gates: int, hidden: int, matrices: list[int]) -> list[tuple[str, list[int]]]:
+def _gate_steps(
+    directions: int, gates: int, hidden: int, depth: int, matrices: list[int]
+) -> list[tuple[str, list[int]]]:
     """Units filled up to whole blocks, then block by block with all gates of each."""
     missing = -hidden % PANEL
     return [
-        ("Reshape", [directions, gates, hidden, hidden]),
+        ("Reshape", [directions, gates, hidden, depth]),
         *([("Pad", [0, 0, 0, 0, 0, 0, missing, 0])] if missing else []),
-        ("Reshape", [directions, gates, -1, PANEL, hidden]),
+        ("Reshape", [directions, gates, -1, PANEL, depth]),
         ("Transpose", [0, 4, 2, 1, 3]),
         ("Reshape", matrices),
     ]

@@ -1,8 +1,8 @@
 """Recurrent layers: RNN, GRU and LSTM.
 
-Input: operands of the ONNX ops. Output: the products of all steps' inputs as one matrix product, then the recurrence as
-a function written in C (`recurrent_unit.h`). Invariant: float32 only; every attribute of the ops is kept; the order of
-operands, numbers and factors is that of the enums in the header.
+Input: operands of the ONNX ops. Output: the layer, its products included, as a function written in C
+(`recurrent_unit.h`). Invariant: float32 only; every attribute of the ops is kept; the order of operands, numbers and
+factors is that of the enums in the header, and scratch memory is what it takes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Function, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel.panels import PANEL
 
 from .recurrent_reference import ACTIVATIONS, KINDS, USUAL, activation_numbers, gru, lstm, recurrence, rnn
@@ -22,6 +22,8 @@ GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 LINE: Final = 64
 SHARE_BYTES: Final = LINE * 9  # of a smelt_cell_share
 STATES: Final = 5  # that each row has in scratch memory
+FUSED_ROWS: Final = 32  # from which on the inputs' products need no memory
+SPAN_FLOATS: Final = 40960  # of the inputs' products of a few rows, over several steps
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class _Layer:
     steps: Ix
     rows: Ix
     hidden: Ix
+    width: Ix
 
     @property
     def gates(self) -> int:
@@ -43,6 +46,13 @@ class _Layer:
     @property
     def padded(self) -> Ix:
         return (self.hidden + (PANEL - 1)) // PANEL * PANEL
+
+    @property
+    def sums_floats(self) -> Ix:
+        """What the inputs' products take: one step of few rows at least, and no more than all steps of them."""
+        each = self.padded * self.gates
+        least = fn("min", self.rows, FUSED_ROWS - 1) * each
+        return fn("max", least, fn("min", SPAN_FLOATS, self.rows * self.steps * each))
 
     def state_shape(self) -> tuple[Ix, ...]:
         rows = (self.rows, ix(self.directions)) if self.batch_first else (ix(self.directions), self.rows)
@@ -59,27 +69,33 @@ class _Layer:
 @op("RNN", since=7, kind="function", reference=rnn)
 def recurrent(call: Call) -> Sequence[Tensor]:
     layer = _layer(call)
-    weights, packed = _recurrent_weights(call, layer)
+    inputs, inputs_packed = _weights(call, 1, layer)
+    weights, packed = _weights(call, 2, layer)
     codes, factors = _activations(call, layer)
     clip = call.float("clip", 0.0) if call.has("clip") else float("inf")
     modified = call.int("input_forget", 0) if layer.kind == "LSTM" else call.int("linear_before_reset", 0)
     numbers = (
         KINDS[layer.kind], layer.steps, layer.rows, layer.hidden, layer.directions, int(layer.reverse), modified,
-        int(packed), int(layer.batch_first), *codes,
+        int(packed), int(layer.batch_first), layer.width, int(inputs_packed), *codes,
     )  # fmt: skip
-    scratch = layer.rows * layer.padded * STATES + layer.padded * 7
-    scratch = scratch if packed else scratch + layer.padded * layer.hidden * layer.gates
+    scratch = layer.rows * layer.padded * STATES + layer.padded * 7 + layer.sums_floats
+    for depth, done in ((layer.width, inputs_packed), (layer.hidden, packed)):
+        scratch = scratch if done else scratch + layer.padded * depth * layer.gates
     results = [layer.every_shape(), layer.state_shape(), layer.state_shape()][: 3 if layer.kind == "LSTM" else 2]
     absent = () if layer.kind == "LSTM" else (layer.state_shape(),)
     function = Function(
         name="smelt_recurrent",
         text=UNIT,
-        operands=(_inputs(call, layer), weights, *_optional(call, layer)),
+        operands=(call.x(0), inputs, weights, *_optional(call, layer)),
         results=tuple((shape, "f32") for shape in (*results, *absent)),
         numbers=tuple(ix(n) for n in numbers),
         factors=(abs(clip) or float("inf"), *factors),
         scratch_bytes=(scratch * 4 + SHARE_BYTES) * layer.directions,
-        flops=layer.steps * layer.rows * layer.hidden * layer.hidden * (2 * layer.gates * layer.directions),
+        flops=layer.steps
+        * layer.rows
+        * layer.hidden
+        * (layer.hidden + layer.width)
+        * (2 * layer.gates * layer.directions),
         reference=recurrence,
     )
     return call.k.function(function)[: len(results)]
@@ -101,23 +117,13 @@ def _layer(call: Call) -> _Layer:
         sizes = (ix(directions), hidden * gates, last)
         for found, wanted in zip(operand.shape, sizes, strict=True):
             k.require_equal(found, wanted, "the weights of a recurrent layer must fit its sizes")
-    return _Layer(call.op, directions, direction == "reverse", batch_first, steps, rows, hidden)
+    return _Layer(call.op, directions, direction == "reverse", batch_first, steps, rows, hidden, x.shape[2])
 
 
-def _inputs(call: Call, layer: _Layer) -> Tensor:
-    """The inputs of all steps times the weights of all gates and directions."""
-    k, x, weights = call.k, call.x(0), call.x(1)
-    rows, columns = x.shape[0] * x.shape[1], layer.hidden * (layer.gates * layer.directions)
-    matrix = k.reshape(x, (rows, x.shape[2]))
-    panels = call.pack(1, "stacked")
-    if panels is not None:
-        return k.matmul_packed(matrix, panels, columns)
-    return k.product(matrix, k.transpose(k.reshape(weights, (columns, x.shape[2])), (1, 0)))
-
-
-def _recurrent_weights(call: Call, layer: _Layer) -> tuple[Tensor, bool]:
-    panels = call.pack(2, f"gates:{layer.gates}")
-    return (call.x(2), False) if panels is None else (panels, True)
+def _weights(call: Call, position: int, layer: _Layer) -> tuple[Tensor, bool]:
+    """The weights of the inputs or of the state, and whether they are packed."""
+    panels = call.pack(position, f"gates:{layer.gates}")
+    return (call.x(position), False) if panels is None else (panels, True)
 
 
 def _optional(call: Call, layer: _Layer) -> list[Tensor | None]:

@@ -91,14 +91,16 @@ def recurrence(
     arrays: Sequence[Array | None], numbers: Sequence[int], factors: Sequence[float]
 ) -> tuple[Array, Array, Array]:
     """What `smelt_recurrent` computes, from the same operands in the same order."""
-    kind, steps, rows, hidden, directions, reverse, modified, packed, batch_first, *codes = numbers
-    products, weights, bias, lengths, first_h, first_c, peephole = arrays
-    assert products is not None and weights is not None
-    gates, dtype = (1, 3, 4)[kind], products.dtype
-    if packed:
-        weights = _unpacked(weights, gates, hidden)
+    kind, steps, rows, hidden, directions, reverse, modified, packed, batch_first, width, *more = numbers
+    inputs_packed, *codes = more
+    inputs, input_weights, weights, bias, lengths, first_h, first_c, peephole = arrays
+    assert inputs is not None and input_weights is not None and weights is not None
+    gates, dtype = (1, 3, 4)[kind], inputs.dtype
+    weights = _unpacked(weights, gates, hidden) if packed else weights
+    input_weights = _unpacked(input_weights, gates, hidden) if inputs_packed else input_weights
     sizes = (rows, steps) if batch_first else (steps, rows)
-    x = products.reshape(*sizes, directions, gates, hidden)
+    x = inputs.reshape(-1, width) @ input_weights.reshape(-1, width).T
+    x = x.reshape(*sizes, directions, gates, hidden)
     x = np.swapaxes(x, 0, 1) if batch_first else x
     every = np.zeros((steps, directions, rows, hidden), dtype)
     last = [np.zeros((directions, rows, hidden), dtype) for _ in range(2)]
@@ -132,10 +134,10 @@ def _run(one: _Direction, x: Array, ends: Array, reverse: bool, every: Array) ->
 
 
 def _unpacked(panels: Array, gates: int, hidden: int) -> Array:
-    """Recurrent weights (direction, gate * unit, k) from their panels (panels.py, layout gates)."""
-    directions = panels.shape[0]
-    stack = panels.reshape(directions, -1, gates, hidden, _PANEL).transpose(0, 2, 1, 4, 3)
-    return stack.reshape(directions, gates, -1, hidden)[:, :, :hidden].reshape(directions, gates * hidden, hidden)
+    """Weights (direction, gate * unit, k) from their panels (panels.py, layout gates)."""
+    directions, depth = panels.shape[0], panels.shape[-2]
+    stack = panels.reshape(directions, -1, gates, depth, _PANEL).transpose(0, 2, 1, 4, 3)
+    return stack.reshape(directions, gates, -1, depth)[:, :, :hidden].reshape(directions, gates * hidden, depth)
 
 
 # What an activation's alpha and beta are where the layer does not say; None: it has no such factor.
@@ -176,10 +178,12 @@ def _layer(kind: str, operands: Sequence[Array | None], attributes: dict[str, An
     codes, factors = activation_numbers(kind, names, alphas, betas)
     modified = attributes.get("input_forget" if kind == "LSTM" else "linear_before_reset", 0)
     reverse = str(attributes.get("direction", "forward")).lower() == "reverse"
-    numbers = (KINDS[kind], steps, rows, hidden, directions, int(reverse), int(modified), 0, batch_first, *codes)
-    products = x.reshape(-1, x.shape[2]) @ weights.reshape(-1, x.shape[2]).T
+    numbers = (
+        KINDS[kind], steps, rows, hidden, directions, int(reverse), int(modified), 0, batch_first, x.shape[2], 0,
+        *codes,
+    )  # fmt: skip
     clip = abs(float(attributes.get("clip") or 0.0)) or float("inf")
-    return recurrence((products, again, *rest), numbers, (clip, *factors))
+    return recurrence((x, weights, again, *rest), numbers, (clip, *factors))
 
 
 def lstm(*operands: Array | None, **attributes: Any) -> tuple[Array, Array, Array]:

@@ -16,8 +16,7 @@ except in Winograd's form, which is computed in float64 and rounded once.
 | winograd | (M, C, 3, 3) | (24, C, M): the taps of every filter, transformed |
 | spread:G | (G * C, M, *taps) | (G, taps * C, M): a transposed convolution in G groups |
 | stamp | (C, M, *taps) | (C, taps * M): a transposed convolution whose windows do not overlap |
-| stacked | (D, N, K) | (K, D * N): the inputs of a recurrent layer, for all its directions |
-| gates:G | (D, G * H, H) | (D, H, blocks * G * 16): a block is 16 units, of which all gates follow each other |
+| gates:G | (D, G * H, K) | (D, K, blocks * G * 16): a block is 16 units, of which all gates follow each other |
 """
 
 from __future__ import annotations
@@ -65,10 +64,8 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
             out = (known[1] * taps, known[0])
         case "stamp":
             out = (known[0], taps * known[1])
-        case "stacked" if len(known) == 3:
-            out = (known[2], known[0] * known[1])
-        case "gates" if len(known) == 3 and known[1] == groups * known[2]:
-            out = (known[0], known[2], -(-known[2] // PANEL) * groups * PANEL)
+        case "gates" if len(known) == 3 and known[1] % groups == 0:
+            out = (known[0], known[2], -(-(known[1] // groups) // PANEL) * groups * PANEL)
         case _:
             return None
     return tuple(ix(s) for s in (out[1:] if kind in ("window", "spread", "dots") and groups == 1 else out))
@@ -82,8 +79,6 @@ def arranged(weights: Array, layout: str) -> Array:
     groups = int(number or 1)
     rows, columns = weights.shape[:2]
     taps = math.prod(weights.shape[2:])
-    if kind == "stacked":
-        return weights.reshape(rows * columns, taps).T
     if kind == "gates":
         return _gates(weights, groups)
     if kind == "channelwise":
@@ -119,12 +114,13 @@ def _lines_filled_up(stack: Array, line: int) -> Array:
 
 
 def _gates(weights: Array, gates: int) -> Array:
-    directions, _, hidden = weights.shape
+    directions, rows, depth = weights.shape
+    hidden = rows // gates
     blocks = -(-hidden // PANEL)
-    stack = np.zeros((directions, gates, blocks * PANEL, hidden), weights.dtype)
-    stack[:, :, :hidden] = weights.reshape(directions, gates, hidden, hidden)
-    stack = stack.reshape(directions, gates, blocks, PANEL, hidden).transpose(0, 4, 2, 1, 3)
-    return stack.reshape(directions, hidden, blocks * gates * PANEL)
+    stack = np.zeros((directions, gates, blocks * PANEL, depth), weights.dtype)
+    stack[:, :, :hidden] = weights.reshape(directions, gates, hidden, depth)
+    stack = stack.reshape(directions, gates, blocks, PANEL, depth).transpose(0, 4, 2, 1, 3)
+    return stack.reshape(directions, depth, blocks * gates * PANEL)
 
 
 def panel_shape(matrices: Sequence[Ix]) -> tuple[Ix, ...]:

@@ -27,9 +27,13 @@ typedef struct {
   int modified; /* LSTM: the forget gate is 1 - the input gate; GRU: linear before reset */
   int reverse, usual; /* usual: sigmoid and tanh, no clip, no peepholes */
   int64_t steps, rows, hidden, padded;
-  const float *x;                 /* products of the inputs, gate after gate */
+  int64_t width;                  /* of the inputs */
+  const float *x;
   int64_t x_step, x_row;
-  const float *panels;            /* recurrent weights: block of 16 units, gate, k, 16 */
+  const float *input_panels;      /* input weights: block of 16 units, gate, k, 16 */
+  const float *panels;            /* recurrent weights, likewise */
+  float *sums;                    /* products of inputs, `span` steps of each row: see smelt_sums_of() */
+  int64_t span, sums_row;
   float *bias;                    /* padded: one of each gate; of a GRU one more, the recurrent one of its last gate */
   float *peephole;                /* padded: input, output, forget; NULL: none */
   float *h[2], *c, *z, *reset;    /* states by row: step t reads h[t % 2] and writes the other */
@@ -43,6 +47,7 @@ typedef struct {
 /* A row at one step: past its own length it keeps its state and gives zeros. */
 typedef struct {
   const float *x, *h;
+  float *sums; /* products of its inputs; NULL: not made yet */
   float *next, *c, *y, *y_h, *y_c;
   int active, empty;
 } smelt_cell_row;

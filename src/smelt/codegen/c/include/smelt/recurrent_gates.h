@@ -1,6 +1,7 @@
 /* The gates of a recurrent layer: from the sums of a row's products to its new states, for the activations that layers have.
  *
- * Input:     smelt_cell, a row at a step, its recurrent products by block of 16 units and gate. Output: smelt_cell_gates().
+ * Input:     smelt_cell, a row at a step, its products by block of 16 units and gate: those of the state (`sums`), in whose
+ *            place intermediate values go, and of the inputs (`x`). Output: the functions smelt_finish_...
  * Invariant: an element is the same expression whatever is computed beside it. Gates are kept as what divides them, so that
  *            sigmoid(x) tanh(y) is one division. Nothing cancels: each is within a few ULP, down to sigmoid(-87); below that
  *            it stays there.
@@ -9,7 +10,6 @@
 #define SMELT_RECURRENT_GATES_H
 
 #include <smelt/recurrent.h>
-
 
 /* Gates that one product gives. */
 SMELT_FN int smelt_gates(int kind, int phases, int phase) {
@@ -46,11 +46,9 @@ SMELT_FN v_f32 smelt_tanh_over(v_f32 x) {
   return scale * (f * q) + (scale - 1.0f);
 }
 
-/* Gate `g` of the units from u on: what the input gives, both biases, the recurrent product. */
-SMELT_FN v_f32 smelt_gate_sum(const smelt_cell *cell, const smelt_cell_row *row, const float *sums, int g, int gate, int64_t u,
-                              int64_t n) {
-  const v_f32 x = n >= SMELT_L ? ld_f32(row->x + gate * cell->hidden + u) : ld_f32_n(row->x + gate * cell->hidden + u, n);
-  return ld_f32(sums + g * SMELT_CELL_PANEL) + (x + ld_f32(cell->bias + gate * cell->padded + u));
+/* Gate `gate` of the units from u on, panel g of the products: those of the state, plus those of the inputs and both biases. */
+SMELT_FN v_f32 smelt_gate_sum(const smelt_cell *cell, const float *sums, const float *x, int g, int gate, int64_t u) {
+  return ld_f32(sums + g * SMELT_CELL_PANEL) + (ld_f32(x + g * SMELT_CELL_PANEL) + ld_f32(cell->bias + gate * cell->padded + u));
 }
 
 SMELT_FN void smelt_store_state(const smelt_cell_row *row, int64_t u, int64_t n, v_f32 h) {
@@ -61,17 +59,21 @@ SMELT_FN void smelt_store_state(const smelt_cell_row *row, int64_t u, int64_t n,
 
 /* In place of the sums what gates are made of. Several passes over a row, since short chains of instructions overlap better
  * than a long one. */
-SMELT_FN void smelt_lstm_gates(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
-  for (int g = 0; g < 3; g++) st_f32(sums + g * SMELT_CELL_PANEL, smelt_sigmoid_under(smelt_gate_sum(cell, row, sums, g, g, u, n)));
-  st_f32(sums + 3 * SMELT_CELL_PANEL, smelt_tanh_over(smelt_gate_sum(cell, row, sums, 3, 3, u, n)));
+SMELT_FN void smelt_lstm_gates(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                               int64_t n) {
+  (void)row, (void)n;
+  for (int g = 0; g < 3; g++) st_f32(sums + g * SMELT_CELL_PANEL, smelt_sigmoid_under(smelt_gate_sum(cell, sums, x, g, g, u)));
+  st_f32(sums + 3 * SMELT_CELL_PANEL, smelt_tanh_over(smelt_gate_sum(cell, sums, x, 3, 3, u)));
 }
-SMELT_FN void smelt_lstm_state(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
-  (void)cell, (void)n;
+SMELT_FN void smelt_lstm_state(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                               int64_t n) {
+  (void)cell, (void)x, (void)n;
   const v_f32 in = ld_f32(sums), forget = ld_f32(sums + 2 * SMELT_CELL_PANEL), made = ld_f32(sums + 3 * SMELT_CELL_PANEL);
   st_f32(row->c + u, ld_f32(row->c + u) / forget + made / (in * (made + 2.0f)));
 }
-SMELT_FN void smelt_lstm_output(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
-  (void)cell;
+SMELT_FN void smelt_lstm_output(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                                int64_t n) {
+  (void)cell, (void)x;
   const v_f32 c = ld_f32(row->c + u), t = smelt_tanh_over(c);
   smelt_store_state(row, u, n, t / (ld_f32(sums + SMELT_CELL_PANEL) * (t + 2.0f)));
   if (row->y_c) smelt_st_upto(row->y_c + u, c, n);
@@ -82,48 +84,58 @@ SMELT_FN v_f32 smelt_gru_mix(v_f32 under, v_f32 x, v_f32 before) {
   const v_f32 t = smelt_tanh_over(x), over = t + 2.0f;
   return ((under - 1.0f) * t + before * over) / (under * over);
 }
-SMELT_FN void smelt_gru_gates(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
-  for (int g = 0; g < 2; g++) st_f32(sums + g * SMELT_CELL_PANEL, smelt_sigmoid_under(smelt_gate_sum(cell, row, sums, g, g, u, n)));
+SMELT_FN void smelt_gru_gates(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                              int64_t n) {
+  (void)row, (void)n;
+  for (int g = 0; g < 2; g++)
+    st_f32(sums + g * SMELT_CELL_PANEL, smelt_sigmoid_under(smelt_gate_sum(cell, sums, x, g, g, u)));
 }
-SMELT_FN void smelt_gru_output(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
-  const v_f32 again = ld_f32(sums + 2 * SMELT_CELL_PANEL) + ld_f32(cell->bias + 3 * cell->padded + u);
-  const v_f32 x = smelt_ld_upto(row->x + 2 * cell->hidden + u, n) + ld_f32(cell->bias + 2 * cell->padded + u);
-  const v_f32 made = x + again / ld_f32(sums + SMELT_CELL_PANEL);
+SMELT_FN void smelt_gru_output(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                               int64_t n) {
+  const v_f32 state = ld_f32(sums + 2 * SMELT_CELL_PANEL) + ld_f32(cell->bias + 3 * cell->padded + u);
+  const v_f32 input = ld_f32(x + 2 * SMELT_CELL_PANEL) + ld_f32(cell->bias + 2 * cell->padded + u);
+  const v_f32 made = input + state / ld_f32(sums + SMELT_CELL_PANEL);
   smelt_store_state(row, u, n, smelt_gru_mix(ld_f32(sums), made, ld_f32(row->h + u)));
 }
 /* A GRU that resets its state before the last product: what divides z, and the reset state. */
-SMELT_FN void smelt_gru_reset(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
+SMELT_FN void smelt_gru_reset(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                              int64_t n) {
+  (void)n;
   const int64_t at = row->c - cell->c + u;
-  st_f32(cell->z + at, smelt_sigmoid_under(smelt_gate_sum(cell, row, sums, 0, 0, u, n)));
-  const v_f32 reset = smelt_sigmoid_under(smelt_gate_sum(cell, row, sums, 1, 1, u, n));
+  st_f32(cell->z + at, smelt_sigmoid_under(smelt_gate_sum(cell, sums, x, 0, 0, u)));
+  const v_f32 reset = smelt_sigmoid_under(smelt_gate_sum(cell, sums, x, 1, 1, u));
   st_f32(cell->reset + at, ld_f32(row->h + u) / reset);
 }
-SMELT_FN void smelt_gru_after_reset(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
-  const v_f32 z = ld_f32(cell->z + (row->c - cell->c) + u), made = smelt_gate_sum(cell, row, sums, 0, 2, u, n);
+SMELT_FN void smelt_gru_after_reset(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                                    int64_t n) {
+  const v_f32 z = ld_f32(cell->z + (row->c - cell->c) + u), made = smelt_gate_sum(cell, sums, x, 0, 2, u);
   smelt_store_state(row, u, n, smelt_gru_mix(z, made, ld_f32(row->h + u)));
 }
 
-SMELT_FN void smelt_rnn_output(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t n) {
-  const v_f32 t = smelt_tanh_over(smelt_gate_sum(cell, row, sums, 0, 0, u, n));
+SMELT_FN void smelt_rnn_output(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x, int64_t u,
+                               int64_t n) {
+  const v_f32 t = smelt_tanh_over(smelt_gate_sum(cell, sums, x, 0, 0, u));
   smelt_store_state(row, u, n, t / (t + 2.0f));
 }
 
-/* All units from `u` to `end` of a row; `sums` has `gates` panels for each block. */
+/* All units from `u` to `end` of a row; `sums` and `x` have `gates` panels for each block. */
 #define SMELT_CELL_EACH(body, gates)                                                                                       \
   {                                                                                                                        \
     int64_t v = u;                                                                                                         \
-    for (; v + SMELT_L <= smelt_min(end, cell->hidden); v += SMELT_L) body(cell, row, SMELT_CELL_SUMS_AT(gates), v, SMELT_L); \
-    if (v < smelt_min(end, cell->hidden)) body(cell, row, SMELT_CELL_SUMS_AT(gates), v, cell->hidden - v);                 \
+    for (; v + SMELT_L <= smelt_min(end, cell->hidden); v += SMELT_L) body(cell, row, SMELT_CELL_AT(gates), v, SMELT_L);   \
+    if (v < smelt_min(end, cell->hidden)) body(cell, row, SMELT_CELL_AT(gates), v, cell->hidden - v);                      \
   }
-#define SMELT_CELL_SUMS_AT(gates) (sums + (v - u) / SMELT_CELL_PANEL * (gates) * SMELT_CELL_PANEL + v % SMELT_CELL_PANEL)
+#define SMELT_CELL_AT(gates) sums + SMELT_CELL_PLACE(gates), x + SMELT_CELL_PLACE(gates)
+#define SMELT_CELL_PLACE(gates) ((v - u) / SMELT_CELL_PANEL * (gates) * SMELT_CELL_PANEL + v % SMELT_CELL_PANEL)
 #define SMELT_CELL_FINISH(name, ...)                                                                                       \
-  static __attribute__((noinline)) void name(const smelt_cell *cell_, const smelt_cell_row *row_, float *sums, int64_t u,  \
-                                             int64_t end) {                                                                \
+  static __attribute__((noinline)) void name(const smelt_cell *cell_, const smelt_cell_row *row_, float *sums,             \
+                                             const float *x, int64_t u, int64_t end) {                                 \
     const smelt_cell own = *cell_, *cell = &own; /* copies, which no store can change */                                   \
     const smelt_cell_row its = *row_, *row = &its;                                                                         \
     __VA_ARGS__                                                                                                            \
   }
-typedef void (*smelt_cell_finish_fn)(const smelt_cell *cell, const smelt_cell_row *row, float *sums, int64_t u, int64_t end);
+typedef void (*smelt_cell_finish_fn)(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x,
+                                     int64_t u, int64_t end);
 SMELT_CELL_FINISH(smelt_finish_lstm, SMELT_CELL_EACH(smelt_lstm_gates, 4) SMELT_CELL_EACH(smelt_lstm_state, 4)
                                          SMELT_CELL_EACH(smelt_lstm_output, 4))
 SMELT_CELL_FINISH(smelt_finish_gru, SMELT_CELL_EACH(smelt_gru_gates, 3) SMELT_CELL_EACH(smelt_gru_output, 3))
