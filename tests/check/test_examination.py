@@ -66,11 +66,9 @@ def test_a_kernel_off_by_a_thousandth_is_rejected_and_the_rest_stays(two_regions
     ("code", "said"),
     [
         ("*(volatile int *)8 = 1;", "SIGSEGV"),
-        ("for (volatile int i = 0;; i++) {}", "no end after"),
-        ("__builtin_trap();", "died of SIG"),
         ("return smelt_fail(env, SMELT_E_VALUE, -1, 7, 0, 0);", "refused its inputs"),
     ],
-    ids=["crash", "hang", "trap", "error"],
+    ids=["crash", "error"],
 )
 def test_a_kernel_that_does_not_come_back_is_rejected(two_regions, tmp_path, config: Config, spoil, code, said):
     spoil(0, code)
@@ -95,7 +93,7 @@ def test_a_busy_machine_gives_the_same_plan(two_regions, tmp_path: Path, config:
 
 
 def test_a_slow_kernel_is_given_back(two_regions, tmp_path: Path, config: Config, spoil):
-    spoil(0, "for (volatile int64_t i = 0; i < 2000000; i++) {}")
+    spoil(0, "for (volatile int64_t i = 0; i < 300000; i++) {}")
     result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
     assert "slower" in rejections(result)[0]
     assert 0 not in [region.index for region in result.plan.regions] and answers_as_numpy(result)
@@ -103,7 +101,7 @@ def test_a_slow_kernel_is_given_back(two_regions, tmp_path: Path, config: Config
 
 def test_a_model_slower_than_stock_is_given_back_as_a_whole(two_regions, tmp_path: Path, config: Config, spoil):
     for index in range(4):
-        spoil(index, "for (volatile int64_t i = 0; i < 2000000; i++) {}")
+        spoil(index, "for (volatile int64_t i = 0; i < 300000; i++) {}")
     result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
     assert not result.plan.regions and result.artifact.manifest["library"] is None
     assert answers_as_numpy(result)
