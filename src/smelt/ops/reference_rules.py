@@ -279,6 +279,10 @@ def hard_sigmoid(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     return np.maximum(x.dtype.type(0), np.minimum(x.dtype.type(1), alpha * x + beta))
 
 
+def _relu(x: Array) -> Array:
+    return np.maximum(x, x.dtype.type(0))
+
+
 def _sigmoid(x: Array) -> Array:
     small = np.exp(-np.abs(x))
     return np.where(x < 0, small, x.dtype.type(1)) / (1 + small)
@@ -298,7 +302,7 @@ RULES: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
     "GlobalAveragePool": global_average_pool,
     "HardSigmoid": hard_sigmoid,
     "Mul": _floats(np.multiply),
-    "Relu": _floats(lambda x: np.maximum(x, x.dtype.type(0))),
+    "Relu": _floats(_relu),
     "Sigmoid": _floats(_sigmoid),
     "Sqrt": _floats(np.sqrt),
     "Sub": _floats(np.subtract),
