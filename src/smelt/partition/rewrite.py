@@ -1,7 +1,7 @@
 """Replace regions by custom-op nodes: Model + Plan -> Model, in place.
 
 Input: the model that the plan was made for (unchanged since). Output: the same model, where each region is one node
-of `domain`. Invariant: graph inputs and outputs keep names, types and order, those of the model also their shapes;
+of `domain`. Invariant: graph inputs and outputs keep names, types and order, and but for branches of If their shapes;
 every replaced value keeps its name and type, and of its shape what is certain; every graph is in topological order.
 """
 
@@ -15,7 +15,7 @@ from smelt.base.errors import SmeltError
 from smelt.ir.order import sort_graph
 from smelt.ir.records import Plan, Region
 from smelt.ir.sizes import certain_shape
-from smelt.ir.walk import model_graphs, model_nodes, scopes
+from smelt.ir.walk import model_graphs, model_nodes, scopes, subgraphs
 
 DOMAIN_VERSION = 1
 
@@ -26,7 +26,8 @@ def rewrite(model: ir.Model, plan: Plan, domain: str, names: Mapping[int, str] |
         return
     taken = {node.name for node in model_nodes(model) if node.name}
     gone = {node: region for region in plan.regions for node in region.nodes}
-    results = frozenset(model.graph.outputs)
+    branches = {branch for node in model_nodes(model) if node.op_type == "If" for branch in subgraphs(node)}
+    results = frozenset(v for graph in model_graphs(model) if graph not in branches for v in graph.outputs)
     by_graph: dict[ir.Graph, list[Region]] = {}
     for region in plan.regions:
         by_graph.setdefault(_graph_of(region), []).append(region)
@@ -70,7 +71,7 @@ def _replacement(
     region: Region, domain: str, op_type: str, renewed: dict[ir.Value, ir.Value], taken: set[str],
     results: Collection[ir.Value],
 ) -> ir.Node:  # fmt: skip
-    """`results` are the model's own outputs."""
+    """`results` are outputs of all graphs but the branches of If."""
     outputs = [_twin(value, results) for value in region.outputs]
     inputs = [renewed.get(value, value) for value in region.inputs]
     renewed.update(zip(region.outputs, outputs, strict=True))
@@ -79,7 +80,8 @@ def _replacement(
 
 
 def _twin(value: ir.Value, results: Collection[ir.Value]) -> ir.Value:
-    """Of a body's output no shape: stock ONNX Runtime allocates by what a body declares, where its nodes tell none."""
+    """Of a branch's output no shape: stock ONNX Runtime allocates by what a branch declares, where its nodes tell none.
+    A loop that takes no turn has nothing else to tell the sizes of what it stacks."""
     declared = value.shape if value in results else None
     return ir.Value(name=value.name, type=value.type, shape=declared if _is_seen(value) else certain_shape(value))
 
