@@ -66,7 +66,7 @@ from smelt.toolchain import (
     count_jobs,
     find_compiler,
     hash_headers,
-    library_key,
+    is_built,
     usable_root,
 )
 
@@ -423,11 +423,8 @@ def _kernels(
         chosen = None if wanted is None else dataclasses.replace(wanted, known=known, original=original)
         with clock("build"):
             try:
-                if (
-                    begun is not None
-                    and chosen is not None
-                    and not _is_built(generated.source, targets, compiler, config)
-                ):
+                is_new = not is_built(generated.source, targets, compiler, Cache(config.cache_dir), config)
+                if begun is not None and chosen is not None and is_new:
                     begun.prepare(model, generated, chosen, apart=True)
                 library = _build(generated.source, targets, compiler, config, progress, early)
             except CompileError as error:
@@ -517,19 +514,12 @@ def _never_slower(
     findings = findings.merge(found)
     if not found.rejected:
         return made, findings
-    kept = [place for place, region in enumerate(made.generated.regions) if region.index not in found.rejected]
-    plan, generated, library = made.plan.without(found.rejected), made.generated, made.library
-    chosen = dataclasses.replace(
-        generated,
-        regions=tuple(generated.regions[place] for place in kept),
-        codes=tuple(generated.codes[place] for place in kept),
-        entry_of=tuple(generated.entry_of[place] for place in kept),
-    )
-    count = sum(len(region.nodes) for region in generated.regions if region.index in found.rejected)
-    what = "some regions fall" if kept else "the model is stock's own, since all regions fall"
+    plan, chosen = made.plan.without(found.rejected), made.generated.without(found.rejected)
+    count = sum(len(region.nodes) for region in made.generated.regions if region.index in found.rejected)
+    what = "some regions fall" if chosen.regions else "the model is stock's own, since all regions fall"
     note = f"Slower than stock ONNX Runtime when timed: {what} back to it ({count} nodes). --no-timing keeps them."
     findings = dataclasses.replace(findings, notes=(*findings.notes, note))
-    return (_Made(plan, chosen, library) if kept else _Made(plan)), findings
+    return (_Made(plan, chosen, made.library) if chosen.regions else _Made(plan)), findings
 
 
 def _with_given(findings: Findings, source: Source, settings: Mapping[str, int]) -> Findings:
@@ -547,11 +537,6 @@ def _build(
     hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
     step = progress.task("compile kernels", count_jobs(hashed, tuple(targets)))
     return build(hashed, tuple(targets), compiler, Cache(config.cache_dir), config, step=step, early=early)
-
-
-def _is_built(source: Source, targets: Sequence[Target], compiler: Compiler, config: Config) -> bool:
-    hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
-    return Cache(config.cache_dir).find(library_key(hashed, tuple(targets), compiler, config)) is not None
 
 
 def _examination(targets: Sequence[Target], options: Options, config: Config, dump: Dump) -> Examination | None:

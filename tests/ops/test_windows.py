@@ -144,6 +144,8 @@ def window_attributes(case: dict) -> dict[str, object]:
 
 def left_to_stock(case: dict) -> bool:
     """Automatic padding that ONNX Runtime does not compute as the specification says."""
+    if case["op"] == "AveragePool" and case["dilation"] > 1 and not case["count"]:
+        return case["mode"] != "VALID" and (case["mode"] != "NOTSET" or any(case["pads"]))
     if not case["mode"].startswith("SAME"):
         return False
     if case["op"] == "ConvTranspose":
@@ -185,6 +187,13 @@ def test_windows_are_counted_as_stock_counts_them(case: dict) -> None:
 @given(case=WINDOWS)
 def test_all_windows_are_counted_as_stock_counts_them(case: dict) -> None:
     window_count_is_stocks(case)
+
+
+def test_a_mean_that_may_see_nothing_but_padding_is_left_to_stock() -> None:
+    attrs = {"kernel_shape": [2], "dilations": [2], "pads": [1, 1]}
+    assert "nothing but padding" in cases.refuses(
+        "AveragePool", [np.ones((1, 2, 1), np.float32)], attrs=attrs, opset=22
+    )
 
 
 @pytest.mark.parametrize(

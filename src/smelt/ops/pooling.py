@@ -6,7 +6,7 @@ Invariant: padding takes no part, except in a mean that is asked to count it; a 
 
 from __future__ import annotations
 
-from smelt.ir.kernel import Builder, Geometry, Refusal, Tensor, product
+from smelt.ir.kernel import Builder, Geometry, Refusal, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.pooling_places import maxima_with_places
@@ -52,6 +52,9 @@ def average_pool(call: Call) -> Tensor:
     if x.dtype not in E.FLOATS:
         raise Refusal(f"means of {x.dtype}")
     g, counted = _geometry(call, x), call.int("count_include_pad", 0) != 0
+    gaps = any(d != 1 and (b != ix(0) or a != ix(0)) for d, b, a in zip(g.dilation, g.before, g.after, strict=True))
+    if gaps and not counted:
+        raise Refusal("a mean over windows with gaps, which may see nothing but padding: stock gives 0 or NaN there")
     if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _pooled(call, "mean", x, g, counted=counted)
     total = _over_taps(k, "sum", gathered(k, x, g, 0), g.rank)

@@ -1,7 +1,7 @@
 """Source -> Library: compiler discovery, flags, parallel compilation, the content-addressed cache."""
 
 from smelt.toolchain.bounds import bounds_environment, sanitizer_is_loaded
-from smelt.toolchain.build import build, can_build, count_jobs, library_key
+from smelt.toolchain.build import build, can_build, count_jobs, is_built, library_key
 from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest, usable_root
 from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
 from smelt.toolchain.early import EarlyObjects
@@ -25,6 +25,7 @@ __all__ = [
     "file_digest",
     "find_compiler",
     "hash_headers",
+    "is_built",
     "library_key",
     "list_compilers",
     "prebuild_all",

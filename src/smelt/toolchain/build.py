@@ -103,6 +103,11 @@ def library_key(
     return _order(source, targets, compiler, config, program).key
 
 
+def is_built(source: Source, targets: tuple[Target, ...], compiler: Compiler, cache: Cache, config: Config) -> bool:
+    """Whether `build` would find the library in the cache."""
+    return cache.find(library_key(source, targets, compiler, config)) is not None
+
+
 def count_jobs(source: Source, targets: tuple[Target, ...]) -> int:
     """How often `build` will call `step` if nothing is cached: once per compilation and once for the link."""
     return sum(len(targets_of(unit, targets)) for unit in source.units) + 1

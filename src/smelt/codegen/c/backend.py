@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -47,6 +47,14 @@ class Generated:
     packed: dict[tuple[ir.Value, str], ir.TensorProtocol] = field(
         default_factory=dict[tuple[ir.Value, str], ir.TensorProtocol], compare=False, repr=False
     )
+
+    def without(self, indices: Container[int]) -> Generated:
+        """The same code, of which some regions are not used."""
+        kept = [place for place, region in enumerate(self.regions) if region.index not in indices]
+        regions, codes, entry_of = (
+            tuple(of[place] for place in kept) for of in (self.regions, self.codes, self.entry_of)
+        )
+        return replace(self, regions=regions, codes=codes, entry_of=entry_of)
 
     def regions_in(self, unit: str) -> list[Region]:
         """The regions of which some code is in the unit of that name."""
