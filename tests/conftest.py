@@ -5,8 +5,18 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
 from smelt.base import config
 
 os.environ["SMELT_STRICT"] = "1"
 os.environ["SMELT_TIMING"] = "0"  # for processes that tests start
 config.TIMING = False  # for configurations that tests make
+
+
+def pytest_configure(config) -> None:
+    """The fast suite tries the same examples every time, so that it says the same of the same sources; the full one
+    looks for new ones."""
+    if config.option.markexpr == "not full":
+        settings.register_profile("fast", derandomize=True)
+        settings.load_profile("fast")
