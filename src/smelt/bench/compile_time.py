@@ -1,8 +1,9 @@
 """How long a compilation takes, cold, after another model and from the cache, and where the time goes.
 
 Input: a model of the zoo, a file, or a chain of many nodes. Output: `CompileTime`. Invariant: each compilation is a
-fresh process, so imports are part of what is timed. The cold one has an empty cache folder, without the units that no
-model changes; the second one a folder in which another model was compiled; the cached one that of the cold one.
+fresh process, so imports are part of what is timed. The cold one has an empty cache folder, and of the units that no
+model changes what the installation brings; the second one a folder in which another model was compiled; the cached one
+that of the cold one.
 """
 
 from __future__ import annotations
