@@ -237,7 +237,8 @@ def _error(outputs: Sequence[Array], reference: Sequence[Array]) -> float | None
             continue
         wide = theirs.astype(np.float64)
         difference = np.abs(ours.astype(np.float64) - wide) / (np.abs(wide) + np.sqrt(np.mean(wide * wide)) + 1e-30)
-        worst = max(worst, float(np.max(difference)))
+        largest = float(np.max(difference))
+        worst = math.inf if math.isnan(largest) else max(worst, largest)
     return worst
 
 

@@ -79,8 +79,10 @@ SMELT_FN void smelt_lstm_output(const smelt_cell *cell, const smelt_cell_row *ro
   if (row->y_c) smelt_st_upto(row->y_c + u, c, n);
 }
 
-/* (1 - z) tanh(x) + z before, where z is 1 / under. */
+/* (1 - z) tanh(x) + z before, where z is 1 / under. A smaller z than 2^-100 stays there: under times over, up to 2^27, is
+ * finite then, and so is the quotient. */
 SMELT_FN v_f32 smelt_gru_mix(v_f32 under, v_f32 x, v_f32 before) {
+  under = second_min_f32(bc_f32(0x1p100f), under);
   const v_f32 t = smelt_tanh_over(x), over = t + 2.0f;
   return ((under - 1.0f) * t + before * over) / (under * over);
 }
