@@ -81,6 +81,17 @@ def feeds_of(variant: str, batch: int, rows: int, keys: int, past: int, seed: in
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(example=examples())
 def test_attention_of_any_size_is_right(compiled, example):
+    check(compiled, example)
+
+
+@pytest.mark.full
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(example=examples())
+def test_attention_of_many_more_sizes_is_right(compiled, example):
+    check(compiled, example)
+
+
+def check(compiled, example) -> None:
     variant, *sizes = example
     model, kernels = compiled[variant]
     feeds = feeds_of(variant, *sizes)

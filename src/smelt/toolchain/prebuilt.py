@@ -9,7 +9,6 @@ its name. Which compiler made it does not matter: an object is linked with those
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -92,4 +91,4 @@ def prebuild(
 def _compile(job: Job, include_dirs: Sequence[Path], commands: Commands, work: Path, key: str) -> None:
     made = commands.compile_apart(job, include_dirs, work / job.stem)
     shutil.copyfile(made, work / f"{key}.o")
-    os.chmod(work / f"{key}.o", 0o644)  # noqa: PTH101
+    (work / f"{key}.o").chmod(0o644)

@@ -36,7 +36,7 @@ def calls(a: Any, b: Any, number: int) -> None:
 def growth(rounds: int) -> int:
     torch.manual_seed(0)
     a, b = torch.rand(4, 4, device="ort"), torch.rand(4, 4, device="ort") + 1
-    for number in range(rounds // 10):
+    for number in range(max(rounds // 10, 1_000)):  # what allocators and caches take once is taken by then
         calls(a, b, number)
     gc.collect()
     before = resident_bytes()
@@ -47,7 +47,7 @@ def growth(rounds: int) -> int:
 
 
 def test_ten_thousand_calls_leave_nothing() -> None:
-    assert growth(1_000) < 4_000_000 or growth(1_000) < 4_000_000, "a leak grows every time"
+    assert growth(1_000) < 4_000_000
 
 
 @pytest.mark.full
