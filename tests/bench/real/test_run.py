@@ -51,6 +51,7 @@ def test_a_model_is_compiled_verified_and_judged_at_two_sizes(run: Path, capsys:
     assert known.step("compile")["in_kernels"] == known.step("compile")["nodes"] == 2
     assert known.step("verify")["right"] and is_right(known)
     assert [size["shapes"] for size in known.step("right")["sizes"]] == ["x 1x64", "x 3x64"]
+    assert known.step("compile")["faults"] == [] and "timed" in known.step("compile")
     capsys.readouterr()
     assert program.main(["--results", str(run), "--steps", "compile,verify,right"]) == 0
     assert "compile" not in capsys.readouterr().out  # nothing is done twice
@@ -108,8 +109,9 @@ def test_the_page_has_every_model_and_findings_put_the_worst_first(tmp_path: Pat
     assert "| p/fast | x 1 | yes | 3 of 4 | 2.0 (3.0) | **2.00** [1.90, 2.10] | **2.00** [1.90, 2.10] ort |" in text
     assert "1 of 2 right" in text and "1.00x stock" in text and "slower than stock on 1" in text
     assert "| p/slow | x 1 | **no** |" in text and "old" not in text and text.endswith("after\n")
+    known[0].step("compile")["faults"] = ["build: it broke"]
     told = "\n".join(findings(known))
-    assert "p/slow: x 1: it is off" in told
+    assert "p/slow: x 1: it is off" in told and "p/fast: fault: build: it broke" in told
     assert told.index("p/slow (x 1)") < told.index("p/fast (x 1)")
 
 

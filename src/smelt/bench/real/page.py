@@ -152,6 +152,7 @@ def _problems(known: Known) -> list[str]:
     ]
     verify: dict[str, Any] = known.step("verify")
     found += [f"smelt verify: {verify['problem']}"] if verify.get("problem") else []
+    found += [f"fault: {fault}" for fault in known.step("compile").get("faults", [])]
     found += [f"note: {note[:300]}" for note in known.step("compile").get("notes", [])]
     return [text for text in found if text]
 

@@ -96,6 +96,8 @@ def compile_file(model: RealModel, artifact: Path, how: Compiling) -> Facts:
         "regions": summary.get("regions"),
         "notes": report.get("notes", []),
         "reasons": [_reason(one) for one in report.get("reasons", [])[:8]],
+        "faults": [f"{one.get('stage', '')}: {one.get('error', '')}"[:300] for one in report.get("faults", [])],
+        "timed": report.get("timed", []),
     }
 
 
