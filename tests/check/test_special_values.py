@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from smelt.check.region_check import RegionCheck
-from smelt.check.special_values import defined_outputs
+from smelt.check.special_values import defined_outputs, enlarged
 from smelt.runtime import session_for
 
 
@@ -67,3 +67,41 @@ def test_stock_does_not_tell_where_it_drops_nan(
     job = {"threads": 1, "without_reference": [0]}
     check = RegionCheck(job, tmp_path, {"v2": tmp_path}, lambda **told: None)
     assert (not check(region, {"x": x, "y": stock[0]}).comparison.problem) is right
+
+
+def test_enlarged_values_keep_their_digits_and_reach_a_million():
+    x = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
+    x[-1, -1] = 3
+    scales = np.ones(4, np.float32)
+    mask = np.full(20, np.finfo(np.float32).min)
+    found = enlarged({"x": x, "scales": scales, "mask": mask, "i": np.arange(20)})
+    assert found is not None
+    factors = found["x"] / x
+    assert 2**19 <= np.abs(found["x"]).max() <= 2**20 and set(np.frexp(factors)[0].ravel()) == {0.5}
+    assert factors.flat[0] == 1 and found["scales"] is scales and found["mask"] is mask
+    assert enlarged({"scales": scales}) is None
+
+
+@pytest.mark.parametrize(("op", "right"), [("Exp", True), ("Tanh", False)])
+def test_a_kernel_that_overflows_alone_is_wrong(
+    op: str, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exponential of a million is infinite for everybody; a hyperbolic tangent is finite."""
+    nodes = [helper.make_node(op, ["i0"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, 1, [40, 70]) for name in ("i0", "y")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, tmp_path / "plain.onnx")
+    x = np.random.default_rng(0).standard_normal((40, 70)).astype(np.float32)
+    session = session_for(tmp_path / "plain.onnx")
+
+    def overflowing(one: object, level: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.where(inputs[0] > 1e4, np.float32(np.inf), session.run(None, {"i0": inputs[0]})[0])]
+
+    monkeypatch.setattr("smelt.check.region_check._OneRegion._run", overflowing)
+    monkeypatch.setattr("smelt.check.region_check.sprinkled", lambda values: None)
+    region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": [op], "twin": False,
+              "plain": "plain.onnx", "defined": [0]}  # fmt: skip
+    check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
+    found = check(region, {"x": x, "y": session.run(None, {"i0": x})[0]}).comparison.problem
+    assert (not found) is right and ("large numbers" in found) is not right

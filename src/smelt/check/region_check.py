@@ -21,7 +21,7 @@ from smelt.check.contract import STOCK_FACTOR, Comparison, joined, op_class
 from smelt.check.events import Report, short
 from smelt.check.judge import Judge, Judged
 from smelt.check.references import BUDGET
-from smelt.check.special_values import DROPS_NAN, compare_special, sprinkled
+from smelt.check.special_values import DROPS_NAN, compare_special, enlarged, overflows, sprinkled
 from smelt.ir.proto import load_file
 from smelt.ops.reference import NoReferenceError
 from smelt.runtime import Session, SessionSettings, session_for, write_call
@@ -59,7 +59,7 @@ class RegionCheck:
         self.patience = 0.0
 
     def __call__(self, region: Mapping[str, Any], values: Mapping[str, Any], *, thorough: bool = True) -> Judged:
-        """`thorough`: at every CPU level, and with NaN and infinities among the inputs."""
+        """`thorough`: at every CPU level, with NaN and infinities among the inputs, and with large numbers."""
         try:
             return _OneRegion(self, region, values).run(thorough and not region["twin"])
         except MemoryError:
@@ -89,7 +89,8 @@ class _OneRegion:
         wrong = [replace(f.comparison, problem=f"{level}: {f.comparison.problem}") for level, f in found
                  if f.comparison.problem]  # fmt: skip
         worst = max((f for _, f in found), key=lambda f: f.comparison.error)
-        wrong += self._special(levels, _share(worst.comparison)) if thorough else []
+        if thorough:
+            wrong += [*self._special(levels, _share(worst.comparison)), *self._large(levels)]
         return replace(worst, comparison=joined(wrong)) if wrong else worst
 
     def _operands(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
@@ -131,6 +132,30 @@ class _OneRegion:
             return []
         found = [(level, _unlike(made, stock, reference, places, share)) for level, made in results.items()]
         return [replace(one, problem=f"{level}: {one.problem}") for level, one in found if one.problem]
+
+    def _large(self, levels: Sequence[str]) -> list[Comparison]:
+        """Numbers so large that exponentials, gates and sums of squares saturate give finite results where stock ONNX
+        Runtime and the reference have such. How far they are apart says nothing: a score of a million has no digits
+        behind the point."""
+        places, values = self.region["defined"], enlarged(self.values)
+        if not places or values is None:
+            return []
+        inputs, feeds = self._operands(values)
+        self._announce()
+        try:
+            stock = self.judge.stock(feeds)
+        except Exception:  # it has no kernels for these nodes, or none for such numbers
+            return []
+        found = {level: overflows(self._run(level, inputs), stock, places) for level in levels}
+        if not any(found.values()):
+            return []
+        reference = self._special_reference(feeds)
+        return [
+            Comparison(problem=f"{level}: with large numbers among the inputs, NaN or inf instead of finite values",
+                       failing=(place,))
+            for level, outputs in found.items() for place, where in outputs
+            if reference is None or np.isfinite(np.asarray(reference[place])[where]).any()
+        ]  # fmt: skip
 
     def _special_reference(self, feeds: Mapping[str, Array]) -> list[Any] | None:
         try:

@@ -1,8 +1,9 @@
-"""NaN and infinities among the inputs of a region.
+"""NaN, infinities and large numbers among the inputs of a region.
 
-Input: a region's nodes as a model, and values for its inputs. Output: the values with special ones among them; which
-outputs may be compared then. Invariant: an output counts only where the answer is defined: what a float becomes as an
-integer, the order that NaN takes in a sort, the place that an infinite coordinate names are not.
+Input: a region's nodes as a model, and values for its inputs. Output: the values with special ones among them, or
+enlarged until every function is far in saturation; which outputs may be compared then. Invariant: an output counts only
+where the answer is defined: what a float becomes as an integer, the order that NaN takes in a sort, the place that an
+infinite coordinate names are not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from smelt.check.quantized import quantizes
 Array = np.ndarray[Any, Any]
 
 _COUNT: Final = 3
+_FEW: Final = 8
+_LARGE_POWER: Final = 20
+_PARTS: Final = (0.0, 0.4, 0.7, 1.0)  # of the power that each quarter of a tensor is enlarged by
 _UNDEFINED: Final = frozenset(
     ("TopK", "ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "Unique", "Mod", "GridSample", "RoiAlign",
      "MaxRoiPool", "CropAndResize", "BitShift", "OneHot", "Range", "Multinomial", "Bernoulli")
@@ -41,6 +45,25 @@ def sprinkled(values: Mapping[str, Array]) -> dict[str, Array] | None:
             out[name].reshape(-1)[places] = np.array([np.nan, np.inf, -np.inf], array.dtype)
             changed = True
     return out if changed else None
+
+
+def enlarged(values: Mapping[str, Array]) -> dict[str, Array] | None:
+    """The same values with three quarters of every float tensor enlarged, up to a million; None where there is none.
+
+    Factors are powers of two, which round nothing. A few numbers are left alone: they may be the scales of a Resize."""
+    out = {name: _enlarged(array) for name, array in values.items()}
+    return None if all(out[name] is array for name, array in values.items()) else out
+
+
+def _enlarged(array: Array) -> Array:
+    if array.dtype not in (np.float32, np.float64) or array.size <= _FEW:
+        return array
+    top = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
+    power = np.floor(_LARGE_POWER - np.log2(top)) if top > 0 else 0.0
+    if power <= 0:
+        return array
+    steps = np.arange(array.size) * len(_PARTS) // array.size
+    return array * np.exp2(np.floor(np.array(_PARTS) * power))[steps].reshape(array.shape).astype(array.dtype)
 
 
 def defined_outputs(model: ir.Model) -> list[int]:
@@ -82,3 +105,13 @@ def compare_special(
         [results[i] for i in places], [reference[i] for i in places], yardstick, "product", steps=True, share=share
     )  # fmt: skip
     return replace(found, failing=tuple(places[place] for place in found.failing))
+
+
+def overflows(results: Sequence[Any], stock: Sequence[Any], places: Sequence[int]) -> list[tuple[int, Array]]:
+    """The outputs that are NaN or infinite where stock ONNX Runtime's are not, and where."""
+    found: list[tuple[int, Array]] = []
+    for place in places:
+        mine, theirs = np.asarray(results[place]), np.asarray(stock[place])
+        if mine.shape == theirs.shape and mine.dtype.kind == "f":
+            found.append((place, ~np.isfinite(mine) & np.isfinite(theirs)))
+    return [(place, where) for place, where in found if where.any()]

@@ -6,6 +6,7 @@ chains of any length resolve; an operand of another cluster is a load from its b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -21,6 +22,7 @@ class Placement(Protocol):
     """What resolving asks of the scheduler."""
 
     floating: set[Tensor]
+    readers: Counter[Tensor]
 
     def domain(self, tensor: Tensor) -> tuple[list[Var], Expr]: ...
 
@@ -107,7 +109,8 @@ class Resolver:
                 self.member(tensor)
             return node
         if tensor in self.planner.floating:
-            return tensor.expand(where)
+            made = tensor.expand(where)
+            return E.rounded(made) if self.planner.readers[tensor] > 1 else made
         return E.load(self.planner.buffer(tensor), flat(where, tensor.shape))
 
     def _rebuild(self, node: Expr) -> Expr:

@@ -14,7 +14,7 @@ from smelt.ir.kernel import Buffer, Expr, Ix, Reduce, Sym, Tensor, Val, Var, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Monomial, coefficient
 
-from .exactness import exact
+from .exactness import exact, rounded
 from .names import Integers, accumulator_name, constant
 from .phases import Phases, plan_phases
 from .scope import Scope
@@ -41,7 +41,9 @@ class ValueWriter:
         self.varying_memo: dict[int, bool] = {}
         self.depth_memo: dict[int, int] = {}
         self.phases: Phases = plan_phases(nest)
-        self.exact = exact([*(s.value for s in nest.stores), *(r.value for r in nest.reductions)])
+        roots = [*(s.value for s in nest.stores), *(r.value for r in nest.reductions)]
+        self.exact = exact(roots)
+        self.rounded = rounded(roots, self.exact)
         self.row_names = {b.uid: f"w{place}" for place, b in enumerate(self.phases.row_buffers)}
         self.written = frozenset(s.buffer.uid for s in nest.stores)
         self._assign_depths()
@@ -256,6 +258,8 @@ class ValueWriter:
         depth = min(self._depth(node), len(self.scopes) - 1)
         scope = self.scopes[depth]
         text = self._text(node)
+        if node.uid in self.rounded and node.uid not in self.phases.reload:
+            text = f"rounded_{node.dtype}({text})"
         name = self._fresh("e")
         scope.lines.append(f"const v_{node.dtype} {name} = {text};")
         scope.values[node.uid] = name
@@ -282,6 +286,8 @@ class ValueWriter:
             place = f"(hor_b({self._name_of(kind.args[0])}) ? {places[0]} : {places[1]})"
             return f"ld_{node.dtype}_n({place}, n)" if self.tail else f"ld_{node.dtype}({place})"
         args = [self._name_of(a) or "?" for a in kind.args]
+        if kind.name == "rounded":
+            return args[0]
         if kind.name == "cvt":
             return f"cvt_{kind.args[0].dtype}_{node.dtype}({args[0]})"
         if kind.name == "div" and node.dtype in E.FLOATS and node.uid not in self.exact:

@@ -36,7 +36,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isinf_pos"
 COST = {
     "exp": 12, "log": 14, "erf": 18, "gelu": 22, "tanh": 18, "sigmoid": 16, "sin": 18, "cos": 18, "tan": 24, "pow": 40,
     "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "asinh": 24, "acosh": 24, "atanh": 20,
-    "log1p": 16, "expm1": 16, "softplus": 28, "div": 4, "sqrt": 4, "mod": 8, "fmod": 10,
+    "log1p": 16, "expm1": 16, "softplus": 28, "div": 4, "sqrt": 4, "mod": 8, "fmod": 10, "rounded": 0,
 }  # fmt: skip
 
 
@@ -179,6 +179,12 @@ def _narrow_cast(value: Expr, dtype: str) -> Expr:
 
 def select(condition: Expr, yes: Expr, no: Expr) -> Expr:
     return op("sel", condition, yes, no)
+
+
+def rounded(value: Expr) -> Expr:
+    """A value that is computed in several places, and is to be the same number in each: never unrounded as a part of a
+    fused multiply-add."""
+    return op("rounded", value) if isinstance(value.kind, Op) and value.dtype in FLOATS else value
 
 
 def _simplify(name: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:

@@ -30,17 +30,6 @@
 
 #define SMELT_TILE_ZERO(R, V) v_f32 acc##R##V = bc_f32(0);
 
-/* Keeps a value in a register: left to itself, gcc loads it again for each of its uses. */
-#if defined(__aarch64__)
-#define SMELT_HELD(V) __asm__("" : "+w"(V))
-#elif SMELT_VL == 64 && defined(__AVX512F__)
-#define SMELT_HELD(V) __asm__("" : "+v"(V))
-#elif SMELT_VL < 64 && defined(__SSE2__)
-#define SMELT_HELD(V) __asm__("" : "+x"(V))
-#else
-#define SMELT_HELD(V) (void)(V)
-#endif
-
 /* Has a value computed where it is used, not ahead of a loop, where it would take a register or a place in memory. */
 #define SMELT_NOT_AHEAD(V) __asm__("" : "+r"(V))
 

@@ -42,6 +42,17 @@ SMELT_DEFINE(f32) SMELT_DEFINE(u32) SMELT_DEFINE(b)
 SMELT_EACH_WIDE(SMELT_DEFINE)
 #undef SMELT_DEFINE
 
+/* The value itself, rounded before a sum reads it. */
+SMELT_FN v_f32 rounded_f32(v_f32 v) {
+  SMELT_HELD(v);
+  return v;
+}
+SMELT_FN v_f64 rounded_f64(v_f64 v) {
+  SMELT_HELD(v.lo);
+  SMELT_HELD(v.hi);
+  return v;
+}
+
 /* Comparisons. */
 #define SMELT_COMPARE_WORD(name, D, op) SMELT_FN v_b name##_##D(v_##D a, v_##D b) { return (v_i32)(a op b); }
 #define SMELT_COMPARE_WIDE(name, D, op)                                            \

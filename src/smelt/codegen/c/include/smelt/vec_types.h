@@ -106,6 +106,18 @@ typedef struct { h_f64 lo, hi; } v_f64;
 typedef struct { h_i64 lo, hi; } v_i64;
 typedef struct { h_u64 lo, hi; } v_u64;
 
+/* Keeps a value in a register, as it was rounded: left to itself, gcc loads it again for each of its uses, or makes a
+ * product part of a fused multiply-add. */
+#if defined(__aarch64__)
+#define SMELT_HELD(V) __asm__("" : "+w"(V))
+#elif SMELT_VL == 64 && defined(__AVX512F__)
+#define SMELT_HELD(V) __asm__("" : "+v"(V))
+#elif SMELT_VL < 64 && defined(__SSE2__)
+#define SMELT_HELD(V) __asm__("" : "+x"(V))
+#else
+#define SMELT_HELD(V) (void)(V)
+#endif
+
 typedef float T_f32;
 typedef double T_f64;
 typedef uint16_t T_f16;
