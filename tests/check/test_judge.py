@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from smelt.check.contract import Bounds, compare_all
 from smelt.check.judge import Judge
+from smelt.check.moved_models import with_moved_weights
 from smelt.check.references import TooCostlyError, evaluate_model, work_of
 from smelt.runtime import SessionSettings
 
@@ -147,6 +148,35 @@ def test_stock_with_its_optimizers_is_a_yardstick_too(tmp_path: Path, monkeypatc
     assert judge(feeds, [truth * np.float32(1 + 3e-5)], stock).comparison.problem
     monkeypatch.setattr(judge, "_again", optimized(6e-3))
     assert judge(feeds, off, stock).comparison.problem, "optimizers that compute in another type allow nothing"
+
+
+def test_sums_that_cancel_are_held_to_what_a_unit_in_the_last_place_of_weights_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A single input has few neighbours: moving it makes no other roundings inside the network."""
+    rng = np.random.default_rng(3)
+    first = rng.standard_normal((1, 256)).astype(np.float32)
+    second = (rng.standard_normal((256, 4)) * 24).astype(np.float32)
+    second[-1] -= (first @ second / first[0, -1])[0]  # nothing but roundings is left
+    weights = [onnx.numpy_helper.from_array(first, "a")]
+    nodes = [
+        helper.make_node("Constant", [], ["b"], value=onnx.numpy_helper.from_array(second, "b")),
+        helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("MatMul", ["h", "b"], ["s"]),
+        helper.make_node("Sigmoid", ["s"], ["y"]),
+    ]  # fmt: skip
+    path = saved(tmp_path / "s.onnx", nodes, [floats("x", "n", 1)], [floats("y", "n", 4)], weights)
+    judge = Judge(path, "model", ["MatMul", "Sigmoid"])
+    feeds = {"x": np.ones((1, 1), np.float32)}
+    truth = judge.reference(feeds)[0]
+    stock = [np.float32(truth)]
+    monkeypatch.setattr(judge, "_again", lambda settings, given: stock)
+    moved = with_moved_weights(path, 77)
+    assert moved is not None and moved.parent != tmp_path
+    apart = np.abs(Judge(moved, "model", []).reference(feeds)[0] - truth).max()
+    moved.unlink()
+    assert apart > 1.5e-5, "this test shows nothing"
+    assert not judge(feeds, [np.float32(truth + apart)], stock).comparison.problem
+    assert judge(feeds, [np.float32(truth + 20 * apart)], stock).comparison.problem
 
 
 def test_without_a_reference_the_answers_of_stock_tell_how_far_apart_right_ones_are(

@@ -9,7 +9,7 @@ reference or it would take too long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,8 @@ from smelt.check.contract import (
     tolerance_of,
 )
 from smelt.check.events import short
-from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes, with_moved_scales
+from smelt.check.moved_models import with_moved_scales, with_moved_weights
+from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes
 from smelt.check.references import BUDGET, evaluate_loaded, moved
 from smelt.ir.proto import load_file
 from smelt.ops.reference import NoReferenceError
@@ -141,16 +142,22 @@ class Judge:
         self, found: Comparison, feeds: Mapping[str, Any], results: Sequence[Any], reference: Sequence[Any],
         stock: Sequence[Any], *, stock_is_reference: bool = False,
     ) -> Comparison:  # fmt: skip
-        """The largest error of one answer is one draw of many: stock's with its optimizers, and on inputs moved by
-        their last place, are as good a yardstick. What is far off (a step, optimizers that compute in other types, as
-        with activations of 8 bits beside int4 weights) is none."""
-        again = partial(self._again, UNOPTIMIZED)
+        """The largest error of one answer is one draw of many: stock's with its optimizers, on inputs moved by their
+        last place, and with weights moved so (few inputs make few different roundings) are as good a yardstick. What is
+        far off (a step, optimizers that compute in other types, as with activations of 8 bits beside int4 weights) is
+        none."""
         nearby = [dict(zip(feeds, moved(list(feeds.values()), seed), strict=True)) for seed in range(SPREAD)]
-        answers = _answers([partial(self._again, OPTIMIZED, feeds), *(partial(again, one) for one in nearby)])
+        answers = _answers(
+            [
+                partial(self._again, OPTIMIZED, feeds),
+                *(partial(self._again, UNOPTIMIZED, one) for one in nearby),
+                *(partial(self._with_moved, with_moved_weights, seed, feeds) for seed in range(SPREAD)),
+            ]
+        )
         tensors = [tensor for _, tensor in tensors_of(list(results))]
         tolerance = max((tolerance_of(one, self.kind, stock_is_reference) for one in tensors), default=0.0)
         most = max(SPREAD_FACTOR * _largest_error(stock, reference), SPREAD_TOLERANCES * tolerance)
-        drawn = [answer for answer in answers if _largest_error(answer, reference) <= most]
+        drawn = (answer for answer in answers if _largest_error(answer, reference) <= most)
         steps = has_steps(self.op_types)
         compared = partial(compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference)
         tried = (compared(stock=answer, steps=steps) for answer in drawn)
@@ -171,14 +178,15 @@ class Judge:
     def _by_steps(self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any]) -> Judged:
         self.announce()
         # Some of stock's kernels quantize what a thread gets, so that their answers depend on the number of threads.
-        threaded = _answers(partial(self._again, replace(UNOPTIMIZED, threads=count), feeds) for count in _THREADS)
+        tries = [partial(self._again, replace(UNOPTIMIZED, threads=count), feeds) for count in _THREADS]
+        threaded = list(_answers(tries))
         for other in threaded:
             near = compare_all(results, other, None, self.kind, share=NEAR_STOCK)
             if not near.problem:
                 return Judged(near)
         nearby = dict(zip(feeds, moved(list(feeds.values())), strict=True))
         optimized = partial(self._again, OPTIMIZED, feeds)
-        scaled = [partial(self._with_moved_scales, seed, nearby) for seed in range(MEMBERS)]
+        scaled = [partial(self._with_moved, with_moved_scales, seed, nearby) for seed in range(MEMBERS)]
         others = [*threaded, *_answers([optimized, *scaled])]
         step = coarsest_step(self._loaded())
         found = compare_steps(results, stock, others, lambda tensor: tolerance_of(tensor, self.kind), step)
@@ -187,8 +195,13 @@ class Judge:
     def _again(self, settings: SessionSettings, feeds: Mapping[str, Any]) -> list[Any]:
         return session_for(self.path, None, settings).run(self.outputs, feeds)
 
-    def _with_moved_scales(self, seed: int, feeds: Mapping[str, Any]) -> list[Any]:
-        path = with_moved_scales(self.path, seed)
+    def _with_moved(
+        self, made: Callable[[Path, int], Path | None], seed: int, feeds: Mapping[str, Any]
+    ) -> list[Any] | None:
+        """The answer of the same network with other constants; None where there are none to move."""
+        path = made(self.path, seed)
+        if path is None:
+            return None
         try:
             return session_for(path, None, UNOPTIMIZED).run(self.outputs, feeds)
         finally:
@@ -206,12 +219,12 @@ def _largest_error(answers: Sequence[Any], reference: Sequence[Any]) -> float:
     return max((compare(got[path], wanted[path], None, 1.0).error for path in got), default=0.0)
 
 
-def _answers(tries: Iterable[Callable[[], list[Any]]]) -> list[list[Any]]:
-    """Those that there are: what stock does not run cannot be a yardstick."""
-    found: list[list[Any]] = []
-    for answer in tries:
+def _answers(tries: Iterable[Callable[[], list[Any] | None]]) -> Iterator[list[Any]]:
+    """Those that there are, one when asked for: what stock does not run cannot be a yardstick."""
+    for attempt in tries:
         try:
-            found.append(answer())
+            answer = attempt()
         except Exception:  # noqa: S112  onnxruntime raises many kinds
             continue
-    return found
+        if answer is not None:
+            yield answer

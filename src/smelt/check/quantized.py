@@ -13,14 +13,12 @@ in its last place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import onnx_ir as ir
 
 from smelt.check.contract import Comparison, TensorPath, over_outputs, tensor_at
-from smelt.ir.proto import load_file
 from smelt.ir.walk import model_nodes
 
 Array = np.ndarray[Any, Any]
@@ -29,10 +27,8 @@ _QUANTIZING: Final = frozenset(
     ("QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat",
      "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QGemm", "QAttention", "QOrderedMatMul")
 )  # fmt: skip
-_MOVED_ULPS: Final = 4
 _RARE: Final = 1e-3  # the share of elements that may be off by a step where nothing else tells
 _FACTOR: Final = 2.0
-_MAX_SCALES: Final = 1 << 16
 MEMBERS: Final = 2  # networks with moved scales
 
 
@@ -97,34 +93,3 @@ def coarsest_step(model: ir.Model) -> float:
 def _scalar(value: ir.Value | None) -> float | None:
     tensor = None if value is None else value.const_value
     return abs(float(np.asarray(tensor.numpy()).reshape(()))) if tensor is not None and tensor.size == 1 else None
-
-
-def with_moved_scales(path: Path, seed: int) -> Path:
-    """The model with every constant scale moved by a few units in its last place, as a file beside it."""
-    model = load_file(path)
-    rng = np.random.default_rng([13, seed])
-    for value in _scales(model):
-        assert value.const_value is not None
-        array = np.asarray(value.const_value.numpy())
-        if array.dtype.kind != "f":
-            continue
-        ulps = rng.integers(1, _MOVED_ULPS + 1, array.shape) * rng.choice([-1, 1], array.shape)
-        moved = (array * (1 + ulps * np.finfo(array.dtype).eps)).astype(array.dtype)
-        value.const_value = ir.tensor(moved, name=value.name)
-    made = path.with_name(f"{path.stem}.moved{seed}.onnx")
-    made.write_bytes(ir.to_proto(model).SerializeToString())
-    return made
-
-
-def _scales(model: ir.Model) -> Iterable[ir.Value]:
-    """Constants of few floats that a quantizing node reads: scales, not weights."""
-    seen: dict[ir.Value, None] = {}
-    for node in model_nodes(model):
-        if node.op_type == "DequantizeLinear" or quantizes([node.op_type]):
-            for value in node.inputs[1:]:
-                tensor = None if value is None else value.const_value
-                if value is None or tensor is None:
-                    continue
-                if tensor.dtype.is_floating_point() and tensor.size < _MAX_SCALES:
-                    seen[value] = None
-    return list(seen)
