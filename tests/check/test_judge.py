@@ -53,6 +53,16 @@ def test_results_away_from_stock_are_judged_by_the_reference(product: Path):
     assert judge(X, [stock[0] * 1.001], stock).comparison.problem
 
 
+def test_one_reference_serves_all_results_of_the_same_inputs(product: Path):
+    computed: list[int] = []
+    judge = Judge(product, "product", ["MatMul"], lambda: computed.append(1))
+    stock = judge.stock(X)
+    off = [stock[0] + 5e-6 * np.abs(stock[0])]
+    assert [judge(feeds, off, stock).reference for feeds in (X, dict(X))] == ["float64"] * 2 and len(computed) == 1
+    other = {"x": X["x"] + 1}
+    assert judge(other, off, judge.stock(other)).comparison.problem and len(computed) > 1
+
+
 def test_a_reference_that_would_take_too_long_leaves_the_verdict_to_stock(product: Path):
     judge = Judge(product, "product", ["MatMul"], budget=10.0)
     stock = judge.stock(X)

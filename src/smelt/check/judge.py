@@ -71,11 +71,14 @@ class Judge:
         self.budget = budget
         self.outputs = outputs
         self._stock: Session | None = None
+        self._sessions: dict[SessionSettings, Session] = {}
         self._model: ir.Model | None = None
+        self._reference = _Once(self._evaluated)
+        self._moved_reference = _Once(lambda feeds: self._evaluated(_nearby(feeds)))
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
         """What stock ONNX Runtime gives without its optimizers; raises what it raises."""
-        self._stock = self._stock or session_for(self.path, None, UNOPTIMIZED)
+        self._stock = self._stock or self._session(UNOPTIMIZED)
         return self._stock.run(self.outputs, feeds)
 
     def use(self, session: Session) -> None:
@@ -83,9 +86,12 @@ class Judge:
         self._stock = session
 
     def reference(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """The float64 reference; raises NoReferenceError."""
+        """The float64 reference; raises NoReferenceError. Kernels of several CPU levels share it."""
         if self.budget <= 0:
             raise NoReferenceError("it was left out")
+        return self._reference(feeds)
+
+    def _evaluated(self, feeds: Mapping[str, Any]) -> list[Any]:
         self.announce()
         model = self._loaded()
         wanted = [v for v in model.graph.inputs if v.name in feeds]
@@ -132,7 +138,7 @@ class Judge:
                 found = self._by_spread(found, feeds, results, stock, stock, stock_is_reference=True)
             note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
             return Judged(found, "stock", note)
-        steps, nearby = has_steps(self.op_types), partial(self._moved, feeds)
+        steps, nearby = has_steps(self.op_types), partial(self._moved_reference, feeds)
         found = compare_all(results, reference, stock, self.kind, steps=steps, moved=nearby)
         if found.problem and stock is not None:
             found = self._by_spread(found, feeds, results, reference, stock)
@@ -146,7 +152,7 @@ class Judge:
         last place, and with weights moved so (few inputs make few different roundings) are as good a yardstick. What is
         far off (a step, optimizers that compute in other types, as with activations of 8 bits beside int4 weights) is
         none."""
-        nearby = [dict(zip(feeds, moved(list(feeds.values()), seed), strict=True)) for seed in range(SPREAD)]
+        nearby = [_nearby(feeds, seed) for seed in range(SPREAD)]
         answers = _answers(
             [
                 partial(self._again, OPTIMIZED, feeds),
@@ -172,9 +178,6 @@ class Judge:
             note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
             return Judged(compare_bounds(results, stock or (), bounds), "stock", note)
 
-    def _moved(self, feeds: Mapping[str, Any]) -> list[Any]:
-        return self.reference(dict(zip(feeds, moved(list(feeds.values())), strict=True)))
-
     def _by_steps(self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any]) -> Judged:
         self.announce()
         # Some of stock's kernels quantize what a thread gets, so that their answers depend on the number of threads.
@@ -184,7 +187,7 @@ class Judge:
             near = compare_all(results, other, None, self.kind, share=NEAR_STOCK)
             if not near.problem:
                 return Judged(near)
-        nearby = dict(zip(feeds, moved(list(feeds.values())), strict=True))
+        nearby = _nearby(feeds)
         optimized = partial(self._again, OPTIMIZED, feeds)
         scaled = [partial(self._with_moved, with_moved_scales, seed, nearby) for seed in range(MEMBERS)]
         others = [*threaded, *_answers([optimized, *scaled])]
@@ -193,7 +196,12 @@ class Judge:
         return Judged(found, "steps")
 
     def _again(self, settings: SessionSettings, feeds: Mapping[str, Any]) -> list[Any]:
-        return session_for(self.path, None, settings).run(self.outputs, feeds)
+        return self._session(settings).run(self.outputs, feeds)
+
+    def _session(self, settings: SessionSettings) -> Session:
+        if settings not in self._sessions:
+            self._sessions[settings] = session_for(self.path, None, settings)
+        return self._sessions[settings]
 
     def _with_moved(
         self, made: Callable[[Path, int], Path | None], seed: int, feeds: Mapping[str, Any]
@@ -210,6 +218,32 @@ class Judge:
     def _loaded(self) -> ir.Model:
         self._model = self._model or load_file(self.path)
         return self._model
+
+
+class _Once:
+    """What a function said last, for whoever asks again about the same arrays; NoReferenceError is an answer too."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], list[Any]]) -> None:
+        self._function = function
+        self._asked: dict[str, Any] | None = None
+        self._answer: list[Any] | NoReferenceError = []
+
+    def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
+        asked = self._asked
+        if asked is None or asked.keys() != feeds.keys() or any(asked[name] is not feeds[name] for name in feeds):
+            try:
+                self._answer = self._function(feeds)
+            except NoReferenceError as error:
+                self._answer = error
+            self._asked = dict(feeds)
+        if isinstance(self._answer, NoReferenceError):
+            raise self._answer
+        return self._answer
+
+
+def _nearby(feeds: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
+    arrays = list(feeds.values())
+    return dict(zip(feeds, moved(arrays) if seed is None else moved(arrays, seed), strict=True))
 
 
 def _largest_error(answers: Sequence[Any], reference: Sequence[Any]) -> float:
