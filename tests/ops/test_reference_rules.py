@@ -49,6 +49,28 @@ def test_integers_and_old_broadcasts_are_left_to_the_onnx_package(op: str):
     assert RULES[op]([np.ones(3), np.ones(3)], {"axis": 1, "broadcast": 1}) is None
 
 
+@pytest.mark.parametrize("array", [np.float32([[1.5, -2]]), np.arange(3), np.array(True)])
+def test_constants_that_are_tensors(array):
+    made = node("Constant", 0, value=ir.tensor(array))
+    given = RULES["Constant"]([], {"value": array})
+    assert given is not None
+    for wide in (False, True):
+        ours, theirs = evaluate(made, [], 17, wide=wide)[0], _by_onnx(made, [], 17, wide, {})[0]
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        np.testing.assert_array_equal(ours, theirs)
+    assert RULES["Constant"]([], {"value_floats": [1.0]}) is None
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1)])
+@pytest.mark.parametrize("multiplier", [1, 2])
+def test_depthwise_convolutions(multiplier: int, strides: tuple[int, int]):
+    random = np.random.default_rng(3)
+    x, weight, bias = random.normal(size=(2, 3, 9, 8)), random.normal(size=(3 * multiplier, 1, 3, 2)), np.arange(3.0)
+    given = {"group": 3, "strides": list(strides), "dilations": [2, 1], "pads": [1, 0, 2, 1]}
+    ours, theirs = both("Conv", [x, weight, np.tile(bias, multiplier)], **given)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
 def test_clip_with_one_limit_or_none():
     x = np.linspace(-4, 4, 9)
     np.testing.assert_array_equal(RULES["Clip"]([x, np.array(-1.0), np.array(2.0)], {}), np.clip(x, -1, 2))

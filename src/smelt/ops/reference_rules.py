@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,7 @@ def global_max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | No
 
 
 _BLOCK_ELEMENTS = 1 << 22  # of gathered windows at a time: 32 MB of float64
+_MOST_TAPS = 64  # of a depthwise kernel that is summed tap by tap
 
 
 def convolution(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
@@ -138,10 +140,26 @@ def convolution(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
         return None
     group = int(attributes.get("group", 1))
     padded = np.pad(x, [(0, 0), (0, 0), *zip(place.before, place.after, strict=True)])
-    made = np.stack([_convolved(image, weight, place, group) for image in padded]) if len(x) else None
+    depthwise = weight.shape[1] == 1 and 1 < group == x.shape[1] and prod(place.kernel) <= _MOST_TAPS
+    convolved = _convolved_depthwise if depthwise else _convolved
+    made = np.stack([convolved(image, weight, place, group) for image in padded]) if len(x) else None
     if made is None:
         return np.zeros((0, weight.shape[0], *place.out), x.dtype)
     return made if bias is None else made + np.reshape(bias, (1, -1, *(1,) * (x.ndim - 2)))
+
+
+def _convolved_depthwise(image: Array, weight: Array, place: Windows, group: int) -> Array:
+    """One padded image, tap by tap: windows of one channel would be gathered for a single row of weights."""
+    image = np.repeat(image, weight.shape[0] // group, 0) if weight.shape[0] != group else image
+    out = np.zeros((weight.shape[0], *place.out), image.dtype)
+    product = np.empty_like(out)
+    for tap in np.ndindex(*place.kernel):
+        sizes = zip(tap, place.dilations, place.out, place.strides, strict=True)
+        seen = tuple(slice(at * apart, at * apart + (n - 1) * step + 1, step) for at, apart, n, step in sizes)
+        factors = weight[(slice(None), 0, *tap)].reshape(-1, *(1,) * len(tap))
+        np.multiply(image[(slice(None), *seen)], factors, out=product)
+        out += product
+    return out
 
 
 def _convolved(image: Array, weight: Array, place: Windows, group: int) -> Array:
@@ -260,6 +278,13 @@ def _floats(rule: Callable[..., Array]) -> Callable[[Sequence[Any], Attributes],
     return evaluated
 
 
+def constant(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
+    """Files of some exporters have more of these than of all other nodes."""
+    del inputs
+    value: Any = attributes.get("value")
+    return value if len(attributes) == 1 and getattr(value, "dtype", np.dtype("V")).kind in "fiub" else None
+
+
 def clip(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     """Limits that are inputs; those of old opsets are attributes."""
     x = np.asarray(inputs[0])
@@ -295,6 +320,7 @@ RULES: dict[str, Callable[[Sequence[Any], Attributes], Array | None]] = {
     "Add": _floats(np.add),
     "BatchNormalization": batch_normalization,
     "Clip": clip,
+    "Constant": constant,
     "Conv": convolution,
     "ConvTranspose": transposed_convolution,
     "Div": _floats(np.divide),
