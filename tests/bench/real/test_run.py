@@ -18,6 +18,7 @@ from smelt.bench.real.judge import judge
 from smelt.bench.real.page import findings, is_right, write_page
 from smelt.bench.real.results import Facts, Known, Store
 from smelt.bench.real.steps import RealModel
+from smelt.runtime import Executable
 
 
 def tiny(path: Path, factor: float = 2.0) -> Path:
@@ -62,6 +63,19 @@ def test_an_artifact_of_another_model_is_not_right(run: Path, tmp_path: Path):
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 64), np.float32)}
     found = judge(other, Store(run, {}).artifact("made/tiny"), feeds, [1])
     assert not found.right and "off by more than" in found.problem
+
+
+def test_an_artifact_that_overflows_where_stock_does_not_is_not_right(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = tiny(tmp_path / "same.onnx")
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 64), np.float32)}
+    artifact = Store(run, {}).artifact("made/tiny")
+    assert judge(model, artifact, feeds, [1]).right
+    monkeypatch.setattr(
+        Executable, "run", lambda self, fed: [y + 0 * np.exp(fed["x"]) for y in self.session.run(None, fed)]
+    )
+    assert "large inputs" in judge(model, artifact, feeds, [1]).problem
 
 
 def test_results_of_other_sources_are_made_again_unless_they_are_to_be_kept(tmp_path: Path):

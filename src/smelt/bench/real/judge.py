@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -58,14 +58,16 @@ def judge(model: Path, artifact: Path, feeds: dict[str, Array], threads: Sequenc
             return Judged(shapes, problem=f"stock refuses the inputs: {_line(error)}")
         stock = session_for(model, None, SessionSettings(threads=count, log_severity=4)).run(None, feeds)
         try:
-            results = Executable.open(artifact, SessionSettings(threads=count)).run(feeds)
+            run = Executable.open(artifact, SessionSettings(threads=count)).run
+            results = run(feeds)
         except Exception as error:
             return Judged(shapes, problem=f"{count} threads: {_line(error)}")
         nearby = partial(plain.run, None, _moved(feeds))
         found = _compared(model, results, reference, stock, nearby)
         if found.problem:
             found = _by_contract(model, feeds, results, reference)
-        one = Judged(shapes, _finite(found.error), _finite(found.stock_error), found.problem)
+        problem = found.problem or ("" if count != threads[0] else _overflow(plain, run, feeds))
+        one = Judged(shapes, _finite(found.error), _finite(found.stock_error), problem)
         worst = max(worst, one, key=lambda judged: (bool(judged.problem), judged.error or 0.0))
     return worst
 
@@ -89,6 +91,21 @@ def _by_contract(model: Path, feeds: dict[str, Array], results: Sequence[Any], r
 
     op_types = op_types_of(model_nodes(load_model(model)))
     return Judge(model, "model", op_types)(feeds, results, reference).comparison
+
+
+def _overflow(plain: Any, run: Callable[[dict[str, Array]], Sequence[Any]], feeds: dict[str, Array]) -> str:
+    """The same inputs up to a million: what stock keeps finite stays so."""
+    from smelt.check.special_values import enlarged, overflows
+
+    large = enlarged(feeds)
+    if large is None:
+        return ""
+    try:
+        stock = plain.run(None, large)
+    except Exception:  # inputs that name places or sizes may not be so large
+        return ""
+    results = run(large)
+    return "large inputs give NaN or inf, stock's are finite" if overflows(results, stock, range(len(stock))) else ""
 
 
 def _moved(feeds: dict[str, Array]) -> dict[str, Array]:
