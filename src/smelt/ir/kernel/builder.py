@@ -13,7 +13,16 @@ from typing import overload
 from smelt.base.dtype import BY_NAME
 
 from . import expr as E
-from .channels_last import image_below, images_below, regrouped, to_first, to_last
+from .channels_last import (
+    groups_to_first,
+    image_below,
+    images_below,
+    order_below,
+    regrouped,
+    split_channels,
+    to_first,
+    to_last,
+)
 from .contents import contents
 from .expr import Expr
 from .index import Atom, Fn, Ix, IxLike, Refusal, Val, fn, ix, members_of, of, one_not_1, substitute
@@ -143,9 +152,10 @@ class Builder:
     def map(self, body: Callable[..., Expr], /, *args: Tensor, dtype: str | None = None) -> Tensor: ...
 
     def map(self, body: Callable[..., Expr], *args: Tensor, dtype: str | None = None) -> Tensor:
-        images = images_below(args, self.transpose, self.unsqueeze)
-        if images is not None:
-            return self.channels_first(self.map(body, *images, dtype=dtype))
+        below = images_below(args, self.transpose, self.unsqueeze)
+        if below is not None:
+            images, order = below
+            return self._transposed(self.map(body, *images, dtype=dtype), order, native=True)
         shape = self.broadcast(*(a.shape for a in args))
         args = tuple(self._respelled(a, shape) for a in args)
         probe = body(*(E.ref(a, tuple(ix(0) for _ in a.shape)) for a in args))
@@ -263,8 +273,24 @@ class Builder:
         source = regrouped(x)
         if source is not None and source.shape == sizes:
             return source
+        image = self._regrouped_image(x, sizes)
+        if image is not None:
+            return image
         groups = axis_groups(x.shape, sizes)
         return self.make(sizes, x.dtype, View(lambda w: x.at(regroup(w, groups, x.shape, sizes)), x, regrouped=True))
+
+    def _regrouped_image(self, x: Tensor, sizes: Index) -> Tensor | None:
+        """An image whose channels become groups of channels, or groups that become channels again: as it lies."""
+        found = order_below(x)
+        if found is None:
+            return None
+        below, order = found
+        if order == to_first(x.rank) and split_channels(x.shape, sizes):
+            grouped = self.reshape(below, (sizes[0], *sizes[3:], *sizes[1:3]))
+            return self._transposed(grouped, groups_to_first(len(sizes)), native=True)
+        if order == groups_to_first(x.rank) and split_channels(sizes, x.shape):
+            return self.channels_first(self.reshape(below, (sizes[0], *sizes[2:], sizes[1])))
+        return None
 
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         rank = x.rank + len(axes)
@@ -277,6 +303,9 @@ class Builder:
         gone = {a % x.rank for a in axes}
         for axis in gone:
             self.require_equal(x.shape[axis], 1, "a squeezed dimension must be 1")
+        found = order_below(x)
+        if found is not None and found[1] == groups_to_first(x.rank) and gone in ({1}, {2}):
+            return self.channels_first(self.squeeze(found[0], [found[1][axis] for axis in gone]))
         shape = [s for d, s in enumerate(x.shape) if d not in gone]
 
         def back(w: Index) -> list[IxLike]:
@@ -323,10 +352,12 @@ class Builder:
             if kind.startswith("arg"):
                 return self.const(0, "i64", x.shape)
             return x
-        below = image_below(x)
-        if below is not None:
-            order = to_first(x.rank)
-            return self.channels_first(self.reduce(kind, below, [order[a] for a in where], dtype=dtype))
+        found = order_below(x)
+        if found is not None:
+            below, order = found
+            return self._transposed(
+                self.reduce(kind, below, [order[a] for a in where], dtype=dtype), order, native=True
+            )
         shape = [ix(1) if d in where else s for d, s in enumerate(x.shape)]
         out = dtype or ("i64" if kind.startswith("arg") else x.dtype)
         return self.make(shape, out, Reduce(kind, x, where))
@@ -337,9 +368,10 @@ class Builder:
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         if len(parts) == 1:
             return parts[0]
-        images = images_below(parts, self.transpose, self.unsqueeze)
-        if images is not None:
-            return self.channels_first(self.concat(images, to_first(parts[0].rank)[axis]))
+        below = images_below(parts, self.transpose, self.unsqueeze)
+        if below is not None:
+            images, order = below
+            return self._transposed(self.concat(images, order[axis]), order, native=True)
         offset, pieces = ix(0), list[tuple[Index, Tensor]]()
         for part in parts:
             for d in range(part.rank):

@@ -1,0 +1,39 @@
+"""Images whose channels are reshaped into groups: computed with the channels last, as they lie."""
+
+from __future__ import annotations
+
+import re
+
+from region_check import Graph, check, floats, source
+
+HEAD = "(float[n, 9, 7, 16] x, float[n, 2, 8, 1, 1] g) => (float[a, b, c, d] y)"
+GROUPS = """
+  c = Transpose <perm = [0, 3, 1, 2]> (x) sizes = Shape (c)
+  five = Constant <value_ints = [0, 2, 8, 9, 7]> () r = Reshape (c, five)
+  one = Constant <value_ints = [1]> () two = Constant <value_ints = [2]> ()
+"""
+WEIGHTED = "m = Mul (r, g) t = ReduceSum <keepdims = 0> (m, one)"
+POOLED = f"""{WEIGHTED} p = AveragePool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (t)
+  y = Transpose <perm = [0, 2, 3, 1]> (p)"""
+
+
+def graph(body: str) -> Graph:
+    return Graph(f"{HEAD} {{ {GROUPS} {body} }}", [floats(2, 9, 7, 16, seed=1), floats(2, 2, 8, 1, 1, seed=3)])
+
+
+def test_groups_are_weighed_summed_joined_and_shuffled():
+    back = "q = Reshape (m, sizes) y = Relu (q)"
+    check(
+        graph(POOLED),
+        graph(f"{WEIGHTED} y = Relu (t)"),
+        graph(f"m = Mul (r, g) {back}"),
+        graph(f"z = Transpose <perm = [0, 2, 1, 3, 4]> (r) m = Identity (z) {back}"),
+        graph(f"k = ReduceMean <keepdims = 1> (r, two) m = Sub (r, k) {back}"),
+        graph("k = Concat <axis = 1> (r, r) m = ReduceMax <keepdims = 0> (k, two) y = Neg (m)"),
+        graph("k = Concat <axis = 2> (r, r) m = ReduceMax <keepdims = 0> (k, one) y = Neg (m)"),
+    )
+
+
+def test_a_weighted_sum_of_groups_walks_the_image_along_its_channels():
+    """No lanes that lie apart from each other in memory."""
+    assert not re.search(r"\b(lds|sts)_f32", source(graph(POOLED).model(21)))
