@@ -37,6 +37,7 @@ from smelt.ops.reference import NoReferenceError
 from smelt.runtime import Session, SessionSettings, session_for
 
 ReferenceKind = Literal["stock", "float64", "steps"]
+_STOCK_THREADS: Final = 2
 _THREADS: Final = (2, 0)  # besides one: as verification runs kernels, and as users do
 UNOPTIMIZED: Final = SessionSettings(threads=1, optimization="disable", log_severity=4, spin=False)
 OPTIMIZED: Final = SessionSettings(threads=1, log_severity=4, spin=False)
@@ -78,7 +79,9 @@ class Judge:
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
         """What stock ONNX Runtime gives without its optimizers; raises what it raises."""
-        self._stock = self._stock or self._session(UNOPTIMIZED)
+        # Some of stock's kernels quantize what a thread gets, so that their answers depend on the number of threads.
+        threads = 1 if quantizes(self.op_types) else _STOCK_THREADS
+        self._stock = self._stock or self._session(replace(UNOPTIMIZED, threads=threads))
         return self._stock.run(self.outputs, feeds)
 
     def use(self, session: Session) -> None:
@@ -156,7 +159,7 @@ class Judge:
         answers = _answers(
             [
                 partial(self._again, OPTIMIZED, feeds),
-                *(partial(self._again, UNOPTIMIZED, one) for one in nearby),
+                *(partial(self.stock, one) for one in nearby),
                 *(partial(self._with_moved, with_moved_weights, seed, feeds) for seed in range(SPREAD)),
             ]
         )
@@ -180,7 +183,6 @@ class Judge:
 
     def _by_steps(self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any]) -> Judged:
         self.announce()
-        # Some of stock's kernels quantize what a thread gets, so that their answers depend on the number of threads.
         tries = [partial(self._again, replace(UNOPTIMIZED, threads=count), feeds) for count in _THREADS]
         threaded = list(_answers(tries))
         for other in threaded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,8 @@ from smelt.runtime import Session, SessionSettings
 Array = np.ndarray[Any, Any]
 
 _POLL_S: Final = 0.005
+_NO_WORK: Final = object()
+_MOST_BYTES_AHEAD: Final = 1 << 28  # of stock's answers that wait for the kernels'
 NOT_RUN: Final = "the model does not run"
 MODEL: Final = -1  # the whole model, where regions are told by their index
 
@@ -41,8 +43,10 @@ def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     threads = int(job["threads"])
     watched = Watched(folder, threads, job["declared"], [BodyRun(folder, body, threads) for body in job["bodies"]])
     seen = observe(job, watched, report)
-    job = {**job, **_built(folder, report)} if job["library"] is None else job
-    if seen is None:
+    verification = _Verification(job, folder, watched, seen, report) if seen is not None else None
+    if job["library"] is None:
+        job = {**job, **_built(folder, report, iter(()) if verification is None else verification.ahead())}
+    if seen is None or verification is None:
         given = "the inputs given are not" if job["feeds"] else "no generated inputs are"
         why = watched.failure or "inputs that are no tensors"
         why = why if "does not load" in why else f"{given} accepted by stock ONNX Runtime: {why}"
@@ -53,14 +57,20 @@ def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
         return
     assert seen.offer is not None
     report(observed={**seen.offer.plain(), "dims": job["input_dims"]})
-    _Verification(job, folder, watched, report).run(seen)
+    verification.run(level_libraries(Path(job["library"]), job["levels"], folder))
 
 
-def _built(folder: Path, report: Report) -> dict[str, Any]:
-    """The library and its levels, which is being built while stock ONNX Runtime runs the model."""
+def _built(folder: Path, report: Report, work: Iterator[None]) -> dict[str, Any]:
+    """The library and its levels, which is being built while stock ONNX Runtime runs the model. `work` is done in the
+    meantime, and announces itself."""
     report(at="build")
+    waiting = False
     while not (folder / BUILT).exists():
-        time.sleep(_POLL_S)
+        if waiting:
+            time.sleep(_POLL_S)
+            continue
+        waiting = next(work, _NO_WORK) is _NO_WORK
+        report(at="build")
     return json.loads((folder / BUILT).read_bytes())
 
 
@@ -101,21 +111,51 @@ def _alone(region: Mapping[str, Any], check: RegionCheck) -> Judged:
 
 
 class _Verification:
-    def __init__(self, job: Mapping[str, Any], folder: Path, watched: Watched, report: Report) -> None:
+    def __init__(
+        self, job: Mapping[str, Any], folder: Path, watched: Watched, seen: Observed, report: Report
+    ) -> None:  # fmt: skip
         self.job = job
         self.folder = folder
         self.watched = watched
+        self.seen = seen
         self.report = report
-        self.first: Mapping[str, Array] = {}
-        self.libraries = level_libraries(Path(job["library"]), job["levels"], folder)
-        self.check = RegionCheck(job, folder, self.libraries, report)
-        self.whole = _WholeModel(job, folder, self.libraries, report)
+        self.libraries: Mapping[str, Path] = {}
+        self.whole = _WholeModel(job, folder, seen.seconds, report)
+        self.bindings = self._bindings(seen)
+        self.answers: dict[int | None, list[Any] | Exception] = {}
         if job["original"] == WATCHED and watched.session is not None:
             self.whole.judge.use(watched.session)
 
-    def run(self, seen: Observed) -> None:
-        self.first = seen.feeds
-        self.check.patience = self.whole.patience = seen.seconds
+    def ahead(self) -> Iterator[None]:
+        """Run stock ONNX Runtime on all that the whole model will be compared at, one call after the other."""
+        self.report(at="observe", attempt=0 if self.seen.offer is None else self.seen.offer.attempt)
+        self.answers[None] = held = self._stock(self.seen.feeds)
+        held_bytes = _bytes_of(held)
+        for number, binding in enumerate(self.bindings):
+            if number in self.job["skipped_bindings"]:
+                continue
+            yield
+            if held_bytes > _MOST_BYTES_AHEAD:
+                return
+            self.report(at="binding", number=number)
+            self.answers[number] = held = self._stock(binding.feeds)
+            held_bytes += _bytes_of(held)
+
+    def _stock(self, feeds: Mapping[str, Array]) -> list[Any] | Exception:
+        try:
+            return self.whole.stock(feeds)
+        except Exception as error:  # onnxruntime raises many kinds
+            return error
+
+    def _answer(self, place: int | None, feeds: Mapping[str, Array]) -> list[Any] | None:
+        """Of the first call, or of a binding. None where stock ONNX Runtime refuses the feeds."""
+        found = self.answers.pop(place) if place in self.answers else self._stock(feeds)
+        return None if isinstance(found, Exception) else found
+
+    def run(self, libraries: Mapping[str, Path]) -> None:
+        seen, self.libraries, self.whole.libraries = self.seen, libraries, libraries
+        self.check = RegionCheck(self.job, self.folder, libraries, self.report)
+        self.check.patience = seen.seconds
         if not self._regions(seen):  # there will be another model
             return
         found = self.whole(seen, self._stock_outputs(seen))
@@ -126,7 +166,7 @@ class _Verification:
             self._tell_model(found)
             return
         sizes: list[dict[str, int]] = []
-        for number, binding in enumerate(self._bindings(seen)):
+        for number, binding in enumerate(self.bindings):
             if number in self.job["skipped_bindings"]:
                 continue
             wrong = self._at(number, binding, sizes)
@@ -138,10 +178,8 @@ class _Verification:
 
     def _stock_outputs(self, seen: Observed) -> list[Any]:
         """Of the model as it was given; of the prepared one where stock ONNX Runtime does not load the other."""
-        try:
-            return self.whole.stock(seen.feeds)
-        except Exception:
-            return [seen.values[name] for name in self.job["outputs"]]
+        answer = self._answer(None, seen.feeds)
+        return [seen.values[name] for name in self.job["outputs"]] if answer is None else answer
 
     def _regions(self, seen: Observed) -> bool:
         done, right = set(self.job["done"]), not self.job["rejected"]
@@ -172,11 +210,8 @@ class _Verification:
 
     def _whole_on(self, feeds: dict[str, Array]) -> Judged | None:
         """None where stock ONNX Runtime refuses the feeds."""
-        try:
-            stock = self.whole.stock(feeds)
-        except Exception:  # onnxruntime raises many kinds
-            return None
-        return self.whole(Observed(feeds, {}), stock)
+        stock = self._stock(feeds)
+        return None if isinstance(stock, Exception) else self.whole(Observed(feeds, {}), stock)
 
     # other sizes
 
@@ -190,16 +225,15 @@ class _Verification:
         """None when all is right there; otherwise the model's verdict, which is empty where a region is to blame."""
         self.report(at="binding", number=number)
         feeds = dict(binding.feeds)
-        try:
-            stock = self.whole.stock(feeds)
-        except Exception:  # sizes that the model does not take
+        stock = self._answer(number, feeds)
+        if stock is None:  # sizes that the model does not take
             return None
         suspect = number in self.job["suspects"]
         found = None if suspect else self.whole(Observed(feeds, {}), stock, number)
         if found is not None and not found.comparison.problem:
             compared.append(dict(binding.sizes))
             return None
-        if 0 in binding.sizes.values() and self.whole.judge.forbids(feeds, self.first):
+        if 0 in binding.sizes.values() and self.whole.judge.forbids(feeds, self.seen.feeds):
             return None
         self.report(at="binding", number=number)
         try:
@@ -231,12 +265,12 @@ class _Verification:
 class _WholeModel:
     """The rewritten model against the one that was given."""
 
-    def __init__(self, job: Mapping[str, Any], folder: Path, libraries: Mapping[str, Path], report: Report) -> None:
+    def __init__(self, job: Mapping[str, Any], folder: Path, patience: float, report: Report) -> None:
         self.job = job
         self.folder = folder
-        self.libraries = libraries
+        self.libraries: Mapping[str, Path] = {}  # none yet: stock ONNX Runtime needs none
         self.report = report
-        self.patience = 0.0
+        self.patience = patience
         self.names: list[str] = job["outputs"]
         budget = 0.0 if MODEL in job["without_reference"] else BUDGET
         self.judge = Judge(folder / job["original"], "model", job["op_types"], self._announce, budget, self.names)
@@ -258,6 +292,10 @@ class _WholeModel:
 
     def _announce(self) -> None:
         self.report(at="reference", index=MODEL)
+
+
+def _bytes_of(answer: list[Any] | Exception) -> int:
+    return 0 if isinstance(answer, Exception) else sum(int(getattr(array, "nbytes", 0)) for array in answer)
 
 
 def _is_known(region: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
