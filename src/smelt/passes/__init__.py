@@ -32,6 +32,7 @@ from smelt.passes.infer_shapes import InferShapes
 from smelt.passes.inline_branches import InlineBranches
 from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
+from smelt.passes.merge_parallel_convolutions import MergeParallelConvolutions
 from smelt.passes.ort_cast import OrtCast, cast_for_stock
 from smelt.passes.ort_preoptimize import ort_preoptimize
 from smelt.passes.outcome import Outcome, Pass
@@ -68,6 +69,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "fold-constants": FoldConstants,
     "fold-weights": FoldWeights,
     "fold-channel-affine": FoldChannelAffine,
+    "merge-parallel-convolutions": MergeParallelConvolutions,
     "simplify-shapes": SimplifyShapes,
     "inline-branches": InlineBranches,
     "fuse-transposes": FuseTransposes,

@@ -87,7 +87,7 @@ def _columns(node: ir.Node) -> int:
 
 def _affine_of(user: ir.Node, value: ir.Value, columns: int) -> Affine | None:
     if is_op(user, "BatchNormalization"):
-        return _normalization(user, value, columns)
+        return normalization_of(user, value, columns)
     if not is_op(user, "Mul", "Div", "Add", "Sub") or len(user.inputs) != 2 or user.inputs[0] is user.inputs[1]:
         return None
     place = 0 if user.inputs[0] is value else 1
@@ -103,7 +103,7 @@ def _affine_of(user: ir.Node, value: ir.Value, columns: int) -> Affine | None:
     return Affine(one, -factor) if place == 0 else Affine(-one, factor)
 
 
-def _normalization(user: ir.Node, value: ir.Value, columns: int) -> Affine | None:
+def normalization_of(user: ir.Node, value: ir.Value, columns: int) -> Affine | None:
     """Inference only, statistics for each channel."""
     if user.inputs[0] is not value or int_attribute(user, "training_mode", 0) or not int_attribute(user, "spatial", 1):
         return None
@@ -147,7 +147,7 @@ def _fold(node: ir.Node, affine: Affine, graph: ir.Graph, names: Names) -> bool:
         return False
     if not np.array_equal(affine.scale, np.ones_like(affine.scale)):
         node.replace_input_with(1, add_constant(graph, scaled, names))
-    _set_bias(node, add_constant(graph, shifted, names))
+    set_bias(node, add_constant(graph, shifted, names))
     return True
 
 
@@ -170,7 +170,7 @@ def _along_columns(node: ir.Node, weight: Array, scale: Array) -> Array:
     )
 
 
-def _set_bias(node: ir.Node, bias: ir.Value) -> None:
+def set_bias(node: ir.Node, bias: ir.Value) -> None:
     if len(node.inputs) < 3:
         node.resize_inputs(3)
     node.replace_input_with(2, bias)
@@ -181,5 +181,5 @@ def _give_bias(node: ir.Node, graph: ir.Graph, names: Names) -> bool:
     columns = _columns(node)
     if not columns or array_of(input_at(node, 1), MOST) is None:
         return False
-    _set_bias(node, add_constant(graph, np.full(columns, -0.0, np.float32), names))
+    set_bias(node, add_constant(graph, np.full(columns, -0.0, np.float32), names))
     return True
