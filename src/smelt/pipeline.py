@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import onnx_ir as ir
 
 from smelt.artifact import check_replaceable, check_writable, replace_library, save_artifact, save_untouched
+from smelt.base.collector import rare_collections
 from smelt.base.config import Config
 from smelt.base.errors import CompileError, LoadError, ModelError, NoCompilerError, PassError, SmeltError
 from smelt.base.log import logger
@@ -161,6 +162,7 @@ class _Clock:
         return sum(stage.seconds for stage in self.stages)
 
 
+@rare_collections()
 def compile_to(
     source: Any, directory: Path, options: Options | None = None, config: Config | None = None,
     progress: Progress | None = None, title: str = "",

@@ -157,7 +157,8 @@ def test_scheduling_and_emitting_cost_a_part(tmp_path: Path, lenient: Config, mo
 def test_packing_costs_a_part_of_its_region(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     from smelt.check import variants
 
-    monkeypatch.setattr(variants, "with_inputs", raises_on("Tanh", variants.with_inputs))
+    inner = variants.with_inputs
+    monkeypatch.setattr(variants, "with_inputs", lambda *given: boom() if "tanh" in repr(given[1]) else inner(*given))
     (tmp_path / "cache").mkdir(mode=0o700)  # what was examined before is not examined again
     result = checked(chain(), tmp_path, lenient.with_(cache_dir=tmp_path / "cache"))
     assert f"n{BAD}" in left(result) and len(left(result)) <= 4

@@ -48,7 +48,7 @@ def examine(
     """The findings for every region of the model as it was partitioned. `weights` may be under way already, and so may
     the verification of `generated`."""
     cache = Cache(config.cache_dir)
-    key = findings_key(model, generated.regions, library, wanted, weights or WeightsDigest(model))
+    key = findings_key(generated.regions, library, wanted, weights or WeightsDigest(model))
     known = recall(cache, key) if wanted.keep_calls is None else None
     if known is not None:
         return known

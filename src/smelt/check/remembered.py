@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import onnx_ir as ir
 
 from smelt.base.target import host_features
 from smelt.base.version import __version__
-from smelt.check.dump import without_weights
 from smelt.check.findings import Examination, Findings, Timed, Verdict
 from smelt.check.weights_digest import WeightsDigest
 from smelt.ir.records import Library, Region
@@ -33,10 +31,8 @@ _PASSING: Final = ("not verified", "did not end", "no end after", "memory limit"
 _EXAMINERS: Final = ("check", "ops", "runtime")
 
 
-def findings_key(
-    model: ir.Model, regions: Sequence[Region], library: Library, wanted: Examination, weights: WeightsDigest
-) -> str:
-    """A digest of all that decides the findings; `weights` is that of the same model."""
+def findings_key(regions: Sequence[Region], library: Library, wanted: Examination, weights: WeightsDigest) -> str:
+    """A digest of all that decides the findings; `weights` is that of the model, which has not changed since."""
     digest = hashlib.sha256()
     asked = [wanted.verify, wanted.tune, wanted.threads, wanted.keep_unverified, wanted.known]
     facts = [_FORMAT, __version__, library.key, library.sha256, asked, ort_version(), sorted(host_features())]
@@ -45,7 +41,7 @@ def findings_key(
     for folder in _EXAMINERS:
         for path in sorted((_PACKAGE / folder).rglob("*.py")):
             digest.update(hashlib.sha256(path.read_bytes()).digest())
-    digest.update(without_weights(model))
+    digest.update(weights.of_graphs)
     digest.update(json.dumps([[n, *s] for n, s in wanted.shapes.items()]).encode())
     for name, array in (item for call in (wanted.feeds or {}, *wanted.more_feeds) for item in call.items()):
         given = np.ascontiguousarray(array)

@@ -53,7 +53,7 @@ def guard_speed(
 ) -> Findings:  # fmt: skip
     """Time the artifact against stock. `stock` is the file that the user gave; the prepared model stands for it."""
     cache = Cache(config.cache_dir)
-    key = findings_key(model, generated.regions, library, wanted, weights)
+    key = findings_key(generated.regions, library, wanted, weights)
     key = hashlib.sha256(f"timed {key}".encode()).hexdigest()
     known = recall(cache, key)
     if known is not None:

@@ -12,10 +12,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from smelt.check.copies import copy_model
 from smelt.check.op_types import op_types_of
 from smelt.codegen import Generated, Packed, RegionCode, attach_packed, panel_nodes, with_inputs
 from smelt.ir.records import Plan, Region
-from smelt.ir.walk import model_graphs, model_nodes
+from smelt.ir.walk import model_nodes
 from smelt.partition import rewrite
 from smelt.passes import run_passes
 
@@ -47,21 +48,18 @@ class Variants:
 
     def rewritten(self, keep: Collection[int] | None = None) -> tuple[ir.Model, dict[str, int]]:
         """A copy where the regions in `keep` (all when None) are custom ops, and the region of each such node."""
-        copy = self.model.clone()
-        values, nodes = _matched(self.model, copy)
         chosen = [
             (region, code, entry)
             for region, code, entry in self._regions()
             if keep is None or region.index in keep
         ]  # fmt: skip
+        copied = copy_model(self.model, [region for region, _, _ in chosen])
+        copy, values = copied.model, copied.values
         codes = [_moved_code(code, values) for _, code, _ in chosen]
         back = {new: old for old, new in values.items()}
         packed = attach_packed(copy, codes, self.generated.packed, back)
         self._is_packed = self._is_packed or keep is None
-        regions = [
-            with_inputs(_moved_region(region, values, nodes), code, packed)
-            for (region, _, _), code in zip(chosen, codes, strict=True)
-        ]
+        regions = [with_inputs(region, code, packed) for region, code in zip(copied.regions, codes, strict=True)]
         names = {region.index: entry for region, _, entry in chosen}
         domain = self.generated.source.domain
         rewrite(copy, Plan(tuple(regions), ()), domain, names)
@@ -162,30 +160,9 @@ def _plain_model(region: Region, opsets: dict[str, int]) -> tuple[ir.Model, tupl
     return builder.model(nodes, [known[v] for v in region.outputs], opsets), tuple(feeding)
 
 
-def _matched(model: ir.Model, copy: ir.Model) -> tuple[dict[ir.Value, ir.Value], dict[ir.Node, ir.Node]]:
-    """What became of each value and node in the copy."""
-    nodes = dict(zip(model_nodes(model), model_nodes(copy), strict=True))
-    values: dict[ir.Value, ir.Value] = {}
-    for old, new in zip(model_graphs(model), model_graphs(copy), strict=True):
-        values.update(zip(old.inputs, new.inputs, strict=True))
-        values.update((value, new.initializers[name]) for name, value in old.initializers.items())
-    for old, new in nodes.items():
-        values.update(zip(old.outputs, new.outputs, strict=True))
-    return values, nodes
-
-
 def _moved_code(code: RegionCode, values: dict[ir.Value, ir.Value]) -> RegionCode:
     inputs = tuple(Packed(values[v.source], v.layout) if isinstance(v, Packed) else values[v] for v in code.inputs)
     return replace(code, inputs=inputs, outputs=tuple(values[v] for v in code.outputs))
-
-
-def _moved_region(region: Region, values: dict[ir.Value, ir.Value], nodes: dict[ir.Node, ir.Node]) -> Region:
-    return Region(
-        region.index,
-        tuple(nodes[n] for n in region.nodes),
-        tuple(values[v] for v in region.inputs),
-        tuple(values[v] for v in region.outputs),
-    )
 
 
 def _custom_nodes(model: ir.Model, domain: str, regions: Sequence[Region]) -> dict[str, int]:

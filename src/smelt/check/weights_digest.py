@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
 
+from smelt.check.dump import without_weights
 from smelt.ir.walk import model_graphs
 
 _SMALL_BYTES = 1 << 16
@@ -24,11 +26,17 @@ class WeightsDigest:
         pieces = list(_pieces(model))
         pool = ThreadPoolExecutor(1, "smelt-digest")
         self._result = pool.submit(_digest, pieces)
+        self._model = model
         pool.shutdown(wait=False)
 
     def digest(self) -> bytes:
         """Waits for the end."""
         return self._result.result()
+
+    @cached_property
+    def of_graphs(self) -> bytes:
+        """A digest of all else, of the model as it is when this is asked for first."""
+        return hashlib.sha256(without_weights(self._model)).digest()
 
 
 def _digest(pieces: list[memoryview]) -> bytes:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from smelt.base.collector import rare_collections
 from smelt.base.parent import end_with_parent
 
 _POLL_S: Final = 0.005
@@ -56,6 +57,7 @@ def begin(job_file: Path) -> tuple[dict[str, Any], Reporter]:
     return job, Reporter(job_file.parent / "events.jsonl")
 
 
+@rare_collections()
 def main(job_file: Path) -> None:
     job, report = begin(job_file)
     if job["mode"] == "verify":

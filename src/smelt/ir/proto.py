@@ -63,12 +63,15 @@ def _give_types(graph: ir.Graph, proto: onnx.GraphProto) -> None:
             if _TYPE in value.meta:
                 info.type.ParseFromString(cast("bytes", value.meta[_TYPE]))
     for node, other in zip(graph, proto.node, strict=True):
-        for inner, inner_proto in zip(subgraphs(node), _bodies(other), strict=True):
+        for inner, inner_proto in zip(subgraphs(node), bodies_of(other), strict=True):
             _give_types(inner, inner_proto)
 
 
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that the node holds in its attributes."""
     for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            continue
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
@@ -88,7 +91,7 @@ def _infos(proto: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def _all_bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
-    return [body for node in nodes for body in _bodies(node)]
+    return [body for node in nodes for body in bodies_of(node)]
 
 
 def _holds_map(kind: onnx.TypeProto) -> bool:

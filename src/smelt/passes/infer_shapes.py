@@ -10,15 +10,17 @@ numbers: a loop of no turns takes the sizes of its result from there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import cache
 
 import onnx
 import onnx_ir as ir
+from onnx_ir import serde
 
-from smelt.ir.proto import from_proto, to_proto
-from smelt.ir.sizes import mark_sizes
-from smelt.ir.walk import model_graphs, nested_graphs
+from smelt.ir.proto import bodies_of, to_proto
+from smelt.ir.sizes import Mark, mark_sizes
+from smelt.ir.walk import model_graphs, nested_graphs, subgraphs
 from smelt.passes.outcome import Outcome
 from smelt.passes.pool_sizes import infer_with_pools
 
@@ -82,7 +84,7 @@ def _declared(model: ir.Model) -> dict[ir.Value, ir.Shape | None]:
     return {value: value.shape for value in _made(model) if not value.is_graph_output()}
 
 
-def _inferred(model: ir.Model, own: Mapping[str, Mapping[str, object]]) -> ir.Model | None:
+def _inferred(model: ir.Model, own: Mapping[str, Mapping[str, object]]) -> onnx.ModelProto | None:
     """A copy of the model, without its weights, in which onnx has filled in what it can; None if it cannot.
 
     Every free axis of an input has a name of its own there, and results have no shapes: the file may be wrong."""
@@ -98,7 +100,7 @@ def _inferred(model: ir.Model, own: Mapping[str, Mapping[str, object]]) -> ir.Mo
             value.type.tensor_type.ClearField("shape")
     _forget_names(proto.graph)
     try:
-        return from_proto(infer_with_pools(proto))
+        return infer_with_pools(proto)
     except Exception:
         # onnx refuses some models that ONNX Runtime takes; shapes then stay as declared.
         return None
@@ -135,23 +137,53 @@ def _without_weights(model: ir.Model) -> Generator[None, None, None]:
             graph.register_initializer(value)
 
 
-def _merge(model: ir.Model, inferred: ir.Model, names: Mapping[str, int | ir.SymbolicDim]) -> None:
-    """Both have the same nodes in the same order: values pair up by position. `names` is what the file calls sizes."""
-    for graph, twin in zip(nested_graphs(model.graph), nested_graphs(inferred.graph), strict=True):
-        for node, other in zip(graph, twin, strict=True):
-            for value, found in zip(node.outputs, other.outputs, strict=False):
-                if value.type is None:
-                    value.type = found.type
-                if found.shape is None:
-                    continue
-                mark_sizes(value, tuple(dim if isinstance(dim, int) else dim.value for dim in found.shape))
-                if value.shape is None:
-                    value.shape = ir.Shape([_called(dim, names) for dim in found.shape])
+def _merge(model: ir.Model, inferred: onnx.ModelProto, names: Mapping[str, int | ir.SymbolicDim]) -> None:
+    """Both have the same nodes in the same order. `names` is what the file calls sizes."""
+    read = _reader()
+    pending = [(model.graph, inferred.graph)]
+    while pending:
+        graph, twin = pending.pop()
+        found = {info.name: info.type for info in (*twin.value_info, *twin.output)}
+        for node, other in zip(graph, twin.node, strict=True):
+            for value in node.outputs:
+                if value.name in found:
+                    _learn(value, *read(found[value.name]), names)
+            if node.attributes:
+                pending.extend(zip(subgraphs(node), bodies_of(other), strict=True))
 
 
-def _called(dim: int | ir.SymbolicDim, names: Mapping[str, int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
+def _learn(
+    value: ir.Value, kind: ir.TypeProtocol | None, marks: tuple[Mark, ...] | None,
+    names: Mapping[str, int | ir.SymbolicDim],
+) -> None:  # fmt: skip
+    if value.type is None:
+        value.type = kind
+    if marks is None:
+        return
+    mark_sizes(value, marks)
+    if value.shape is None:
+        value.shape = ir.Shape([_called(mark, names) for mark in marks])
+
+
+def _reader() -> Callable[[onnx.TypeProto], tuple[ir.TypeProtocol | None, tuple[Mark, ...] | None]]:
+    """Reads the type and the sizes of a proto; equal ones, of which long models have many, once."""
+
+    @cache
+    def read(content: bytes) -> tuple[ir.TypeProtocol | None, tuple[Mark, ...] | None]:
+        proto = onnx.TypeProto.FromString(content)
+        try:
+            shape = serde.deserialize_type_proto_for_shape(proto)
+            kind = serde.deserialize_type_proto_for_type(proto)
+        except Exception:  # a type that the Model does not hold
+            return None, None
+        return kind, None if shape is None else tuple(dim if isinstance(dim, int) else dim.value for dim in shape)
+
+    return lambda proto: read(proto.SerializeToString())
+
+
+def _called(mark: Mark, names: Mapping[str, int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
     """A free axis of an input as the file calls it; a size of -1 has no name."""
-    called = dim if isinstance(dim, int) or dim.value is None else names.get(dim.value, dim)
+    called = mark if isinstance(mark, int) else names.get(mark or "", ir.SymbolicDim(mark))
     return ir.SymbolicDim(None) if isinstance(called, int) and called < 0 else called
 
 

@@ -103,8 +103,8 @@ class Rule:
         names = Names(model)
         count = 0
         for graph in model_graphs(model):
-            for node in list(graph):
-                if node.graph is not None and self._fits(node) and self._applied(node, model, names):
+            for node in [node for node in graph if self._fits(node)]:
+                if node.graph is not None and self._applied(node, model, names):
                     count += 1
         return Outcome(Counter({"applied": count}) if count else Counter())
 

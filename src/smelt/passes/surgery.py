@@ -6,6 +6,7 @@ a graph input can be overridden by the caller and is never taken as a constant; 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -105,12 +106,18 @@ class Names:
     """Value names that no graph of the model has yet."""
 
     def __init__(self, model: ir.Model) -> None:
-        self._taken: set[str | None] = set()
-        for graph in model_graphs(model, functions=True):
-            self._taken.update(value.name for value in graph.inputs)
-            self._taken.update(graph.initializers)
-            self._taken.update(value.name for node in graph for value in node.outputs)
+        self._model = model
         self._next = 0
+
+    @cached_property
+    def _taken(self) -> set[str | None]:
+        """Read when a name is asked for first: most passes change nothing, and a model may have many values."""
+        taken: set[str | None] = set()
+        for graph in model_graphs(self._model, functions=True):
+            taken.update(value.name for value in graph.inputs)
+            taken.update(graph.initializers)
+            taken.update(value.name for node in graph for value in node.outputs)
+        return taken
 
     def like(self, name: str) -> str:
         """The name itself, or one that begins with it."""
