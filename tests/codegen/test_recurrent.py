@@ -95,6 +95,16 @@ def test_products_of_inputs_at_the_borders_of_their_spans():
     ])  # fmt: skip
 
 
+def test_steps_after_the_longest_row_give_zeros():
+    both = {"direction": "bidirectional"}
+    check([
+        Layer("LSTM", 9, 3, 4, 19, 2, dict(both), lengths=[2, 0, 4], state=True),
+        Layer("GRU", 9, 2, 4, 19, 1, {"direction": "reverse"}, lengths=[1, 3], state=True),
+        Layer("LSTM", 9, 2, 4, 19, 2, dict(both), lengths=[0, 0], state=True),
+    ])  # fmt: skip
+    check([Layer("LSTM", 9, 3, 4, 19, 2, {**both, "layout": 1}, lengths=[2, 0, 4], state=True)], compare=False)
+
+
 def test_rows_before_steps_are_the_same_layer():
     """ONNX Runtime refuses this layout."""
     options = {"direction": "bidirectional", "layout": 1}

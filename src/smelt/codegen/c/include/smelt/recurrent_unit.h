@@ -271,12 +271,12 @@ static void smelt_cell_span(smelt_cell *cell, char **at) {
   if (!smelt_cell_fused(cell)) cell->sums = smelt_cell_take(at, cell->rows * cell->span * cell->sums_row);
 }
 
-/* One direction; the scratch memory that it needs is what ops/recurrent.py reserves. */
-static smelt_cell smelt_cell_of(const smelt_task *task, int64_t direction, char **at) {
+/* One direction, as many steps of it as the longest row has; the scratch memory that it needs is what ops/recurrent.py reserves. */
+static smelt_cell smelt_cell_of(const smelt_task *task, int64_t direction, int64_t longest, char **at) {
   const int64_t *s = task->s, D = s[SMELT_RS_DIRECTIONS], T = s[SMELT_RS_STEPS], B = s[SMELT_RS_ROWS], H = s[SMELT_RS_HIDDEN];
   const int64_t first = s[SMELT_RS_BATCH_FIRST], kind = s[SMELT_RS_KIND], gates = smelt_gates((int)kind, 1, 0);
   smelt_cell cell = {.kind = (int)kind, .gates = (int)gates, .modified = (int)s[SMELT_RS_MODIFIED],
-                     .reverse = s[SMELT_RS_REVERSE] || direction, .steps = T, .rows = B, .hidden = H,
+                     .reverse = s[SMELT_RS_REVERSE] || direction, .steps = longest, .rows = B, .hidden = H,
                      .padded = (H + SMELT_CELL_PANEL - 1) / SMELT_CELL_PANEL * SMELT_CELL_PANEL};
   const int64_t wide = s[SMELT_RS_WIDTH];
   cell.width = wide;
@@ -301,15 +301,26 @@ static smelt_cell smelt_cell_of(const smelt_task *task, int64_t direction, char 
   return cell;
 }
 
+/* Steps that no row has give zeros. */
+static void smelt_cell_clear(const smelt_task *task, int64_t longest) {
+  const int64_t *s = task->s, T = s[SMELT_RS_STEPS], B = s[SMELT_RS_ROWS], step = s[SMELT_RS_DIRECTIONS] * s[SMELT_RS_HIDDEN];
+  const int64_t parts = s[SMELT_RS_BATCH_FIRST] ? B : 1, wide = step * (B / parts);
+  float *y = (float *)task->b[SMELT_RB_Y];
+  for (int64_t part = 0; y && longest < T && part < parts; part++)
+    __builtin_memset(y + (part * T + longest) * wide, 0, (size_t)((T - longest) * wide) * 4);
+}
+
 int32_t SMELT_NAME(smelt_recurrent)(smelt_task *task);
 int32_t SMELT_NAME(smelt_recurrent)(smelt_task *task) {
   const int64_t *s = task->s, states = s[SMELT_RS_DIRECTIONS] * s[SMELT_RS_ROWS] * s[SMELT_RS_HIDDEN];
   const int32_t *lengths = (const int32_t *)task->b[SMELT_RB_LENGTHS];
-  for (int64_t row = 0; lengths && row < s[SMELT_RS_ROWS]; row++)
+  int64_t longest = lengths ? 0 : s[SMELT_RS_STEPS];
+  for (int64_t row = 0; lengths && row < s[SMELT_RS_ROWS]; longest = smelt_max(longest, lengths[row]), row++)
     if (lengths[row] < 0 || lengths[row] > s[SMELT_RS_STEPS])
       return smelt_fail(task->env, SMELT_E_VALUE, -1, lengths[row], 0, 0);
   if (!states) return SMELT_OK;
-  if (!s[SMELT_RS_STEPS]) {
+  smelt_cell_clear(task, longest);
+  if (!longest) {
     if (task->b[SMELT_RB_Y_H]) __builtin_memset(task->b[SMELT_RB_Y_H], 0, (size_t)states * 4);
     if (task->b[SMELT_RB_Y_C]) __builtin_memset(task->b[SMELT_RB_Y_C], 0, (size_t)states * 4);
     return SMELT_OK;
@@ -317,7 +328,7 @@ int32_t SMELT_NAME(smelt_recurrent)(smelt_task *task) {
   char *at = (char *)task->b[SMELT_RB_SCRATCH];
   smelt_layer layer = {.directions = s[SMELT_RS_DIRECTIONS], .share = (smelt_cell_share *)at};
   at += sizeof(smelt_cell_share) * (size_t)layer.directions;
-  for (int64_t d = 0; d < layer.directions; d++) layer.cell[d] = smelt_cell_of(task, d, &at);
+  for (int64_t d = 0; d < layer.directions; d++) layer.cell[d] = smelt_cell_of(task, d, longest, &at);
   return smelt_layer_run(task->env, &layer);
 }
 
