@@ -68,8 +68,9 @@ class Backend(Protocol):
 class Unit:
     """One C file. A per-level unit is compiled once for each CPU level, others once for the baseline.
 
-    `optimize` is the compiler's level: 1 for what takes its time to compile and would not run faster for it. A `rare`
-    one holds what is seldom run: it is compiled for the lowest of the levels alone, and to be small.
+    `optimize` is the compiler's level: 1 for what takes its time to compile and would not run faster for it, 0 for what
+    is compiled as fast as possible. A `rare` one holds what is seldom run: it is compiled so too, and for the lowest
+    of the levels alone.
     """
 
     name: str

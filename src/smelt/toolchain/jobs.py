@@ -29,7 +29,7 @@ from smelt.toolchain.prebuilt import Prebuilt, find_prebuilt, prebuild, prebuilt
 from smelt.toolchain.process import Finished, Processes
 
 _STDERR_LINES: Final = 40
-_RARE_FLAGS: Final = ("-Og",)  # compiled in less time than for size or speed
+_QUICK_FLAGS: Final = ("-Og",)  # compiled in less time than for size or speed
 _FULL: Final = ("No space left on device", "Disk quota exceeded")  # as compilers and linkers say it
 
 
@@ -129,7 +129,9 @@ def _jobs(
 
 
 def _level_of(unit: Unit) -> tuple[str, ...]:
-    return _RARE_FLAGS if unit.rare else () if unit.optimize == 2 else (f"-O{unit.optimize}",)
+    if unit.rare or unit.optimize == 0:
+        return _QUICK_FLAGS
+    return () if unit.optimize == 2 else (f"-O{unit.optimize}",)
 
 
 def targets_of(unit: Unit, targets: tuple[Target, ...]) -> tuple[Target | None, ...]:

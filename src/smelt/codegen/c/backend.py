@@ -28,7 +28,7 @@ from .region import Packed, RegionCode, write_region
 from .shared_bodies import share_bodies
 from .structure import structure
 
-UNIT_LINES = 700
+UNIT_LINES = 1400
 _HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/math.h>\n"
 
 
@@ -202,7 +202,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str], lowest: st
     head = _launch_head(k for c in codes for k in c.kernels)
     head += "".join(f"int32_t SMELT_AT({n}_general, {lowest})(smelt_env *);\n" for n in general)
     # What launches kernels runs once a call: it need not be fast.
-    units += [Unit(f"regions{n}", f"{head}\n" + "\n".join(part), optimize=1) for n, part in enumerate(_cut(regions))]
+    units += [Unit(f"regions{n}", f"{head}\n" + "\n".join(part), optimize=0) for n, part in enumerate(_cut(regions))]
     return units + _general_units(codes, names, kernels)
 
 
