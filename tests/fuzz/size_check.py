@@ -22,6 +22,7 @@ from size_graphs import SizeGraph
 from smelt.base.config import Config
 
 SIZES = (0, 1, 2, 7)
+NUDGES = 24  # runs of stock on inputs that differ in their last bits
 TOLERANCE = 1e-4  # sums that cancel are noise in both; a wrong index is off by far more
 
 
@@ -47,34 +48,38 @@ def check(seeds: Sequence[int], config: Config, level: str = "v2", sizes: Sequen
 
 
 @dataclass(frozen=True)
-class _Case:
+class Case:
     seed: int
     graph: SizeGraph
     model: onnx.ModelProto
     stock: ort.InferenceSession
 
 
-def _case(seed: int) -> _Case | None:
+def _case(seed: int) -> Case | None:
     """None where stock ONNX Runtime sees by itself that no binding fits."""
     graph = SizeGraph(seed)
     model = graph.model()
     try:
-        return _Case(seed, graph, model, plain_session(model))
+        return Case(seed, graph, model, plain_session(model))
     except Exception:
         return None
 
 
-def _ever_runs(case: _Case, sizes: Sequence[int]) -> bool:
+def _ever_runs(case: Case, sizes: Sequence[int]) -> bool:
+    """Whether stock ONNX Runtime and the standard's own evaluator both take some binding."""
+    outputs = [output.name for output in case.model.graph.output]
     for binding in itertools.product(sizes, repeat=len(case.graph.free)):
+        feeds = case.graph.feeds(dict(zip(case.graph.free, binding, strict=True)), case.model)
         try:
-            case.stock.run(None, case.graph.feeds(dict(zip(case.graph.free, binding, strict=True)), case.model))
+            case.stock.run(None, feeds)
         except Exception:
             continue
-        return True
+        if _standard(case.model, feeds, outputs) is not None:
+            return True
     return False
 
 
-def _compare(case: _Case, ours: ort.InferenceSession, prefix: str, sizes: Sequence[int], tally: Tally) -> None:
+def _compare(case: Case, ours: ort.InferenceSession, prefix: str, sizes: Sequence[int], tally: Tally) -> None:
     graph, model, faults = case.graph, case.model, 0
     for binding in itertools.product(sizes, repeat=len(graph.free)):
         bound = dict(zip(graph.free, binding, strict=True))
@@ -90,7 +95,7 @@ def _compare(case: _Case, ours: ort.InferenceSession, prefix: str, sizes: Sequen
             problem = differs(found, wanted)
         except Exception as error:
             found, problem = None, f"refused: {str(error)[:160]}"
-        if problem and not _is_odd(case.model, feeds, found, wanted):
+        if problem and not _is_odd(case.model, feeds, found, wanted) and not at_a_jump(case, feeds, found, wanted):
             faults += 1
             if faults == 1:
                 tally.faults.append(f"seed {case.seed} at {bound}: {problem}\n{onnx.printer.to_text(model.graph)}")
@@ -108,6 +113,32 @@ def _is_odd(
     ours = [a for a, b in zip(found, wanted, strict=True) if differs([a], [b])]
     answers = [_standard(model, feeds, [name]) for name in names]
     return all(right is not None and not differs([a], right) for a, right in zip(ours, answers, strict=True))
+
+
+def at_a_jump(
+    case: Case, feeds: dict[str, np.ndarray], found: Sequence[np.ndarray] | None, wanted: Sequence[np.ndarray]
+) -> bool:
+    """Whether stock ONNX Runtime itself gives every element that differs, for inputs that differ in their last bits: a
+    comparison of two values that are equal but for rounding decided it."""
+    if found is None or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(found, wanted, strict=True)):
+        return False
+    random = np.random.default_rng(case.seed)
+    open_ = [~_fine(a, b) for a, b in zip(found, wanted, strict=True)]
+    for _ in range(NUDGES):
+        if not any(part.any() for part in open_):
+            break
+        given = {name: _nudged(array, random) for name, array in feeds.items()}
+        runs = case.stock.run(None, given)
+        open_ = [part & ~_fine(a, b) for part, a, b in zip(open_, found, runs, strict=True)]
+    return not any(part.any() for part in open_)
+
+
+def _nudged(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """One step up or down, or none."""
+    if array.dtype.kind != "f":
+        return array
+    towards = random.choice(np.array([-np.inf, np.nan, np.inf], array.dtype), array.shape)
+    return np.where(np.isnan(towards), array, np.nextafter(array, towards)).astype(array.dtype)
 
 
 def _standard(model: onnx.ModelProto, feeds: dict[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray] | None:
@@ -132,9 +163,14 @@ def differs(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str:
     for place, (a, b) in enumerate(zip(found, wanted, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {place} is {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
-        with np.errstate(invalid="ignore", over="ignore"):
-            scale = np.abs(b) + (np.sqrt(np.mean(np.square(b[np.isfinite(b)]))) if np.isfinite(b).any() else 0) + 0.5
-            fine = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= TOLERANCE * scale)
+        fine = _fine(a, b)
         if not fine.all():
             return f"output {place} differs: {a.reshape(-1)[:8]} expected {b.reshape(-1)[:8]}"
     return ""
+
+
+def _fine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Element by element, of two arrays of one shape: the one as good as the other."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = np.abs(b) + (np.sqrt(np.mean(np.square(b[np.isfinite(b)]))) if np.isfinite(b).any() else 0) + 0.5
+        return (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= TOLERANCE * scale)

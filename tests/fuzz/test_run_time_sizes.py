@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from many_graphs import plain_session, sessions
-from size_check import check, differs
+from size_check import Case, at_a_jump, check, differs
+from size_graphs import SizeGraph
 
 from smelt.base.config import Config
 
@@ -75,6 +76,11 @@ CASES: dict[str, tuple[str, list[list[tuple[int, ...]]]]] = {
         "{ t = MatMul(x, w) u = Add(t, s) y = ReduceSum(u, a) }",
         [[(9, 4), (7,)], [(9, 4), (0,)], [(2, 4), (0,)], [(0, 4), (0,)]],
     ),
+    "a size that is twice what it is broadcast to": (
+        '(float["?", "?"] x, float["?", "?"] y) => (float[A, B] z, float[C, D] w) <int64[2] t = {2, 1}> '
+        "{ r = Relu(y) m = Min(x, r) k = Tile(m, t) z = Concat<axis = 1>(k, y, k) w = Neg(r) }",
+        [[(1, 0), (0, 0)], [(0, 1), (0, 0)], [(1, 1), (0, 0)], [(0, 0), (0, 0)]],
+    ),
     "a new shape with a 0 from a size": (
         "(float[A, B] x, float[C, D] y) => (float[E, F] z) { s = Shape(y) r = Reshape(x, s) z = Neg(r) }",
         [[(2, 3), (3, 2)], [(7, 0), (0, 0)], [(0, 3), (0, 3)]],
@@ -118,6 +124,21 @@ def test_an_empty_batch_of_indices_gathers_nothing() -> None:
     for rows, columns in ((0, 5), (0, 0), (3, 5)):
         feeds = {"m0_x": np.ones((rows, columns), np.float32), "m0_i": np.zeros((rows, 1), np.int64)}
         assert session.run(None, feeds)[0].shape == (rows,)
+
+
+def test_what_rounding_decides_is_no_difference_and_a_wrong_element_is_one() -> None:
+    """Seed 10435 compares x with t + (x - t)."""
+    assert not check([10435], Config.from_env()).faults
+    text = (
+        "(float[A] x, float[A] y) => (float[A] z) { s = Sub(x, y) t = Add(s, y) c = Greater(x, t) z = Where(c, x, y) }"
+    )
+    model = onnx.parser.parse_model(HEAD + text)
+    feeds = inputs_of(model, [(40,), (40,)])
+    case = Case(1, SizeGraph(1), model, plain_session(model))
+    right = case.stock.run(None, feeds)
+    other = [np.where(right[0] == feeds["x"], feeds["y"], feeds["x"])]
+    assert at_a_jump(case, feeds, [np.where(right[0] == feeds["x"], feeds["y"], right[0])], right)
+    assert not at_a_jump(case, feeds, [other[0][::-1].copy()], right)
 
 
 def fuzz(first: int, count: int) -> None:

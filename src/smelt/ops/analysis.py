@@ -18,6 +18,7 @@ from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.panels import COMPUTED, arranged_shape, panel_shape
+from smelt.ir.kernel.run_time_sizes import depends_on
 from smelt.ir.walk import subgraphs
 from smelt.ir.weights import is_packable
 from smelt.ops.bodies import outputs_of_bodies
@@ -48,12 +49,12 @@ def _general(model: ir.Model, faults: Faults) -> Facts:
     facts, equal = _analyzed(model, faults, hints=False), dict[Atom, Ix]()
     for _ in range(MAX_WALKS):
         found = {s: substitute(size, equal) for s, size in facts.found_equal.items() if s not in equal}
-        found = {s: size for s, size in found.items() if s not in size.atoms}
+        found = {s: size for s, size in found.items() if not depends_on(size, s)}
         if not found:
             break
         for symbol, size in found.items():
             own = substitute(size, equal)
-            if symbol not in equal and symbol not in own.atoms:
+            if symbol not in equal and not depends_on(own, symbol):
                 equal = {s: substitute(e, {symbol: own}) for s, e in equal.items()} | {symbol: own}
         facts = _analyzed(model, faults, hints=False, equal=equal)
     return facts

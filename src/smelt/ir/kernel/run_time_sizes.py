@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from .index import Fn, Ix, Sym, evaluate, members_of, nonneg, of
+from .index import Atom, Fn, Ix, Sym, evaluate, members_of, nonneg, of
 
 
 def broadcast_size(a: Ix, b: Ix) -> Ix:
@@ -25,10 +25,23 @@ def covers(size: Ix, part: Ix) -> bool:
     return inner <= {m.key for m in members_of(size)}
 
 
+def depends_on(size: Ix, symbol: Atom) -> bool:
+    """Whether the symbol is part of the size, or of a size that it was broadcast from."""
+    stack, seen = list(size.atoms), set[Atom]()
+    while stack:
+        atom = stack.pop()
+        if atom == symbol:
+            return True
+        if atom not in seen:
+            seen.add(atom)
+            stack += [a for member in (atom.members if isinstance(atom, Sym) else ()) for a in member.atoms]
+    return False
+
+
 def equality(a: Ix, b: Ix) -> tuple[Sym, Ix] | None:
     """Two sizes that must be equal, as a symbol and what it is; None where neither is a bare symbol of a dimension."""
     sides = [(_bare(one), other) for one, other in ((a, b), (b, a))]
-    fitting = [(s, other) for s, other in sides if s is not None and _plain(other) and s not in other.atoms]
+    fitting = [(s, other) for s, other in sides if s is not None and _plain(other) and not depends_on(other, s)]
     return max(fitting, key=lambda pair: (bool(pair[0].members), _age(pair[0])), default=None)
 
 
