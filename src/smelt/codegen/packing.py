@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.kernel import ix
+from smelt.ir.kernel.int8_panels import int8_panels, is_int8
 from smelt.ir.kernel.panels import PANEL, arranged, arranged_shape
 
 from .c.pack import pack
@@ -71,7 +72,7 @@ def _packed_constant(wanted: Packed, name: str) -> ir.TensorProtocol:
 
 
 def _initializer(model: ir.Model, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-    value = ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(ir.DataType.FLOAT))
+    value = ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype))
     value.const_value = tensor
     model.graph.register_initializer(value)
     return value
@@ -79,6 +80,8 @@ def _initializer(model: ir.Model, tensor: ir.TensorProtocol, name: str) -> ir.Va
 
 def packed_array(plain: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:
     """The panels of a constant or weight, in the type that they are computed in."""
+    if is_int8(layout):
+        return int8_panels(plain, layout)
     return pack(arranged(plain.astype(np.float32, copy=False), layout))
 
 

@@ -15,6 +15,7 @@ from . import found_sizes as _found_sizes
 from . import gather as _gather
 from . import grid_sample as _grid_sample
 from . import group_query_attention as _group_query_attention
+from . import integer_product as _integer_product
 from . import movement as _movement
 from . import non_max_suppression as _non_max_suppression
 from . import normalization as _normalization
@@ -54,7 +55,8 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    _product, _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
+    _product, _integer_product,
+    _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _scatter, _topk, _grid_sample, _signal, _recurrent, _found_sizes, _non_max_suppression,

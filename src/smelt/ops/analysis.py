@@ -17,6 +17,7 @@ from smelt.ir.faults import Faults
 from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
+from smelt.ir.kernel.int8_panels import int8_panel_shape, is_int8, packed_dtype
 from smelt.ir.kernel.panels import COMPUTED, arranged_shape, panel_shape
 from smelt.ir.kernel.run_time_sizes import depends_on
 from smelt.ir.walk import subgraphs
@@ -191,21 +192,28 @@ def _untransposed(
 
 
 def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str) -> Tensor | None:
-    """A constant or weight of floats in panels of 16 columns; None for others, or where the layout does not fit."""
+    """A constant or weight in panels of 16 columns; None for others, or where the layout does not fit."""
     if value is None or not is_packable(value):
         return None
-    if layout in COMPUTED and value.const_value is None:
+    if (layout in COMPUTED or is_int8(layout)) and value.const_value is None:
         return None
     fact = facts.by_value.get(value)
-    matrices = None if fact is None or BY_NAME[fact.dtype].compute != "f32" else arranged_shape(fact.shape, layout)
-    if matrices is None:
+    panels = None if fact is None else _panels(fact, layout)
+    if panels is None:
         return None
     key = (value, layout)
     if key not in facts.packed:
         name = f"{facts.name(value)}{layout.replace(':', '')}"
-        facts.packed[key] = Buffer(name, "f32", panel_shape(matrices))
+        facts.packed[key] = Buffer(name, packed_dtype(layout), panels)
         facts.packed_buffers[facts.packed[key].uid] = key
     return builder.stored(facts.packed[key])
+
+
+def _panels(fact: Fact, layout: str) -> tuple[Ix, ...] | None:
+    if is_int8(layout):
+        return int8_panel_shape(fact.shape, layout) if fact.dtype in ("i8", "u8") else None
+    matrices = arranged_shape(fact.shape, layout) if BY_NAME[fact.dtype].compute == "f32" else None
+    return None if matrices is None else panel_shape(matrices)
 
 
 def _parts(

@@ -28,7 +28,7 @@ REASONS: Final[Mapping[str, str]] = {
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _RANDOM,
     ),
     **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
-    **dict.fromkeys(("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"), _INTEGERS),
+    **dict.fromkeys(("ConvInteger", "QLinearConv", "QLinearMatMul"), _INTEGERS),
     **dict.fromkeys(("DFT", "STFT"), _FOURIER),
     "MelWeightMatrix": "it is folded where its inputs are constant, and seldom runs where they are not",
     **dict.fromkeys(

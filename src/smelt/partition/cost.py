@@ -40,7 +40,7 @@ MOVERS = frozenset(
 HEAVY = frozenset(
     (
         "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "Attention", "MultiHeadAttention",
-        "GroupQueryAttention", "Softmax", "LogSoftmax", "Hardmax",
+        "GroupQueryAttention", "MatMulInteger", "Softmax", "LogSoftmax", "Hardmax",
         "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
         "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
         "GroupNormalization", "InstanceNormalization", "BatchNormalization", "LpNormalization",
@@ -136,7 +136,7 @@ def _flops(node: ir.Node) -> int:
     if node.op_type in VIEWS or node.op_type in MOVERS:
         return 0
     out = max((element_count(value) for value in node.outputs), default=0)
-    if node.op_type not in ("MatMul", "Gemm", "FusedMatMul", "FusedGemm"):
+    if node.op_type not in ("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "MatMulInteger"):
         sources = (element_count(value) for value in node.inputs if value is not None)
         return max(out, max(sources, default=0))
     left = node.inputs[0]

@@ -18,6 +18,7 @@ from smelt.base.target import Target
 from smelt.ir.kernel import Ix, Refusal, Sym, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
+from smelt.ir.kernel.int8_panels import packed_dtype
 from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
@@ -187,7 +188,7 @@ def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, ta
 
 def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
     inputs = tuple(
-        int(ir.DataType.FLOAT) if isinstance(v, Packed) else int(LONG[facts.by_value[v].dtype]) for v in code.inputs
+        int(LONG[packed_dtype(v.layout) if isinstance(v, Packed) else facts.by_value[v].dtype]) for v in code.inputs
     )
     outputs = tuple(int(LONG[facts.by_value[v].dtype]) for v in code.outputs)
     return Entry(name, inputs, outputs, code.info)

@@ -52,7 +52,7 @@ LIBRARY: Final = (
     LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_FEW", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
 )
 
-_FUNCTIONS: Final = ("recurrent", "roi_align", "suppression")
+_FUNCTIONS: Final = ("recurrent", "int8", "roi_align", "suppression")
 _PRODUCTS: Final = {
     "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",
 }  # fmt: skip

@@ -1,0 +1,29 @@
+/* The product of int8_unit.h on the calling thread, for numpy; `processors` decides how it is cut into tasks. */
+#include <stdlib.h>
+
+#define SMELT_LEVEL probe
+#include <smelt/int8_unit.h>
+
+static void parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) {
+  (void)env;
+  for (int64_t i = count - 1; i >= 0; i--) body(ctx, i);
+}
+
+static void *scratch(smelt_env *env, int64_t bytes) {
+  (void)env;
+  return aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+}
+
+static void give_back(smelt_env *env, void *block) {
+  (void)env;
+  free(block);
+}
+
+int32_t probe_int8(void *const *buffers, const int64_t *sizes, int64_t processors) {
+  smelt_env env = {.scratch = scratch, .give_back = give_back, .parallel = parallel, .processors = (int32_t)processors};
+  smelt_work work = {.bytes = NULL};
+  smelt_task task = {.env = &env, .b = buffers, .s = sizes, .work = &work};
+  const int32_t code = SMELT_NAME(smelt_int8_product)(&task);
+  free(work.bytes);
+  return code;
+}
