@@ -44,6 +44,7 @@ from smelt.check.blame import blame, give_back
 from smelt.check.demands import check_demands, unmet_demand
 from smelt.check.dump import Dump
 from smelt.check.given_inputs import Given, check_shapes, given_calls
+from smelt.check.race_ahead import RaceAhead
 from smelt.check.settle import settle
 from smelt.check.standalone_program import rebuild
 from smelt.check.stock_load import refusal
@@ -197,8 +198,8 @@ def compile_to(
         dump.model("10-model", model)
     plan, backend = _plan(model, options, config, clock, faults)
     dump.plan(plan)
-    stock = _stock_file(source, options)
-    made = _kernels(model, original, backend, plan, options, config, progress, clock, dump, faults, stock, early)
+    with RaceAhead(_stock_file(source, options)) as race:
+        made = _kernels(model, original, backend, plan, options, config, progress, clock, dump, faults, race, early)
     if early is not None:
         early.close()
     with clock("rewrite"):
@@ -371,8 +372,7 @@ def _early(model: ir.Model, options: Options, config: Config) -> EarlyObjects | 
 
 def _kernels(
     model: ir.Model, original: ir.Model | None, backend: CBackend, plan: Plan, options: Options, config: Config,
-    progress: Progress, clock: _Clock, dump: Dump, faults: Faults, stock: Path | None,
-    early: EarlyObjects | None,
+    progress: Progress, clock: _Clock, dump: Dump, faults: Faults, ahead: RaceAhead, early: EarlyObjects | None,
 ) -> _Made:  # fmt: skip
     """Generate, build and examine, until every region that is left has passed; then time what came of it. `original` is
     the model as it was given."""
@@ -432,14 +432,15 @@ def _kernels(
             except CompileError as error:
                 if not can_build(targets, compiler, Cache(config.cache_dir), config):
                     return _Made(plan), give_back("build", error, plan.regions, faults)
-                return _Made(plan), blame(
-                    "build", error, generated.regions_in(error.unit) or plan.regions, probe, faults
-                )
+                suspects = generated.regions_in(error.unit) or plan.regions
+                return _Made(plan), blame("build", error, suspects, probe, faults)
         if wanted is not None and wanted.tune:
             with clock("tune"):
                 generated, library = tuned(generated, library)
         dump.sources(generated, tuple(t.name for t in targets))
         dump.library(library)
+        if is_new and wanted is not None and _is_timed(wanted, options, config):
+            ahead.begin(model, wanted, config)
         with clock("examine"):
             found = Findings()
             if chosen is not None:
@@ -472,7 +473,7 @@ def _kernels(
         with clock("time"):
             spent = sum(stage.seconds for stage in clock.stages)
             race: Callable[[Generated, Library], Findings] = lambda generated, library: guard_speed(  # noqa: E731
-                model, generated, library, wanted, config, progress, weights, stock, spent
+                model, generated, library, wanted, config, progress, weights, ahead, spent
             )
             try:
                 made, findings = _never_slower(made, findings, race)

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from smelt import pipeline
 from smelt.base.config import Config
-from smelt.check import Findings, Timed, speed_guard
-from smelt.check.race import FEWEST_ROUNDS, _decided, _rounds  # pyright: ignore[reportPrivateUsage]
+from smelt.check import Examination, Findings, Timed, speed_guard
+from smelt.check.race import ASKED, FEWEST_ROUNDS, _asked, _decided, _rounds  # pyright: ignore[reportPrivateUsage]
+from smelt.check.race_ahead import RaceAhead, race_limits
 from smelt.check.speed_guard import is_slower, seconds_for
 from smelt.pipeline import Options, compile_to
 from smelt.runtime import Executable, session_for
@@ -96,6 +98,26 @@ def test_a_race_keeps_to_its_time_unless_ours_seems_to_be_behind():
 def test_the_timing_process_starts_without_an_ir():
     program = "import sys, smelt.check.race as r; assert not [m for m in sys.modules if m.split('.')[0] == 'onnx_ir']"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_a_process_did_before_it_was_asked_is_part_of_its_time(tmp_path: Path):
+    asked = {"pairs": [["stock", "fast.onnx"]], "began": time.time(), "seconds": 50.0, "library": "l.so"}
+    (tmp_path / ASKED).write_text(json.dumps(asked))
+    job = _asked({"threads": [1]}, tmp_path)
+    assert job["threads"] == [1] and job["pairs"] == asked["pairs"] and 0 < job["seconds"] < 50
+    assert _asked(asked, tmp_path) is asked
+
+
+def test_a_process_that_began_ahead_answers_once(timing: Config, tmp_path: Path):
+    path, wanted = written(tmp_path / "model.onnx"), Examination(verify=True, tune=False, feeds={"x": X})
+    with RaceAhead(path) as ahead, RaceAhead(None) as none:
+        for one in (ahead, none):
+            one.begin(ir.load(path), wanted, timing)
+        assert none.folder is None and none.race({}, race_limits(timing)) is None
+        asked = {"pairs": [["stock", "stock"]], "began": time.time(), "seconds": 0.2, "library": "l.so"}
+        ran = ahead.race(asked, race_limits(timing))
+        assert ran is not None and not ran.failure and any("raced" in event for event in ran.events)
+        assert ahead.race(asked, race_limits(timing)) is None
 
 
 def test_slow_kernels_are_not_handed_out_and_the_report_says_so(timing: Config, tmp_path: Path):
@@ -175,6 +197,7 @@ def guarded(path: Path, config: Config, folder: Path, exclude: tuple[str, ...], 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed_guard, "run_worker", races)
+        patch.setattr(RaceAhead, "begin", nothing)
         patch.setattr(speed_guard, "recall", nothing)
         patch.setattr(speed_guard, "remember", nothing)
         found = compile_to(path, folder, Options(feeds={"x": X}, exclude=exclude), config).findings

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from smelt.base.config import Config
     from smelt.base.progress import Progress
     from smelt.check.examination import Begun
+    from smelt.check.race_ahead import RaceAhead
     from smelt.check.standalone_program import Standalone
     from smelt.check.weights_digest import WeightsDigest
     from smelt.codegen import Generated
@@ -51,13 +52,13 @@ def rehearse(model: ir.Model, generated: Generated) -> None:
 
 def guard_speed(
     model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
-    weights: WeightsDigest, stock: Path | None, compiled_s: float,
+    weights: WeightsDigest, ahead: RaceAhead, compiled_s: float,
 ) -> Findings:  # fmt: skip
     """The artifact timed against stock, for a while that depends on what the compilation took so far."""
     from smelt.check import speed_guard
 
     seconds = speed_guard.seconds_for(compiled_s)
-    return speed_guard.guard_speed(model, generated, library, wanted, config, progress, weights, stock, seconds)
+    return speed_guard.guard_speed(model, generated, library, wanted, config, progress, weights, ahead, seconds)
 
 
 def choose_settings(

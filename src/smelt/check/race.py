@@ -9,6 +9,7 @@ the right one is behind: that is looked at until it is certain.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,24 +24,28 @@ from smelt.runtime import Session, SessionSettings, session_for
 
 Array = np.ndarray[Any, Any]
 
+ASKED: Final = "asked.json"  # what is to be timed, where the process began before
 FEWEST_ROUNDS: Final = 5  # with fewer, all of them on one side are no evidence
 _LEAST_ROUNDS: Final = 2
 _MOST_ROUNDS: Final = 60
 _CLEAR: Final = 1.05  # times as fast in each of the first rounds: no more are needed to know who is ahead
 _CLEAR_ROUNDS: Final = 4
 _SHORTEST_S: Final = 300e-6  # shorter runs are repeated: a clock and a scheduler have their own grain
+_POLL_S: Final = 0.005
+_STARTED: Final = time.perf_counter()
 _LONG_S: Final = 20e-3  # a longer run needs no run before it
 
 
 def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     """Every pair at every number of threads. Names are files of the folder; `stock` is the model as it was given."""
     report(at="observe", attempt=0)
-    ends = float(job["began"]) + float(job["seconds"])
     sessions = _Sessions(job, folder, int(job["threads"][0]))
     feeds = _accepted_feeds(job, folder, sessions["stock"])
     if feeds is None:
         report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
         return
+    job = sessions.job = _asked(job, folder)
+    ends = float(job["began"]) + float(job["seconds"])
     left_over = len(job["threads"]) * len(job["pairs"])
     for threads in job["threads"]:
         if threads != sessions.threads:
@@ -58,6 +63,19 @@ def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
             report(raced=[left, right], threads=threads, rounds=rounds)
             sessions.pop(left if left != "stock" else "", None)
             left_over -= 1
+
+
+def _asked(job: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The job with what is to be timed. It may come after stock's model was opened, while that is verified; what has
+    been done before it came is taken off the seconds."""
+    if "pairs" in job:
+        return job
+    spent = min(time.process_time(), time.perf_counter() - _STARTED)
+    while not (folder / ASKED).exists():
+        time.sleep(_POLL_S)
+    asked = json.loads((folder / ASKED).read_bytes())
+    late = max(0.0, time.time() - float(asked["began"]))
+    return {**job, **asked, "seconds": float(asked["seconds"]) - max(0.0, spent - late)}
 
 
 def _accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> dict[str, Array] | None:

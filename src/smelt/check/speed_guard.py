@@ -10,10 +10,10 @@ then those regions lose without which the model is faster, and all of them where
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +22,13 @@ import onnx_ir as ir
 from smelt.base.config import Config
 from smelt.base.progress import Progress
 from smelt.check.bundle import Bundle
-from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Findings, Timed
-from smelt.check.inputs import every_attempt
 from smelt.check.race import FEWEST_ROUNDS
+from smelt.check.race_ahead import RaceAhead, race_job, race_limits, thread_counts
 from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.timing import median_interval
 from smelt.check.variants import Variants
-from smelt.check.watch import Limits, Ran, run_worker
+from smelt.check.watch import Ran, run_worker
 from smelt.check.weights_digest import WeightsDigest
 from smelt.codegen import Generated
 from smelt.ir.records import Library
@@ -49,18 +48,18 @@ def seconds_for(compiled_s: float) -> float:
 
 def guard_speed(
     model: ir.Model, generated: Generated, library: Library, wanted: Examination, config: Config, progress: Progress,
-    weights: WeightsDigest, stock: Path | None, seconds: float,
+    weights: WeightsDigest, ahead: RaceAhead, seconds: float,
 ) -> Findings:  # fmt: skip
-    """Time the artifact against stock. `stock` is the file that the user gave; the prepared model stands for it."""
+    """Time the artifact against stock, in the process that has begun, if any."""
     cache = Cache(config.cache_dir)
     key = findings_key(generated.regions, library, wanted, weights)
     key = hashlib.sha256(f"timed {key}".encode()).hexdigest()
     known = recall(cache, key)
     if known is not None:
         return known
-    with cache.work() as folder:
+    with cache.work() if ahead.folder is None else nullcontext(ahead.folder) as folder:
         step = progress.task("time", 1)
-        guard = _Guard(Variants(model, generated), library, wanted, config, folder, stock, seconds)
+        guard = _Guard(Variants(model, generated), library, wanted, config, folder, ahead, seconds)
         try:
             found = guard.run()
         finally:
@@ -73,17 +72,15 @@ def guard_speed(
 class _Guard:
     def __init__(
         self, variants: Variants, library: Library, wanted: Examination, config: Config, folder: Path,
-        stock: Path | None, seconds: float,
+        ahead: RaceAhead, seconds: float,
     ) -> None:  # fmt: skip
         self.variants, self.library, self.wanted, self.config = variants, library, wanted, config
-        self.folder, self.seconds = folder, seconds
+        self.folder, self.seconds, self.ahead = folder, seconds, ahead
         self.began = time.time()
         self.bundle = Bundle(folder)
-        self.stock = stock.absolute() if stock is not None else folder / "stock.onnx"
-        if stock is None:
+        self.stock = ahead.stock or folder / "stock.onnx"  # the prepared model stands for one that is no file
+        if ahead.stock is None:
             self.bundle.add(variants.model, "stock.onnx")
-        if wanted.feeds:
-            write_feeds(folder / "feeds.npz", wanted.feeds)
         self.entries: dict[str, list[int]] = defaultdict(list)
         for region, entry in zip(variants.generated.regions, variants.generated.entry_of, strict=True):
             self.entries[entry].append(region.index)
@@ -94,7 +91,7 @@ class _Guard:
     def run(self) -> Findings:
         every = [index for indices in self.entries.values() for index in indices]
         self._write("fast.onnx", every)
-        first = self._against_stock("fast.onnx", self._threads(), self.began)
+        first = self._against_stock("fast.onnx", thread_counts(self.wanted, self.config), self.began)
         if isinstance(first, str):
             return Findings(notes=(f"Not timed against stock ONNX Runtime: {first}.",))
         slow = [one.threads for one in first if is_slower(one)]
@@ -110,7 +107,7 @@ class _Guard:
         kept = [index for index in every if index not in losers]
         if losers and kept:
             self._write("kept.onnx", kept)
-            final = self._against_stock("kept.onnx", self._threads())
+            final = self._against_stock("kept.onnx", thread_counts(self.wanted, self.config))
             if not isinstance(final, str) and not any(is_slower(one) for one in final):
                 return Findings(timed=final, rejected=dict.fromkeys(losers, _reason(measured, "this region of it")))
         return Findings(timed=tuple(measured), rejected=dict.fromkeys(every, _reason(measured, "all regions of it")))
@@ -141,25 +138,21 @@ class _Guard:
 
     def _race(self, pairs: Sequence[tuple[str, str]], threads: Sequence[int], began: float | None = None) -> Ran:
         self.bundle.flush()
-        job: dict[str, Any] = {
-            "mode": "race", "size": "real", "attempt": 0, "threads": list(threads), "pairs": pairs,
-            "began": time.time() if began is None else began, "seconds": self.seconds,
-            "library": str(self.library.path), "stock": str(self.stock),
-            "feeds": "feeds.npz" if self.wanted.feeds else None,
-            "recipes": every_attempt(self.variants.model, "real", self.wanted.feeds or {}, self.wanted.shapes),
+        asked: dict[str, Any] = {
+            "pairs": pairs, "began": time.time() if began is None else began, "seconds": self.seconds,
+            "library": str(self.library.path),
         }  # fmt: skip
-        limit_s = self.config.verify_timeout_s
-        return run_worker(job, self.folder, Limits(limit_s, limit_s, self.config.verify_memory_bytes))
+        limits = race_limits(self.config)
+        ran = self.ahead.race(asked, limits)
+        if ran is None:
+            job = race_job(self.variants.model, self.wanted, self.folder, self.stock, threads)
+            ran = run_worker(job | asked, self.folder, limits)
+        return ran
 
     def _write(self, name: str, keep: Sequence[int]) -> str:
         made, _ = self.variants.rewritten(keep)
         self.bundle.add(made, name)
         return name
-
-    def _threads(self) -> list[int]:
-        """As many as a session has by default, and one where time allows it."""
-        usual = self.wanted.threads or self.config.threads or len(os.sched_getaffinity(0))
-        return sorted({1, usual}, reverse=True)
 
 
 def _timed(event: dict[str, Any]) -> Timed:
