@@ -20,9 +20,10 @@ from onnx import TensorProto, helper, numpy_helper
 from smelt import pipeline
 from smelt.base.config import Config
 from smelt.check import Examination, Findings, Timed, speed_guard
+from smelt.check import race as racing
 from smelt.check.race import ASKED, FEWEST_ROUNDS, _asked, _decided, _rounds  # pyright: ignore[reportPrivateUsage]
 from smelt.check.race_ahead import RaceAhead, race_limits
-from smelt.check.speed_guard import is_slower, seconds_for
+from smelt.check.speed_guard import is_slower, seconds_for, seems_slower
 from smelt.pipeline import Options, compile_to
 from smelt.runtime import Executable, session_for
 
@@ -68,6 +69,19 @@ def test_only_an_interval_below_one_says_slower(measured: Timed, slower: bool):
     assert is_slower(measured) == slower
 
 
+@pytest.mark.parametrize(
+    ("measured", "slower"),
+    [
+        (timed(0.9, 0.2), True),
+        (timed(0.98, 0.2), False),
+        (timed(0.9, 0.2, rounds=4), False),
+        (timed(0.975, 0.01), True),
+    ],
+)
+def test_a_median_clearly_below_one_counts_where_the_interval_is_undecided(measured: Timed, slower: bool):
+    assert seems_slower(measured) == slower
+
+
 def test_a_race_ends_early_only_when_ours_is_ahead_in_every_round():
     assert _decided([[110.0, 100.0]] * 4)
     assert not _decided([[110.0, 100.0]] * 3)
@@ -93,6 +107,35 @@ class Slow:
 def test_a_race_keeps_to_its_time_unless_ours_seems_to_be_behind():
     assert len(_rounds(Slow(0.06), Slow(0.03), {}, 0.0)) == 2  # type: ignore[arg-type]
     assert len(_rounds(Slow(0.02), Slow(0.06), {}, 0.0)) == FEWEST_ROUNDS  # type: ignore[arg-type]
+
+
+class Uneven(Slow):
+    """Now fast and now slow, as on a machine that others use."""
+
+    def run(self, *_: object) -> None:
+        self.runs += 1
+        time.sleep(self.seconds * (0.5 if self.runs % 5 < 2 else 1.5))
+
+
+def test_a_race_that_leaves_doubt_goes_on_after_its_time():
+    rounds = _rounds(Slow(0.021), Uneven(0.021), {}, 0.0)  # type: ignore[arg-type]
+    assert FEWEST_ROUNDS < len(rounds) <= 25
+
+
+def test_every_number_of_threads_is_timed_though_the_first_took_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def opened(*_: object) -> Slow:
+        return Slow(0.001)
+
+    monkeypatch.setattr(racing, "session_for", opened)
+    heard: list[dict[str, object]] = []
+    job = {
+        "began": time.time() - 1, "seconds": 1.0, "threads": [2, 1], "pairs": [["stock", "fast.onnx"]],
+        "stock": "s", "library": "l", "feeds": None, "recipes": [],
+    }  # fmt: skip
+    racing.race(job, tmp_path, lambda **told: heard.append(told))
+    assert [one["threads"] for one in heard if "raced" in one] == [2, 1]
 
 
 def test_the_timing_process_starts_without_an_ir():

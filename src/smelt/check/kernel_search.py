@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from smelt.check.findings import Trial
-from smelt.check.timing import median_interval
+from smelt.check.intervals import median_interval
 from smelt.codegen import KernelSetting
 from smelt.ir.records import Source
 

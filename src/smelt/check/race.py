@@ -3,8 +3,9 @@
 Input: a job of `speed_guard`: pairs of models, numbers of threads, when it began and how many seconds it has in all.
 Output: an event for each pair and number of threads with the times of both, round by round. Invariant: the two take
 turns, in alternating order, and each is run once before it is timed, so that whatever else the machine does meets both
-alike; a clearly decided pair ends early. What the seconds do not allow is not timed, unless the rounds so far say that
-the right one is behind: that is looked at until it is certain.
+alike; a clearly decided pair ends early. Every number of threads has its share of the seconds, and a few rounds even
+where opening the sessions took it, unless that would take as long again. Where the rounds so far say that the right one
+is behind, it is looked at until that is certain.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from smelt.check.events import Report, short
 from smelt.check.feed_files import read_feeds
+from smelt.check.intervals import median_interval
 from smelt.check.recipes import Recipe, fill
 from smelt.runtime import Session, SessionSettings, session_for
 
@@ -27,6 +29,9 @@ Array = np.ndarray[Any, Any]
 ASKED: Final = "asked.json"  # what is to be timed, where the process began before
 FEWEST_ROUNDS: Final = 5  # with fewer, all of them on one side are no evidence
 _LEAST_ROUNDS: Final = 2
+_DOUBTFUL_ROUNDS: Final = 25  # that a race may take where its median says behind and its interval says nothing
+_PATIENCE_S: Final = 1.5  # beyond its seconds, in such a case
+DOUBT: Final = 0.03  # a median so far below 1 is looked at until the interval decides
 _MOST_ROUNDS: Final = 60
 _CLEAR: Final = 1.05  # times as fast in each of the first rounds: no more are needed to know who is ahead
 _CLEAR_ROUNDS: Final = 4
@@ -49,7 +54,7 @@ def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     left_over = len(job["threads"]) * len(job["pairs"])
     for threads in job["threads"]:
         if threads != sessions.threads:
-            if time.time() + sessions.opening_s > ends:
+            if time.time() + sessions.opening_s + sessions.running_s > ends + max(_PATIENCE_S, float(job["seconds"])):
                 break
             sessions = _Sessions(job, folder, int(threads))
         for left, right in job["pairs"]:
@@ -57,6 +62,7 @@ def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
             try:
                 pair = sessions[left], sessions[right]
                 rounds = _rounds(*pair, feeds, max(0.0, ends - time.time()) / left_over)
+                sessions.running_s = max(sessions.running_s, _least_s(rounds))
             except Exception as error:  # onnxruntime raises many kinds
                 report(failed=f"{left} or {right} does not run: {short(error)}")
                 return
@@ -104,7 +110,7 @@ class _Sessions(dict[str, Session]):
     def __init__(self, job: Mapping[str, Any], folder: Path, threads: int) -> None:
         super().__init__()
         self.job, self.folder, self.threads = job, folder, threads
-        self.opening_s = 0.0
+        self.opening_s = self.running_s = 0.0
 
     def __missing__(self, name: str) -> Session:
         settings = SessionSettings(threads=self.threads, log_severity=4)
@@ -124,7 +130,11 @@ def _rounds(left: Session, right: Session, feeds: Mapping[str, Array], seconds: 
     repeats = max(1, round(_SHORTEST_S / max(once, 1e-7)))
     warm = 0 if once > _LONG_S else 1
     out: list[list[float]] = []
-    while len(out) < _MOST_ROUNDS and not _decided(out) and (time.perf_counter() < ends or _open(out)):
+    patience = ends + _PATIENCE_S
+    while len(out) < _MOST_ROUNDS and not _decided(out):
+        late = time.perf_counter() >= ends
+        if late and not _open(out) and not (_doubtful(out) and time.perf_counter() < patience):
+            break
         pair = [0.0, 0.0]
         for place in (0, 1) if len(out) % 2 else (1, 0):
             session = (left, right)[place]
@@ -140,6 +150,17 @@ def _open(rounds: list[list[float]]) -> bool:
         return True
     behind = float(np.median([left / right for left, right in rounds])) < 1
     return behind and len(rounds) < FEWEST_ROUNDS
+
+
+def _doubtful(rounds: list[list[float]]) -> bool:
+    """Whether the median says behind by a margin, and the interval of the few rounds so far still holds 1."""
+    ratio, _, high = median_interval([left / right for left, right in rounds])
+    return ratio < 1 - DOUBT and high >= 1 and len(rounds) < _DOUBTFUL_ROUNDS
+
+
+def _least_s(rounds: list[list[float]]) -> float:
+    """What the fewest rounds of such a pair take, the runs before them included."""
+    return 2 * _LEAST_ROUNDS * float(np.median([left + right for left, right in rounds])) / 1e6
 
 
 def _decided(rounds: list[list[float]]) -> bool:

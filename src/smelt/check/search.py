@@ -25,8 +25,8 @@ from smelt.base.target import host_features
 from smelt.check.bundle import Bundle
 from smelt.check.feed_files import write_feeds
 from smelt.check.findings import KERNELS, Choice, Examination, Trial
+from smelt.check.intervals import median_interval
 from smelt.check.kernel_search import Team, Ticks, judge, teams_of
-from smelt.check.timing import median_interval
 from smelt.check.variants import Variants
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.codegen import (

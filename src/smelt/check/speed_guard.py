@@ -3,8 +3,9 @@
 Input: the prepared model with its verified regions, the model as it was given, and the seconds that may be spent on
 the first question, whether the artifact is slower; only one that seems to be costs more.
 Output: `Findings`: what was measured, and the regions that fall back to ONNX Runtime. Invariant: a region falls back
-only where the paired 95% interval of the whole artifact says that it is slower than stock, twice, in two processes;
-then those regions lose without which the model is faster, and all of them where no single one is to blame.
+only where the whole artifact is slower than stock at one of the numbers of threads, twice, in two processes: by its
+paired 95% interval, or by its median where rounds enough left the interval undecided. Then those regions lose without
+which the model is faster, and all of them where no single one is to blame.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from smelt.base.config import Config
 from smelt.base.progress import Progress
 from smelt.check.bundle import Bundle
 from smelt.check.findings import Examination, Findings, Timed
-from smelt.check.race import FEWEST_ROUNDS
+from smelt.check.intervals import median_interval
+from smelt.check.race import DOUBT, FEWEST_ROUNDS
 from smelt.check.race_ahead import RaceAhead, race_job, race_limits, thread_counts
 from smelt.check.remembered import findings_key, recall, remember
-from smelt.check.timing import median_interval
 from smelt.check.variants import Variants
 from smelt.check.watch import Ran, run_worker
 from smelt.check.weights_digest import WeightsDigest
@@ -94,13 +95,13 @@ class _Guard:
         first = self._against_stock("fast.onnx", thread_counts(self.wanted, self.config), self.began)
         if isinstance(first, str):
             return Findings(notes=(f"Not timed against stock ONNX Runtime: {first}.",))
-        slow = [one.threads for one in first if is_slower(one)]
+        slow = [one.threads for one in first if seems_slower(one)]
         if not slow:
             return Findings(timed=first)
         again = self._against_stock("fast.onnx", slow)
-        if isinstance(again, str) or not any(is_slower(one) for one in again):
+        if isinstance(again, str) or not any(seems_slower(one) for one in again):
             return Findings(timed=first)
-        return self._without_losers(again, [one.threads for one in again if is_slower(one)], every)
+        return self._without_losers(again, [one.threads for one in again if seems_slower(one)], every)
 
     def _without_losers(self, measured: Sequence[Timed], slow: Sequence[int], every: Sequence[int]) -> Findings:
         losers = self._losers(slow)
@@ -108,7 +109,7 @@ class _Guard:
         if losers and kept:
             self._write("kept.onnx", kept)
             final = self._against_stock("kept.onnx", thread_counts(self.wanted, self.config))
-            if not isinstance(final, str) and not any(is_slower(one) for one in final):
+            if not isinstance(final, str) and not any(seems_slower(one) for one in final):
                 return Findings(timed=final, rejected=dict.fromkeys(losers, _reason(measured, "this region of it")))
         return Findings(timed=tuple(measured), rejected=dict.fromkeys(every, _reason(measured, "all regions of it")))
 
@@ -128,8 +129,7 @@ class _Guard:
         return sorted(index for entry in losing for index in self.entries[entry])
 
     def _against_stock(self, name: str, threads: Sequence[int], began: float | None = None) -> tuple[Timed, ...] | str:
-        """Stock and a file of the folder, at each number of threads that time allows; a text where that cannot be
-        had."""
+        """Stock and a file of the folder, at each number of threads; a text where that cannot be had."""
         ran = self._race([("stock", name)], threads, began)
         told = next((str(event["failed"]) for event in ran.events if "failed" in event), "")
         problem = told or (f"the timing process {ran.failure}" if ran.failure else "")
@@ -167,7 +167,12 @@ def is_slower(timed: Timed) -> bool:
     return timed.rounds >= FEWEST_ROUNDS and timed.high < 1 and timed.ratio < 1 - LOSS
 
 
+def seems_slower(timed: Timed) -> bool:
+    """Whether the interval, or the median where the interval is undecided, says so: never slower comes before fast."""
+    return is_slower(timed) or (timed.rounds >= FEWEST_ROUNDS and timed.ratio < 1 - DOUBT)
+
+
 def _reason(measured: Iterable[Timed], why: str) -> str:
-    slow = [one for one in measured if is_slower(one)]
+    slow = [one for one in measured if seems_slower(one)]
     told = ", ".join(f"{one.ratio:.2f} times as fast on {one.threads_text}" for one in slow)
     return f"slower than stock ONNX Runtime ({told}): {why}"

@@ -8,7 +8,7 @@ alternating order, so that whatever else the machine does meets all alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,12 +134,3 @@ def _run_us(session: Session, feeds: Mapping[str, Array], repeats: int) -> float
     for _ in range(repeats):
         session.run(None, feeds)
     return (time.perf_counter() - started) * 1e6 / repeats
-
-
-def median_interval(samples: Sequence[float]) -> tuple[float, float, float]:
-    """The median with its 95% interval by order statistics, which no single outlier moves."""
-    ordered = np.sort(np.asarray(samples, np.float64))
-    count = len(ordered)
-    half = 0.98 * count**0.5
-    low, high = max(0, int(np.floor(count / 2 - half))), min(count - 1, int(np.ceil(count / 2 + half)))
-    return float(np.median(ordered)), float(ordered[low]), float(ordered[high])

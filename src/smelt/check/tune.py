@@ -17,7 +17,7 @@ from smelt.base.progress import Progress
 from smelt.check.bundle import Bundle
 from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Findings, Verdict
-from smelt.check.timing import median_interval
+from smelt.check.intervals import median_interval
 from smelt.check.variants import Variants
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.ir.records import Library
