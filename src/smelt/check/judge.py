@@ -201,7 +201,7 @@ class Judge:
     def _by_exact_steps(self, feeds: Mapping[str, Any], results: Sequence[Any], step: float) -> Judged | None:
         """By the reference, whose integer sums are exact; those of stock saturate on CPUs without VNNI."""
         try:
-            reference, other = self.reference(feeds), self._moved(feeds)
+            reference, other = self.reference(feeds), self._moved_reference(feeds)
         except NoReferenceError:
             return None
         found = compare_steps(results, reference, [other], lambda tensor: tolerance_of(tensor, self.kind), step)
