@@ -47,7 +47,7 @@ from .cluster import Cluster, Operand, Part, Schedule, Store
 from .extern import extern, give, passed
 from .matching import bare, keeps_order, reduction_fits, relinearized, solve
 from .matrices import is_steady, matrices_of, matrix_index
-from .needs import operands_first
+from .needs import element_at, iterated, operands_first, places, refs_in
 from .parts import parts_of, settle
 from .prelude import in_order
 from .resolve import Resolver
@@ -88,7 +88,8 @@ class _Planner:
         self.buffers: dict[Tensor, Buffer] = {}
         self.outputs: dict[Tensor, list[Buffer]] = {}
         self.domains: dict[Tensor, tuple[list[Var], Expr]] = {}
-        self.operands: dict[int, list[Tensor]] = {}  # of an element, by its uid
+        self.operands: dict[Tensor, list[Tensor]] = {}
+        self.places: dict[tuple[Ix, ...], tuple[Ix, ...]] = {}
         self.float_cost: dict[Tensor, int] = {}
         self.assembled: dict[Tensor, list[Cluster]] = {}
         self.builder = Builder()
@@ -111,19 +112,27 @@ class _Planner:
         """Fresh loop variables over what the tensor iterates, and its element in terms of operands' elements."""
         if tensor in self.domains:
             return self.domains[tensor]
-        definition = tensor.definition
-        over = definition.src if isinstance(definition, (Reduce, Scan)) else tensor
-        loops = [Var(f"i{next(self.counter)}", size) for size in over.shape]
-        where = tuple(ix(0) if v.extent.const == 1 else of(v) for v in loops)
-        if isinstance(definition, Map):
-            element = tensor.expand(where)
-        elif isinstance(definition, (Reduce, Scan)):
-            element = definition.src.at(where)
-        else:
-            raise TypeError(definition)
+        loops = [Var(f"i{next(self.counter)}", size) for size in iterated(tensor)]
+        element = element_at(tensor, tuple(places(loops).values()))
         return self.domains.setdefault(tensor, (loops, element))
 
+    def element(self, tensor: Tensor) -> Expr:
+        """As of `domain`, at an index that all tensors of the shape share: most never have loops of their own."""
+        if tensor in self.domains:
+            return self.domains[tensor][1]
+        over = iterated(tensor)
+        if over not in self.places:
+            self.places[over] = tuple(places([Var(f"i{next(self.counter)}", size) for size in over]).values())
+        return element_at(tensor, self.places[over])
+
     def refs(self, tensor: Tensor) -> list[Tensor]:
+        """What is computed and read for the tensor, views looked through."""
+        found = self.operands.get(tensor)
+        if found is None:
+            found = self.operands[tensor] = self._refs_of(tensor)
+        return found
+
+    def _refs_of(self, tensor: Tensor) -> list[Tensor]:
         definition = tensor.definition
         if isinstance(definition, Assemble):
             return [t for _, piece in definition.pieces for t in self._through(piece)]
@@ -133,16 +142,13 @@ class _Planner:
             return [t for operand in (definition.a, definition.b) if operand for t in self._through(operand)]
         if isinstance(definition, Result):
             return [t for operand in definition.function.operands if operand for t in self._through(operand)]
-        element = self.domain(tensor)[1]
-        if element.uid not in self.operands:
-            self.operands[element.uid] = list(dict.fromkeys(r.tensor for r in _refs(element)))
-        return self.operands[element.uid]
+        return list(dict.fromkeys(r.tensor for r in refs_in(self.element(tensor))))
 
     def _through(self, tensor: Tensor) -> list[Tensor]:
         if isinstance(tensor.definition, COMPUTED):
             return [tensor]
         where = tuple(of(Var(f"i{next(self.counter)}", s)) for s in tensor.shape)
-        return list(dict.fromkeys(r.tensor for r in _refs(tensor.at(where))))
+        return list(dict.fromkeys(r.tensor for r in refs_in(tensor.at(where))))
 
     # placing
 
@@ -167,7 +173,7 @@ class _Planner:
 
     def _float(self, tensor: Tensor) -> None:
         """Nothing computed below: keep it floating, unless it has grown costly enough to be worth its own loop."""
-        _, element = self.domain(tensor)
+        element = self.element(tensor)
         below = sum(self.float_cost[t] for t in self.refs(tensor) if t in self.floating)
         self.float_cost[tensor] = below + sum(E.cost(e) for e in E.walk(element))
         self.floating.add(tensor)
@@ -267,7 +273,7 @@ class _Planner:
     def _settle_broadcast(self, loops: Sequence[Var], element: Expr) -> None:
         """A costly floating operand that is read more often than it has elements is computed once, on its own."""
         space = product(v.extent for v in loops)
-        for ref in _refs(element):
+        for ref in refs_in(element):
             operand = ref.tensor
             if operand in self.floating and self.float_cost[operand] > RECOMPUTE_COST and operand.elements != space:
                 self._sink(operand)
@@ -278,9 +284,9 @@ class _Planner:
         if len(cluster.members) >= MEMBER_LIMIT or cluster.scan is not None or cluster.fill is not None:
             return None
         loops, element = self.domain(tensor)
-        if cluster.follows is not None and any(self.home.get(r.tensor) is cluster.follows for r in _refs(element)):
+        if cluster.follows is not None and any(self.home.get(r.tensor) is cluster.follows for r in refs_in(element)):
             return None  # the leader runs in the same task: other tasks' rows may not be there yet
-        refs = [r for r in _refs(element) if self.home.get(r.tensor) is cluster]
+        refs = [r for r in refs_in(element) if self.home.get(r.tensor) is cluster]
         if any(r.tensor not in cluster.members for r in refs):
             return None
         bound = self._match(loops, refs, cluster)
@@ -329,10 +335,10 @@ class _Planner:
         leader = self._row_leader(definition)
         lhs = None if leader is not None else Operand(self._stored(definition.a), ix(0))
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
-        self.domains[tensor] = loops, E.ref(tensor, tuple(_places(loops).values()))
+        self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops), None if leader is None else leader.order + 1)
         cluster.matmul, cluster.lhs, cluster.follows = tensor, lhs, leader
-        self._join(tensor, cluster, _places(loops))
+        self._join(tensor, cluster, places(loops))
 
     def _row_leader(self, definition: MatMul) -> Cluster | None:
         """The cluster that makes the left operand for nobody else, when it can be read in the task that makes it."""
@@ -358,12 +364,12 @@ class _Planner:
         self.buffers[Tensor(pack.target.shape, "f32", Stored(pack.target))] = pack.target
         before, after = (leader.order, leader.order + 2) if leader is not None else (None, None)
         self._new([], before).pack = pack
-        self.domains[tensor] = loops, E.ref(tensor, tuple(_places(loops).values()))
+        self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops), after)
         cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
         cluster.follows, cluster.lying = leader, source if pack.rows is not None else None
         cluster.parts = self._parts(definition.b, over) if pack.rows is not None else []
-        self._join(tensor, cluster, _places(loops))
+        self._join(tensor, cluster, places(loops))
 
     def _place_lying(self, tensor: Tensor, definition: Product, right: Operand, loops: list[Var], depth: Var) -> bool:
         """Where all rows share the right operand, tasks lay out what they need of it; True when placed so."""
@@ -373,10 +379,10 @@ class _Planner:
         matrices = matrices_of(left, right, loops, depth)
         if matrices is None:
             return False
-        self.domains[tensor] = loops, E.ref(tensor, tuple(_places(loops).values()))
+        self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops))
         cluster.matmul, cluster.depth, cluster.matrices = tensor, depth, matrices
-        self._join(tensor, cluster, _places(loops))
+        self._join(tensor, cluster, places(loops))
         return True
 
     def _parts(self, tensor: Tensor, over: Sequence[Var]) -> list[Part]:
@@ -460,7 +466,7 @@ class _Planner:
 
     def _contiguous(self, tensor: Tensor) -> Buffer:
         """The buffer that begins with the tensor's elements, in their order; a copy where no such buffer is there."""
-        where = tuple(_places([Var(f"i{next(self.counter)}", s) for s in tensor.shape]).values())
+        where = tuple(places([Var(f"i{next(self.counter)}", s) for s in tensor.shape]).values())
         found = self._lying(tensor.at(where))
         return found.buffer if found and found.offset == flat(where, tensor.shape) else self._stored(tensor)
 
@@ -589,12 +595,3 @@ class _Planner:
         for tensor, buffer in list(self.buffers.items()):
             if buffer is old:
                 del self.buffers[tensor]
-
-
-def _places(loops: Sequence[Var]) -> dict[Var, Ix]:
-    """Each variable's own value; an axis of one element is always at 0, which is how its readers see it."""
-    return {v: ix(0) if v.extent.const == 1 else of(v) for v in loops}
-
-
-def _refs(element: Expr) -> list[E.Ref]:
-    return [e.kind for e in E.walk(element) if isinstance(e.kind, E.Ref)]

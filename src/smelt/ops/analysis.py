@@ -30,6 +30,7 @@ from smelt.ops.unsupported import reason
 
 FOLLOWED_LIMIT = 32
 INVOLVED_LIMIT = 400
+_FOLLOWED = frozenset((*E.INTS, "b"))
 MAX_WALKS = 4
 INT64_MAX = 2**63 - 1
 
@@ -241,8 +242,10 @@ def _output(builder: Builder, tensor: Tensor | None, value: ir.Value) -> tuple[T
 
 def _contents(builder: Builder, tensor: Tensor) -> tuple[Ix, ...] | None:
     """Followed for what shape arithmetic is made of: a few integers or truth values."""
+    if tensor.dtype not in _FOLLOWED:
+        return None
     count = tensor.elements.const
-    if tensor.dtype not in (*E.INTS, "b") or count is None or not 0 <= count <= FOLLOWED_LIMIT:
+    if count is None or not 0 <= count <= FOLLOWED_LIMIT:
         return None
     found = builder.values(tensor)
     return None if found is None or any(_involved(v) for v in found) else found

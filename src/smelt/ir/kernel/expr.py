@@ -58,7 +58,8 @@ class Load:
     offset: Ix
 
 
-@dataclass(frozen=True)
+# These two are made for every node of a model: a frozen class takes three times as long to fill.
+@dataclass(unsafe_hash=True, slots=True)
 class Ref:
     """An element of a computed tensor, resolved by the scheduler."""
 
@@ -66,7 +67,7 @@ class Ref:
     index: tuple[Ix, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Op:
     name: str
     args: tuple[Expr, ...]
@@ -80,12 +81,13 @@ _table: dict[tuple[object, ...], Expr] = {}
 class Expr:
     """A shared expression. Build with the functions below, never directly."""
 
-    __slots__ = ("__weakref__", "dtype", "kind", "uid")
+    __slots__ = ("__weakref__", "below", "dtype", "kind", "uid")
 
     def __init__(self, kind: Kind, dtype: str) -> None:
         self.kind = kind
         self.dtype = dtype
         self.uid = next(_uids)
+        self.below = kind.args if isinstance(kind, Op) else None  # `children`, once they were asked for
 
     def __repr__(self) -> str:
         kind = self.kind
@@ -188,6 +190,8 @@ def rounded(value: Expr) -> Expr:
 
 
 def _simplify(name: str, args: tuple[Expr, ...], dtype: str) -> Expr | None:
+    if name not in ("sel", "mul", "add", "sub", "div"):
+        return None
     if name == "sel" and (args[1] is args[2] or isinstance(args[0].kind, Const)):
         return args[1] if args[1] is args[2] or args[0].kind.value else args[2]  # type: ignore[union-attr]
     values = [a.kind.value if isinstance(a.kind, Const) else None for a in args]
@@ -213,36 +217,39 @@ def walk(*roots: Expr, known: Container[int] = ()) -> list[Expr]:
     """
     order: list[Expr] = []
     done: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
+    waiting: list[Expr] = []
+    stack: list[Expr | None] = [*reversed(roots)]  # None: all below the last one that waits is done
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
+        node = stack.pop()
+        if node is None:
+            order.append(waiting.pop())
             continue
         if node.uid in done or node.uid in known:
             continue
         done.add(node.uid)
-        below = children(node)
+        below = node.below if node.below is not None else children(node)
         if not below:
             order.append(node)
             continue
-        stack.append((node, True))
-        stack.extend((child, False) for child in reversed(below) if child.uid not in done)
+        waiting.append(node)
+        stack.append(None)
+        stack += below[::-1]
     return order
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
     """Operands, and expressions inside indices (data-dependent reads)."""
-    kind = node.kind
-    if isinstance(kind, Op):
-        return kind.args
-    if isinstance(kind, Load):
-        return index_expressions(kind.offset)
-    if isinstance(kind, Index):
-        return index_expressions(kind.ix)
-    if isinstance(kind, Ref):
-        return tuple(e for i in kind.index for e in index_expressions(i))
-    return ()
+    below = node.below
+    if below is None:
+        kind = node.kind
+        if isinstance(kind, Load):
+            below = index_expressions(kind.offset)
+        elif isinstance(kind, Index):
+            below = index_expressions(kind.ix)
+        else:
+            below = tuple(e for i in kind.index for e in index_expressions(i)) if isinstance(kind, Ref) else ()
+        node.below = below
+    return below
 
 
 def index_expressions(value: Ix) -> tuple[Expr, ...]:
