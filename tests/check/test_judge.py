@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from smelt.check import references
 from smelt.check.contract import Bounds, compare_all
 from smelt.check.judge import Judge
 from smelt.check.moved_models import with_moved_weights
@@ -61,6 +62,17 @@ def test_one_reference_serves_all_results_of_the_same_inputs(product: Path):
     assert [judge(feeds, off, stock).reference for feeds in (X, dict(X))] == ["float64"] * 2 and len(computed) == 1
     other = {"x": X["x"] + 1}
     assert judge(other, off, judge.stock(other)).comparison.problem and len(computed) > 1
+
+
+def test_a_reference_that_would_take_too_long_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last of its nodes costs more than the budget, at these sizes."""
+    nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Expand", ["a", "s"], ["b"]),
+             helper.make_node("MatMul", ["b", "b"], ["y"])]  # fmt: skip
+    shape = helper.make_tensor("s", TensorProto.INT64, [2], [4096, 4096])
+    path = saved(tmp_path / "m.onnx", nodes, [floats("x", "n", 1)], [floats("y", 3, "k")], [shape])
+    monkeypatch.setattr(references, "evaluate_nodes", lambda *_: pytest.fail("evaluated"))
+    with pytest.raises(TooCostlyError):
+        evaluate_model(path, [np.zeros((4096, 1), np.float32)])
 
 
 def test_a_reference_that_would_take_too_long_leaves_the_verdict_to_stock(product: Path):

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
-from smelt.ir.proto import load_file
+from smelt.ir.proto import load_file, to_proto
 from smelt.ir.walk import subgraphs
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
 
@@ -25,6 +26,7 @@ Array = np.ndarray[Any, Any]
 BUDGET: Final = 4e10
 _PER_ELEMENT: Final = 60.0  # one pass over an array costs as much as so many multiply-adds of a product
 _PER_NODE: Final = 1e6  # a node of a few elements, which goes through Python alone
+_MOST_COPIED_BYTES: Final = 1 << 25
 _LOOPED: Final = {"LSTM": 4.0, "GRU": 3.0, "RNN": 1.0}
 _FILTERS: Final = frozenset(("Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv"))
 _PRODUCTS: Final = frozenset(
@@ -44,6 +46,8 @@ def evaluate_model(path: Path, inputs: Sequence[Any], budget: float = BUDGET) ->
 
 def evaluate_loaded(model: ir.Model, env: dict[ir.Value, Any], budget: float = BUDGET) -> list[Any]:
     """Node by node; a value is dropped after its last use, so that long models fit."""
+    if forecast(model, env) > budget:
+        raise TooCostlyError("it would take too long")
     uses = Counter(v for node in model.graph for v in node.inputs if v is not None)
     uses.update(model.graph.outputs)
     nested = any(True for node in model.graph for _ in subgraphs(node))  # bodies read values of the graph around them
@@ -64,6 +68,34 @@ def evaluate_loaded(model: ir.Model, env: dict[ir.Value, Any], budget: float = B
                 if not uses[value]:
                     env.pop(value, None)
     return [env[v] if v in env else _constant(v) for v in model.graph.outputs]
+
+
+def forecast(model: ir.Model, env: Mapping[ir.Value, Any]) -> float:
+    """What evaluating the model on these inputs costs, by the shapes that can be told before it is done; those of
+    other nodes count as nothing, and so does a file with large weights inside, which would be copied."""
+    weights = (value.const_value for value in model.graph.initializers.values())
+    if sum(w.nbytes for w in weights if w is not None and not isinstance(w, ir.ExternalTensor)) > _MOST_COPIED_BYTES:
+        return 0.0
+    proto = to_proto(model)
+    given = {value.name: np.shape(array) for value, array in env.items() if not isinstance(array, list)}
+    for value in proto.graph.input:
+        if value.name in given:
+            del value.type.tensor_type.shape.dim[:]
+            for size in given[value.name]:
+                value.type.tensor_type.shape.dim.add().dim_value = size
+    for declared in proto.graph.output:  # what a file says of them may be wrong
+        declared.type.tensor_type.ClearField("shape")
+    del proto.graph.value_info[:]
+    try:
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+    except Exception:  # whatever it does not know
+        return 0.0
+    shapes = {v.name: v.type.tensor_type.shape for v in (*graph.input, *graph.value_info, *graph.output)}
+    known = {n: [d.dim_value for d in s.dim] for n, s in shapes.items() if all(d.HasField("dim_value") for d in s.dim)}
+    every = {value for node in model.graph for value in (*node.inputs, *node.outputs) if value is not None}
+    # Arrays of one element that is repeated: nothing but their shape is asked for.
+    seen = {v: np.broadcast_to(np.float32(0), known[v.name]) for v in every if v.name in known}
+    return sum(work_of(node, seen) for node in model.graph)
 
 
 def _constant(value: ir.Value) -> Array:
