@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 BUDGET: Final = 4e10
 _PER_ELEMENT: Final = 60.0  # one pass over an array costs as much as so many multiply-adds of a product
 _PER_NODE: Final = 1e6  # a node of a few elements, which goes through Python alone
+_CHEAP: Final = 0.05  # of the budget: less work than that is done without a look at the rest
 _MOST_COPIED_BYTES: Final = 1 << 25
 _LOOPED: Final = {"LSTM": 4.0, "GRU": 3.0, "RNN": 1.0}
 _FILTERS: Final = frozenset(("Conv", "ConvTranspose", "FusedConv", "ConvInteger", "QLinearConv"))
@@ -46,16 +47,18 @@ def evaluate_model(path: Path, inputs: Sequence[Any], budget: float = BUDGET) ->
 
 def evaluate_loaded(model: ir.Model, env: dict[ir.Value, Any], budget: float = BUDGET) -> list[Any]:
     """Node by node; a value is dropped after its last use, so that long models fit."""
-    if forecast(model, env) > budget:
-        raise TooCostlyError("it would take too long")
     uses = Counter(v for node in model.graph for v in node.inputs if v is not None)
     uses.update(model.graph.outputs)
     nested = any(True for node in model.graph for _ in subgraphs(node))  # bodies read values of the graph around them
-    left = budget
+    given, left, is_forecast = dict(env), budget, False
     for node in model.graph:
         left -= work_of(node, env)
         if left < 0:
             raise TooCostlyError("it would take too long")
+        if left < (1 - _CHEAP) * budget and not is_forecast:
+            is_forecast = True
+            if forecast(model, given) > budget:
+                raise TooCostlyError("it would take too long")
         try:
             evaluate_nodes([node], env, model.opset_imports)
         except (NoReferenceError, MemoryError):
