@@ -39,13 +39,14 @@ LIMITS = {"six": ("low", "high"), "lower": ("low", ""), "upper": ("", "high")}
 
 
 def convolution(x: tuple[int, ...], weights: tuple[int, ...], attributes: Attributes, epilogue: str) -> ModelProto:
-    """One with an epilogue; a residual is the result of a convolution of its own, so that it may be written over."""
+    """One with an epilogue; a residual is the result of a convolution of its own, so that it may be written over, and
+    of an image of its own: convolutions of one image that are added become one."""
     w = floats(*weights, seed=1) / np.float32(np.sqrt(np.prod(weights[1:])))
     inits = {"w": w, "b": floats(weights[0], seed=2), "low": np.float32(-0.25), "high": np.float32(0.5)}
     nodes, value = [helper.make_node("Conv", ["x", "w", "b"], ["c"], **attributes)], "c"
     if "residual" in epilogue:
         inits |= {"v": w[:, ::-1].copy(), "e": floats(weights[0], seed=3)}
-        nodes.append(helper.make_node("Conv", ["x", "v", "e"], ["r"], **attributes))
+        nodes.append(helper.make_node("Conv", ["z", "v", "e"], ["r"], **attributes))
         nodes.append(helper.make_node("Add", ["r", "c"], ["s"]))
         value = "s"
     if "relu" in epilogue:
@@ -55,7 +56,8 @@ def convolution(x: tuple[int, ...], weights: tuple[int, ...], attributes: Attrib
         nodes.append(helper.make_node("Clip", [value, *LIMITS[epilogue]], ["l"]))
         value = "l"
     nodes[-1].output[0] = "y"
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *x[1:]])]
+    images = ["x", "z"] if "residual" in epilogue else ["x"]
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", *x[1:]]) for name in images]
     out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
     arrays = [numpy_helper.from_array(np.asarray(a), n) for n, a in inits.items()]
     graph = helper.make_graph(nodes, "g", given, out, arrays)
@@ -65,9 +67,14 @@ def convolution(x: tuple[int, ...], weights: tuple[int, ...], attributes: Attrib
 MOST = ("six", "residual relu")  # what the others are parts of
 
 
+def images(x: tuple[int, ...], epilogue: str) -> list[np.ndarray[Any, Any]]:
+    """What the model above is fed."""
+    return [floats(*x), floats(*x, seed=4)] if "residual" in epilogue else [floats(*x)]
+
+
 def finished(epilogues: Sequence[str], levels: str) -> None:
     cases = [(form, epilogue) for epilogue in epilogues for form in FORMS]
-    graphs = [Graph(f"{f} {e}", [floats(*f[0])], models=[convolution(*f, e)]) for f, e in cases]
+    graphs = [Graph(f"{f} {e}", images(f[0], e), models=[convolution(*f, e)]) for f, e in cases]
     check(*graphs, levels=levels, rtol=2e-5, atol=2e-5)
 
 
