@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from smelt.base.config import Config
+from smelt.check import remembered
 from smelt.check.findings import Findings, Verdict
 from smelt.check.remembered import recall, remember
 from smelt.check.watch import Limits, Ran, Worker
@@ -46,6 +47,16 @@ def test_the_same_model_is_examined_once_and_another_weight_again(tmp_path: Path
     again = compile_to(weighted(2.0), tmp_path / "b", options, config)
     assert len(runs) == 1 and first.findings == again.findings
     compile_to(weighted(3.0), tmp_path / "c", options, config)
+    assert len(runs) == 2
+
+
+def test_other_sources_examine_again(
+    tmp_path: Path, config: Config, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(force=True, levels=("v2",))
+    compile_to(weighted(5.0), tmp_path / "a", options, config)
+    monkeypatch.setattr(remembered, "examining_sources", lambda: "other sources")
+    compile_to(weighted(5.0), tmp_path / "b", options, config)
     assert len(runs) == 2
 
 

@@ -12,10 +12,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from smelt.base.sources import compiling_sources
 from smelt.bench.outcome import Outcome, Row, as_facts, from_facts
 from smelt.bench.roofline import Limits
 
@@ -83,18 +83,6 @@ def _aside(path: Path, depends_on: Mapping[str, Any]) -> Path:
 
 def dependencies(plan: Any, machine: str) -> dict[str, Any]:
     """What makes figures comparable: how they are taken, where, and the sources of smelt."""
-    facts = {**asdict(plan), "machine": machine, "smelt": source_digest()}
+    facts = {**asdict(plan), "machine": machine, "smelt": compiling_sources()[:16]}
     del facts["threads"], facts["patience_s"]
     return cast("dict[str, Any]", json.loads(json.dumps(facts, default=str)))
-
-
-@lru_cache(maxsize=1)
-def source_digest() -> str:
-    """Of everything that is compiled or generates code; the bench itself may change between two halves of a run."""
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*")):
-        folder = path.relative_to(package).parts[0]
-        if path.suffix in {".py", ".c", ".h"} and folder not in {"bench", "cli", "report"}:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -11,11 +11,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from smelt.base.sources import examining_sources
 from smelt.base.target import host_features
 from smelt.base.version import __version__
 from smelt.check.findings import Examination, Findings, Timed, Verdict
@@ -25,10 +25,8 @@ from smelt.runtime import ort_version
 from smelt.toolchain import Cache
 
 _FORMAT: Final = 5
-_PACKAGE: Final = Path(__file__).parents[1]
 # Reasons that a busy machine may give, and a later run may not.
 _PASSING: Final = ("not verified", "did not end", "no end after", "memory limit")
-_EXAMINERS: Final = ("check", "ops", "runtime")
 
 
 def findings_key(regions: Sequence[Region], library: Library, wanted: Examination, weights: WeightsDigest) -> str:
@@ -38,9 +36,7 @@ def findings_key(regions: Sequence[Region], library: Library, wanted: Examinatio
     facts = [_FORMAT, __version__, library.key, library.sha256, asked, ort_version(), sorted(host_features())]
     places = [(region.index, [value.name for value in region.outputs]) for region in regions]
     digest.update(json.dumps([facts, places]).encode())
-    for folder in _EXAMINERS:
-        for path in sorted((_PACKAGE / folder).rglob("*.py")):
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    digest.update(examining_sources().encode())
     digest.update(weights.of_graphs)
     digest.update(json.dumps([[n, *s] for n, s in wanted.shapes.items()]).encode())
     for name, array in (item for call in (wanted.feeds or {}, *wanted.more_feeds) for item in call.items()):

@@ -22,6 +22,7 @@ import smelt
 from smelt.base.config import Config
 from smelt.base.cpus import Cpus
 from smelt.cli import doctor
+from smelt.frontends.session import store
 from smelt.frontends.session.compiled import Wanted, artifact_for
 from smelt.frontends.session.store import Store
 from smelt.toolchain import Cache
@@ -148,6 +149,13 @@ def test_a_model_that_changed_on_disk_is_another_model(cache, saved):
     smelt.InferenceSession(saved)
     onnx.save(mlp(seed=1), saved)
     np.testing.assert_allclose(smelt.InferenceSession(saved).run(None, {"x": X})[0], stock(saved), rtol=1e-5, atol=1e-5)
+
+
+def test_other_sources_of_smelt_take_no_old_artifact(cache, monkeypatch):
+    first = Store(Config.from_env()).key("ab" * 32, {})
+    assert Store(Config.from_env()).key("ab" * 32, {}) == first
+    monkeypatch.setattr(store, "compiling_sources", lambda: "other sources")
+    assert Store(Config.from_env()).key("ab" * 32, {}) != first
 
 
 def test_external_data_count_as_the_model(cache, tmp_path):
@@ -285,8 +293,8 @@ def test_one_of_two_processes_compiles(cache, saved, tmp_path):
     answers = [process.communicate(timeout=250)[0].split() for process in running]
     assert {answer[0] for answer in answers} == {"True"}
     assert len({answer[1] for answer in answers}) == 1
-    store = Store(Config.from_env())
-    assert len([p for p in store.root.iterdir() if p.name != "known"]) == 1
+    kept = Store(Config.from_env()).root
+    assert len([p for p in kept.iterdir() if p.name != "known"]) == 1
     assert left_over(cache) == []
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from smelt.base.config import Config
+from smelt.base.sources import compiling_sources
 from smelt.base.target import host_features
-from smelt.base.version import __version__
 from smelt.runtime import ort_version
 from smelt.toolchain import Cache
 
@@ -40,7 +40,7 @@ class Store:
 
     def key(self, model_digest: str, options: Mapping[str, Any]) -> str:
         """All that decides what a compilation gives on this machine."""
-        facts = [FORMAT, __version__, ort_version(), sorted(host_features()), model_digest, dict(options)]
+        facts = [FORMAT, compiling_sources(), ort_version(), sorted(host_features()), model_digest, dict(options)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def find(self, key: str) -> Path | None:

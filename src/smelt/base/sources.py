@@ -1,0 +1,54 @@
+"""A digest of the package's own sources: what was computed by other sources is not taken from a cache.
+
+Input: names of folders. Output: a digest of their files. Invariant: a change of one byte of a source, and
+a source that was added, removed or moved, change it; compiled files and the package's place do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_SUFFIXES: Final = (".py", ".c", ".h")
+# These print and time what the others made.
+_SHOWING: Final = frozenset({"bench", "cli", "report"})
+# Verification imports no others: how a model came to be is in the model, and its kernels in the library.
+_EXAMINING: Final = frozenset({"base", "ir", "ops", "passes", "partition", "codegen", "toolchain", "runtime", "check"})
+
+
+def compiling_sources() -> str:
+    """Of everything that decides what a compilation gives."""
+    return digest_of_sources(_PACKAGE, leave_out=_SHOWING)
+
+
+def examining_sources() -> str:
+    """Of everything that decides what verification finds in a given library."""
+    return digest_of_sources(_PACKAGE, only=_EXAMINING)
+
+
+@lru_cache(maxsize=8)
+def digest_of_sources(
+    package: Path, *, only: frozenset[str] = frozenset(), leave_out: frozenset[str] = frozenset()
+) -> str:
+    """Of what lies in the package, but for names at its top. Read once: a process runs the code of its start."""
+    tops = [top for top in sorted(package.iterdir()) if top.name not in leave_out and (not only or top.name in only)]
+    digest = hashlib.sha256()
+    for path in (file for top in tops for file in _files(top)):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _files(top: Path) -> Iterator[Path]:
+    """The sources at or below `top`, in one order everywhere."""
+    if top.is_file() and top.suffix in _SUFFIXES:
+        yield top
+    for folder, inner, files in os.walk(top):
+        inner.sort()
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(_SUFFIXES))

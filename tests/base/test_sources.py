@@ -1,0 +1,52 @@
+"""The digest of the package's sources: every change of a source changes it, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import smelt
+from smelt.base.sources import compiling_sources, digest_of_sources, examining_sources
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    for name in ("check/judge.py", "check/c/fast.h", "cli/app.py", "pipeline.py"):
+        path = tmp_path / "package" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {name}\n", encoding="utf-8")
+    return tmp_path / "package"
+
+
+def digest(package: Path, **chosen: frozenset[str]) -> str:
+    digest_of_sources.cache_clear()
+    return digest_of_sources(package, **chosen)
+
+
+@pytest.mark.parametrize("name", ["check/judge.py", "check/c/fast.h", "check/new.py", "pipeline.py"])
+def test_every_source_counts(package: Path, name: str) -> None:
+    before = digest(package)
+    (package / name).write_text("changed\n", encoding="utf-8")
+    assert digest(package) != before
+
+
+def test_a_moved_source_counts(package: Path) -> None:
+    before = digest(package)
+    (package / "check/judge.py").rename(package / "check/other.py")
+    assert digest(package) != before
+
+
+def test_what_was_left_out_and_compiled_files_do_not_count(package: Path) -> None:
+    shown, checked = (digest(package, leave_out=frozenset({"cli"})), digest(package, only=frozenset({"check"})))
+    (package / "cli/app.py").write_text("changed\n", encoding="utf-8")
+    (package / "check/judge.pyc").write_bytes(b"compiled")
+    assert digest(package, leave_out=frozenset({"cli"})) == shown
+    (package / "pipeline.py").write_text("changed\n", encoding="utf-8")
+    assert digest(package, only=frozenset({"check"})) == checked
+
+
+def test_the_package_is_digested_where_it_lies() -> None:
+    folders = {path.parent.name for path in Path(smelt.__file__).parent.glob("*/__init__.py")}
+    assert {"check", "ops", "bench", "cli", "report"} <= folders, "a folder that is named there was renamed"
+    assert len({compiling_sources(), examining_sources(), digest(Path(smelt.__file__).parent)}) == 3
