@@ -85,6 +85,27 @@ def test_a_region_in_a_loop_is_verified_on_the_first_turn(tmp_path: Path, config
     assert not wrong.plan.regions and "verification failed" in next(iter(wrong.findings.rejected.values()))
 
 
+COUNTING = """<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (int32 c, float[n] y, float[n] z)
+  <int32 zero = {0}> {
+  trips = Constant<value = int64 {3}>()  go = Constant<value = bool {1}>()
+  start = Sin(x)
+  c, y, z = Loop(trips, go, zero, x, start) <body = b (int64 i, bool on, int32 k, float[n] s, float[n] t)
+      => (bool more, int32 m, float[n] u, float[n] w) {
+    more = Identity(on)  one = Constant<value = int32 {1}>()  m = Add(k, one)
+    f = Cast<to = 1>(m)  u = Mul(s, f)  w = Identity(t) }> }"""
+
+
+def test_a_loop_that_begins_at_a_constant_is_verified_on_its_own_values(tmp_path: Path, config: Config):
+    """What is constant in the first turn is no input of the copied body: the others keep their places."""
+    options = Options(levels=("v2",), force=True, exclude=("Sin", "Identity"))
+    result = compile_to(onnx.parser.parse_model(COUNTING), tmp_path / "out", options, config)
+    assert not result.findings.rejected and not result.faults
+    assert {v.region for v in result.findings.verdicts if v.error is not None} >= {0, None}
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    count, y, _ = Executable.open(result.artifact).run({"x": x})
+    assert count == 3 and np.allclose(y, 6 * x, rtol=1e-6)
+
+
 def test_a_branch_may_declare_a_wrong_shape(tmp_path: Path, config: Config) -> None:
     """Stock goes by what the nodes of a branch tell; of a custom op it would believe the declaration."""
     one = onnx.numpy_helper.from_array(np.ones(1, np.float32), "one")

@@ -72,8 +72,9 @@ class WatchedBodies:
         if given is None:
             return
         made = body_model(graph, self.model)
+        inputs = list(made.model.graph.inputs)  # all of them: what is constant here is none of the model's later
         feeds: dict[str, Feed] = {}
-        for value, (source, feed) in zip(list(made.model.graph.inputs), given, strict=False):
+        for value, (source, feed) in zip(inputs, given, strict=False):
             if source is None:
                 feeds[value.name or ""] = feed
             elif source.const_value is not None:
@@ -84,8 +85,8 @@ class WatchedBodies:
             feeds[value.name or ""] = [self._want(source, homes)]
         copies = zip(_node_outputs(graph), _node_outputs(made.model.graph), strict=True)
         watched = [(copy, self.key(value)) for value, copy in copies if value in self.wanted]
-        inputs = zip(graph.inputs, made.model.graph.inputs, strict=False)
-        watched += [(copy, self.key(value)) for value, copy in inputs if value in self.wanted]
+        pairs = zip(graph.inputs, inputs, strict=False)
+        watched += [(copy, self.key(value)) for value, copy in pairs if value in self.wanted]
         self.bodies.append(_Body(made.model, feeds, watched))
 
     def _want(self, value: ir.Value, homes: set[ir.Graph | None]) -> str:
