@@ -67,7 +67,7 @@ def main() -> None:
         return
     x = data(given.folder, given.rows)
     shares = []
-    for turn in range(given.rounds):
+    for round_ in range(given.rounds):
         call = ModelCall(ModelRef("", "", str(given.folder / "artifact")), given.threads)
         call.call({"x": x[:BATCH]}, BATCH, ["y"])
         started = time.perf_counter()
@@ -75,7 +75,7 @@ def main() -> None:
             call.call({"x": x[at : at + BATCH]}, len(x[at : at + BATCH]), ["y"])
         loop = given.rows / (time.perf_counter() - started)
         del call
-        out = given.folder / f"out{turn}"
+        out = given.folder / f"out{round_}"
         shutil.rmtree(out, ignore_errors=True)
         settings = {"batch": BATCH, "workers": 1, "threads": given.threads}
         report = smelt.batch(given.folder / "artifact", given.folder / "in.parquet", out, **settings)

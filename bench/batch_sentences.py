@@ -57,9 +57,9 @@ def main() -> None:
     options["threads"] = given.threads // given.workers
     times: dict[str, list[float]] = {name: [] for name in ("batch", "warm batch", "encode", "stock", "warm stock")}
     difference = 0.0
-    for turn in range(given.rounds):
+    for round_ in range(given.rounds):
         started = time.perf_counter()
-        report = smelt.batch(given.artifact or given.folder, work / "in.parquet", work / f"out{turn}", **options)
+        report = smelt.batch(given.artifact or given.folder, work / "in.parquet", work / f"out{round_}", **options)
         times["batch"].append(time.perf_counter() - started)
         times["warm batch"].append(report.seconds - report.seconds_to_first_rows)
         started = time.perf_counter()
@@ -67,10 +67,10 @@ def main() -> None:
         times["encode"].append(time.perf_counter() - started)
         if given.stock:
             started = time.perf_counter()
-            report = smelt.batch(given.stock, work / "in.parquet", work / f"stock{turn}", stock=True, **options)
+            report = smelt.batch(given.stock, work / "in.parquet", work / f"stock{round_}", stock=True, **options)
             times["stock"].append(time.perf_counter() - started)
             times["warm stock"].append(report.seconds - report.seconds_to_first_rows)
-        column = pq.read_table(work / f"out{turn}").column(0)
+        column = pq.read_table(work / f"out{round_}").column(0)
         made = np.array(column.to_pylist(), np.float32)
         difference = max(difference, float(np.abs(made - wanted).max()))
         print({name: [round(one, 2) for one in seconds] for name, seconds in times.items()}, difference, flush=True)

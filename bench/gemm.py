@@ -47,7 +47,7 @@ class Bench:
         subprocess.run([compiler, *FLAGS, *target, *source, "-o", str(path)], check=True)
         self.level = level
         self.library = ctypes.CDLL(str(path))
-        for name in ("bench_read", "bench_one", "bench_lying"):
+        for name in ("bench_read", "bench_one", "bench_unpacked"):
             getattr(self.library, name).restype = ctypes.c_double
 
     def call(self, name: str, *args: object) -> float:
@@ -59,11 +59,11 @@ class Bench:
         m, k, n = a.shape[0], a.shape[1], c.shape[1]
         return self.call("bench_one", a, weights, copies, c, m, n, k, copies)
 
-    def lying(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, sets: int, threads: int) -> float:
+    def unpacked(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, sets: int, threads: int) -> float:
         """Seconds of a product of operands where they lie; the first axis of B and C counts sets of them."""
         a_steps, b_steps = [s // 4 for s in a.strides], [s // 4 for s in (*b.strides[1:], b.strides[0])]
         sizes = a.shape[0], b.shape[2], a.shape[1]
-        return self.call("bench_lying", a, *a_steps, b, *b_steps, c, *sizes, sets, sets, threads)
+        return self.call("bench_unpacked", a, *a_steps, b, *b_steps, c, *sizes, sets, sets, threads)
 
     def team(self, a: np.ndarray, weights: np.ndarray, c: np.ndarray, rounds: int, threads: int) -> np.ndarray:
         """Per round: share of the peak, flops a second, the peak, no-ops a cycle."""
@@ -172,7 +172,7 @@ def _against_torch(bench: Bench, product: Sequence["torch.Tensor"], rounds: int,
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(max(3, rounds)):
-        ours.append(bench.lying(*arrays, len(c), threads))
+        ours.append(bench.unpacked(*arrays, len(c), threads))
         started = time.perf_counter()
         for place in range(len(c)):
             torch.mm(a, b[place], out=c[place])

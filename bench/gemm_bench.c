@@ -3,7 +3,7 @@
  * Input: operands made by the caller. Output: seconds. Invariant: the measured code is what generated kernels call.
  */
 #define _GNU_SOURCE
-#include "smelt/gemm_lying.h"
+#include "smelt/gemm_unpacked.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -193,22 +193,22 @@ typedef struct {
   int64_t row_step, col_step, k_step, n_step, b_step, M, N, K, sets, products, threads;
   smelt_gemm_tasks plan;
   atomic_int_fast64_t next, arrived;
-} lying_team;
+} unpacked_team;
 
-static void lying_task(const lying_team *t, const float *B, float *C, int64_t task) {
+static void unpacked_task(const unpacked_team *t, const float *B, float *C, int64_t task) {
   const int64_t row = task % t->plan.row_tasks * t->plan.rows, p0 = task / t->plan.row_tasks * t->plan.panels;
   const int64_t p1 = smelt_gemm_min(p0 + t->plan.panels, (t->N + 15) / 16);
-  smelt_gemm_f32_lying(t->A + row * t->row_step, t->row_step, t->col_step, B, t->k_step, t->n_step, t->K,
+  smelt_gemm_f32_unpacked(t->A + row * t->row_step, t->row_step, t->col_step, B, t->k_step, t->n_step, t->K,
                        C + row * t->N + p0 * 16, t->N, smelt_gemm_min(t->plan.rows, t->M - row), p0, p1, t->N);
 }
 
-static void *lying_member(void *argument) {
-  lying_team *t = argument;
+static void *unpacked_member(void *argument) {
+  unpacked_team *t = argument;
   const int64_t tasks = t->plan.row_tasks * t->plan.panel_tasks, tickets = tasks + t->threads;
   for (int64_t r = 0; r < t->products; ++r) {
     const int64_t set = r % t->sets;
     for (int64_t task; (task = atomic_fetch_add(&t->next, 1) - r * tickets) < tasks;)
-      lying_task(t, t->B + set * t->b_step, t->C + set * t->M * t->N, task);
+      unpacked_task(t, t->B + set * t->b_step, t->C + set * t->M * t->N, task);
     atomic_fetch_add(&t->arrived, 1);
     while (atomic_load(&t->arrived) < (r + 1) * t->threads)
       __builtin_ia32_pause();
@@ -217,17 +217,17 @@ static void *lying_member(void *argument) {
 }
 
 /* Seconds of one of `products` products, each with the next of `sets` sets of B and C. */
-EXPORT double bench_lying(const float *A, int64_t row_step, int64_t col_step, const float *B, int64_t k_step, int64_t n_step,
+EXPORT double bench_unpacked(const float *A, int64_t row_step, int64_t col_step, const float *B, int64_t k_step, int64_t n_step,
                           int64_t b_step, float *C, int64_t M, int64_t N, int64_t K, int64_t sets, int64_t products, int64_t threads) {
-  lying_team t = {.A = A, .B = B, .C = C, .row_step = row_step, .col_step = col_step, .k_step = k_step, .n_step = n_step,
+  unpacked_team t = {.A = A, .B = B, .C = C, .row_step = row_step, .col_step = col_step, .k_step = k_step, .n_step = n_step,
                   .b_step = b_step,
                   .M = M, .N = N, .K = K, .sets = sets, .products = products, .threads = threads};
   pthread_t others[64];
-  t.plan = smelt_gemm_lying_plan(M, N, K);
+  t.plan = smelt_gemm_unpacked_plan(M, N, K);
   const double start = now();
   for (int64_t i = 1; i < threads; ++i)
-    pthread_create(&others[i], 0, lying_member, &t);
-  lying_member(&t);
+    pthread_create(&others[i], 0, unpacked_member, &t);
+  unpacked_member(&t);
   for (int64_t i = 1; i < threads; ++i)
     pthread_join(others[i], 0);
   return (now() - start) / (double)products;

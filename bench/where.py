@@ -29,7 +29,7 @@ from smelt.cli.profiling import named_sizes
 from smelt.ir.kernel.index import evaluate
 from smelt.runtime import SessionSettings, session_for
 
-FORMS = {"pointwise": "1x1 convolution", "channelwise": "filter per channel", "planar": "first convolution"}
+FORMS = {"pointwise": "1x1 convolution", "depthwise": "filter per channel", "nchw": "first convolution"}
 Value = Callable[[Any], int]
 
 

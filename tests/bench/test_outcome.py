@@ -21,7 +21,7 @@ from smelt.bench.render import columns, print_table, to_markdown
 from smelt.bench.timing import Series
 
 Make = Callable[..., Outcome]
-QUICK = Pace(rounds=2, turn_s=0.001, warm_s=0.001)
+QUICK = Pace(rounds=2, slice_s=0.001, warm_s=0.001)
 
 
 def series(*seconds: float) -> Series:

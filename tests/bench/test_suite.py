@@ -30,7 +30,7 @@ from smelt.bench import (
 from smelt.bench.contestant import Contestant, PeerError, choose_cpus
 from smelt.bench.peers import PEERS, Job, read_feeds, write_feeds
 
-QUICK = Pace(rounds=8, turn_s=0.004, warm_s=0.002)
+QUICK = Pace(rounds=8, slice_s=0.004, warm_s=0.002)
 
 
 @pytest.fixture

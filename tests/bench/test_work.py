@@ -90,8 +90,8 @@ def test_a_table_that_is_also_a_weight_is_read_whole(tmp_path: Path):
     nodes = [
         helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
         helper.make_node("Gather", ["table", "i"], ["rows"]),
-        helper.make_node("Transpose", ["table"], ["turned"]),
-        helper.make_node("MatMul", ["rows", "turned"], ["y"]),
+        helper.make_node("Transpose", ["table"], ["transposed"]),
+        helper.make_node("MatMul", ["rows", "transposed"], ["y"]),
     ]
     path = saved(tmp_path / "m.onnx", nodes, {"table": np.ones((1000, 16), np.float32)}, [2])
     assert count_work(path, {"x": np.zeros(2, np.float32)}).bytes == 4 * (2 + 1000 * 16 + 2 * 1000)

@@ -1,4 +1,4 @@
-"""Images whose channels are reshaped into groups: computed with the channels last, as they lie."""
+"""Images whose channels are reshaped into groups: computed in NHWC, as they lie."""
 
 from __future__ import annotations
 

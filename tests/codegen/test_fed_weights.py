@@ -1,4 +1,4 @@
-"""Weights that are inputs: laid out in panels once, by whoever feeds them."""
+"""Weights that are inputs: packed in panels once, by whoever feeds them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from smelt.ir.weights import is_packable, is_weight, mark_weight
 LAYOUTS = [
     ("plain", (5, 33)),
     ("plain", (4, 16)),
-    ("turned", (33, 5)),
+    ("transposed", (33, 5)),
     ("window:1", (18, 3, 2, 2)),
     ("window:2", (18, 3, 2, 2)),
-    ("channelwise", (19, 1, 3, 3)),
+    ("depthwise", (19, 1, 3, 3)),
     ("spread:2", (4, 17, 2)),
     ("stamp", (4, 9, 2, 2)),
-    ("planes", (18, 3, 2, 2)),
+    ("nchw", (18, 3, 2, 2)),
     ("narrow", (32, 4, 2, 3)),
     ("dots:1", (3, 7, 2, 3)),
     ("dots:2", (6, 8, 2)),

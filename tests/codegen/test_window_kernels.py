@@ -253,7 +253,7 @@ def resized(channels: int, modes: Sequence[str]) -> None:
 
 @pytest.mark.parametrize(("channels", "modes"), [(3, [LINEAR]), (20, [LINEAR, CUBIC, NEAREST])], ids=str)
 def test_images_are_resized_where_they_lie(channels: int, modes: Sequence[str]) -> None:
-    """One with its channels last between layers, and one as it comes."""
+    """One in NHWC between layers, and one as it comes."""
     resized(channels, modes)
 
 
@@ -278,7 +278,7 @@ BLOCK = """(float[N,8,H,W] x, float[24,8,1,1] expand, float[24,1,3,3] filter, fl
 
 
 def test_a_chain_of_layers_moves_no_image() -> None:
-    """Transposes only at the borders: between layers, images lie with their channels last."""
+    """Transposes only at the borders: between layers, images lie in NHWC."""
     shapes = [(24, 8, 1, 1), (24, 1, 3, 3), (8, 24, 1, 1), (8,)]
     weights = [floats(*s, seed=k) / np.float32(3) for k, s in enumerate(shapes)]
     graph = Graph(BLOCK, [floats(2, 8, 10, 9), *weights])
@@ -312,7 +312,7 @@ def test_layers_meet_in_sums_concatenations_slices_and_norms() -> None:
 
 
 def test_a_permuted_norm_between_convolutions() -> None:
-    """As ConvNeXt does: normalize and multiply with channels last, then go on with channels first."""
+    """As ConvNeXt does: normalize and multiply in NHWC, then go on with channels first."""
     text = """(float[N,8,H,W] x, float[8,1,7,7] w, float[8] g, float[8] b, float[8,32] up, float[32,8] down) => (float[N,8,H,W] y) {
         c = Conv<pads = [3, 3, 3, 3], group = 8>(x, w)  t = Transpose<perm = [0, 2, 3, 1]>(c)
         n = LayerNormalization<axis = -1>(t, g, b)  u = MatMul(n, up)  a = Gelu(u)  d = MatMul(a, down)

@@ -59,7 +59,7 @@ class Config:
         return _read(os.environ if env is None else env)
 
     def with_(self, **changes: Any) -> Config:
-        """The same configuration with some knobs turned; a change to None keeps the knob as it is."""
+        """The same configuration with some knobs changed; a change to None keeps the knob as it is."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     @property

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args(arguments)
     config = Config.from_env()
-    plan = Plan(("ort", "smelt"), parse_threads(given.threads), Pace(given.rounds, turn_s=0.15))
+    plan = Plan(("ort", "smelt"), parse_threads(given.threads), Pace(given.rounds, slice_s=0.15))
     with open_progress(config) as progress:
         outcome = run_suite(_cases(config), plan, config, progress)
     print_table(outcome, color=config.color)

@@ -40,10 +40,10 @@ class Forecast:
         peers = [PEERS[name] for name in self._plan.peers]
         pace = self._plan.pace
         opening = sum(_OPEN_TORCH_S if peer.needs_module else _OPEN_S for peer in peers)
-        turn = max(pace.turn_s + pace.warm_s, _flops(case) / (_FLOPS * threads))
+        slice_s = max(pace.slice_s + pace.warm_s, _flops(case) / (_FLOPS * threads))
         trial = min(pace.trial, pace.rounds)
-        turns = (trial + 1) * len(peers) + (pace.rounds - trial) * min(_NEAR, len(peers))
-        return opening + turn * turns + (_PREPARE_S if first else 0.0)
+        slices = (trial + 1) * len(peers) + (pace.rounds - trial) * min(_NEAR, len(peers))
+        return opening + slice_s * slices + (_PREPARE_S if first else 0.0)
 
 
 def _flops(case: Case) -> float:

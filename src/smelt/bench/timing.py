@@ -34,7 +34,7 @@ class Pace:
     """How long to measure. A turn is one runner's part of a round; `trial` rounds are run by all."""
 
     rounds: int = 15
-    turn_s: float = 0.25
+    slice_s: float = 0.25
     warm_s: float = 0.05
     fewest: int = 1
     trial: int = 4
@@ -94,7 +94,7 @@ def _plan(runner: Runner, pace: Pace) -> tuple[int, int]:
     if seconds < _LONG_RUN * pace.warm_s:
         seconds = float(np.median(runner.run(_count(pace.warm_s, seconds, 2))))
     warm = 0 if seconds >= _LONG_RUN * pace.warm_s else _count(pace.warm_s, seconds, 1)
-    return _count(pace.turn_s, seconds, pace.fewest), warm
+    return _count(pace.slice_s, seconds, pace.fewest), warm
 
 
 def _count(wanted_s: float, each_s: float, fewest: int) -> int:

@@ -41,10 +41,10 @@ def _demanded(user: ir.Node, place: int, value: ir.Value) -> dict[int, int]:
     if user.op_type == "MatMul" and place == 0 and weight is not None and len(weight) > 1:
         return {} if rank is None else {rank - 1: weight[-2]}
     if user.op_type == "Gemm" and place == 0 and weight is not None and len(weight) == 2:
-        turned = user.attributes.get("transA")
+        transposed = user.attributes.get("transA")
         flipped = user.attributes.get("transB")
         depth = weight[1] if flipped is not None and flipped.as_int() else weight[0]
-        return {0 if turned is not None and turned.as_int() else 1: depth}
+        return {0 if transposed is not None and transposed.as_int() else 1: depth}
     if user.op_type in ("LSTM", "GRU", "RNN") and place == 0 and weight is not None and len(weight) == 3:
         return {2: weight[2]}
     return {}

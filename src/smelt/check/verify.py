@@ -199,14 +199,14 @@ class _Verification:
         self.report(model=_verdict(None, found, list(self.libraries)), bindings=sizes or [])
 
     def _other_branches(self, seen: Observed) -> Judged | None:
-        """The same call with every truth value of the inputs turned round, which takes the other branch of an If."""
+        """The same call with every truth value of the inputs inverted, which takes the other branch of an If."""
         if not any(array.dtype == np.bool_ for array in seen.feeds.values()):
             return None
-        turned = {
+        inverted = {
             name: np.logical_not(array, out=np.empty_like(array)) if array.dtype == np.bool_ else array
             for name, array in seen.feeds.items()
         }
-        return self._whole_on(turned)
+        return self._whole_on(inverted)
 
     def _whole_on(self, feeds: dict[str, Array]) -> Judged | None:
         """None where stock ONNX Runtime refuses the feeds."""

@@ -85,7 +85,7 @@ def examine_machine() -> Iterator[Finding]:
     except SmeltError as error:
         yield Finding("broken", "configuration", error.message, error.hint)
         return
-    yield Finding("ok", "configuration", _turned_knobs(config))
+    yield Finding("ok", "configuration", _changed_knobs(config))
     yield from _compilers(config)
     yield from _cpu(config)
     yield _cache(config)
@@ -153,12 +153,12 @@ def _onnxruntime(version: str) -> Finding:
     return Finding("ok", "onnxruntime", f"{version}, {', '.join(providers)}")
 
 
-def _turned_knobs(config: Config) -> str:
+def _changed_knobs(config: Config) -> str:
     from smelt.base.config import KNOBS, Config
 
     plain = Config.from_env({})
-    turned = [k.variable for k in KNOBS if getattr(config, k.field) != getattr(plain, k.field)]
-    return f"set: {', '.join(turned)}" if turned else "all knobs at their defaults"
+    changed = [k.variable for k in KNOBS if getattr(config, k.field) != getattr(plain, k.field)]
+    return f"set: {', '.join(changed)}" if changed else "all knobs at their defaults"
 
 
 def _compilers(config: Config) -> Iterator[Finding]:

@@ -52,7 +52,7 @@ class Matrix:
 
 @dataclass
 class Pack:
-    """A run-time right operand to be laid out in panels of 16 columns, for every index of its batch.
+    """A run-time right operand to be packed in panels of 16 columns, for every index of its batch.
 
     `rows` of the product that reads it where few of them read the operand as it lies; None where panels are needed.
     `watched`: that it holds NaN, infinities or large values is noted.
@@ -104,10 +104,10 @@ class Cluster:
     """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over.
 
     A product that `follows` another runs in its task: what the leader has `kept` in its block is the left operand.
-    `lying` is the right operand as it lies, where the product may read it so. `twins` are further products of the
+    `unpacked` is the right operand as it lies, where the product may read it so. `twins` are further products of the
     operand that `matmul` has, over the same loops. `matrices` are both operands of a product that takes the right one
     from where it lies, for all rows alike. `parts` are those of an assembled right operand, for a few rows; a
-    cluster that copies one of them does so `unless_few` rows are read. `group` batch indices in a row read the same.
+    cluster that copies one of them does so `unless_gemv` rows are read. `group` batch indices in a row read the same.
     One with an `extern` is a call of a function and has no members.
     """
 
@@ -120,11 +120,11 @@ class Cluster:
     twins: list[Tensor] = field(default_factory=list[Tensor])
     lhs: Operand | None = None
     rhs: Operand | None = None
-    lying: Operand | None = None
+    unpacked: Operand | None = None
     depth: Var | None = None
     matrices: tuple[Matrix, Matrix] | None = None
     parts: list[Part] = field(default_factory=list[Part])
-    unless_few: Ix | None = None
+    unless_gemv: Ix | None = None
     group: Ix = field(default_factory=lambda: ix(1))
     panels: Buffer | None = None
     pack: Pack | None = None

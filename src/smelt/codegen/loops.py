@@ -31,7 +31,7 @@ class Nest:
     matmul: Tensor | None = None
     lhs: Operand | None = None
     rhs: Operand | None = None
-    lying: Operand | None = None
+    unpacked: Operand | None = None
     parts: tuple[Part, ...] = ()
     depth: Var | None = None
     matrices: tuple[Matrix, Matrix] | None = None
@@ -72,7 +72,7 @@ class _Work:
         self.reduced = list(cluster.reduced)
         self.stores = [Store(s.buffer, s.offset, s.value) for s in cluster.stores]
         self.reductions = list(cluster.reductions.values())
-        self.lhs, self.rhs, self.lying = cluster.lhs, cluster.rhs, cluster.lying
+        self.lhs, self.rhs, self.unpacked = cluster.lhs, cluster.rhs, cluster.unpacked
         self.parts = list(cluster.parts)
         self.made = itertools.count()
 
@@ -102,7 +102,7 @@ class _Work:
     def replace(self, table: dict[Atom, Ix]) -> None:
         move: Callable[[Expr], Expr] = lambda e: replace_index(e, table)  # noqa: E731
         self.stores = [Store(s.buffer, substitute(s.offset, table), move(s.value)) for s in self.stores]
-        self.lhs, self.rhs, self.lying = (_moved(o, table) for o in (self.lhs, self.rhs, self.lying))
+        self.lhs, self.rhs, self.unpacked = (_moved(o, table) for o in (self.lhs, self.rhs, self.unpacked))
         self.parts = [replace(p, source=_moved(p.source, table), there=substitute(p.there, table)) for p in self.parts]
         self.reductions = [
             Reduction(r.tensor, r.kind, move(r.value), None if r.position is None else move(r.position))
@@ -194,7 +194,7 @@ class _Work:
             cluster.matmul,
             self.lhs,
             self.rhs,
-            self.lying,
+            self.unpacked,
             tuple(self.parts),
             cluster.depth,
             cluster.matrices,

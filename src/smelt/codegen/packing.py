@@ -149,7 +149,7 @@ def _steps(shape: Sequence[int], layout: str) -> list[tuple[str, list[int]]]:
 def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list[tuple[str, list[int]]]:
     if layout == "plain":
         return []
-    if layout == "turned":
+    if layout == "transposed":
         return [("Transpose", [1, 0])]
     kind, _, number = layout.partition(":")
     groups, (rows, columns), taps = int(number or 1), shape[:2], math.prod(shape[2:])
@@ -159,13 +159,13 @@ def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list
         lines = [groups, each, taps // shape[-1], line]
         apart = [("Reshape", [groups, each, columns, taps]), ("Transpose", [0, 1, 3, 2])]
         return [*apart, ("Reshape", lines), ("Pad", filled), ("Reshape", matrices)]
-    if kind == "planes":
+    if kind == "nchw":
         return [("Reshape", [rows, columns * taps]), ("Transpose", [1, 0])]
     if kind == "gates":
         return _gate_steps(rows, groups, columns // groups, taps, matrices)
     if kind == "narrow":
         split, order = [rows, columns, taps], [2, 1, 0]
-    elif kind == "channelwise":
+    elif kind == "depthwise":
         split, order = [rows, taps], [1, 0]
     elif kind == "stamp":
         split, order = [rows, columns, taps], [0, 2, 1]

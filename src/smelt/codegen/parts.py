@@ -93,7 +93,7 @@ def settle(clusters: Sequence[Cluster], read_by_loops: set[int]) -> None:
                 link.group = _shared(link)
                 for part in link.parts:
                     if part.home is not None:
-                        part.home.unless_few = link.vars[-2].extent
+                        part.home.unless_gemv = link.vars[-2].extent
         else:
             leader.parts = follower.parts = []
     for cluster in clusters:
@@ -102,15 +102,15 @@ def settle(clusters: Sequence[Cluster], read_by_loops: set[int]) -> None:
 
 
 def _shared(link: Cluster) -> Ix:
-    assert link.lying is not None
-    return neighbours(link.lying.offset, link.vars[:-2])
+    assert link.unpacked is not None
+    return neighbours(link.unpacked.offset, link.vars[:-2])
 
 
 def _may_keep(link: Cluster, clusters: Sequence[Cluster], read_by_loops: set[int]) -> bool:
-    if not link.parts or link.lying is None:
+    if not link.parts or link.unpacked is None:
         return False
-    uid = link.lying.buffer.uid
-    users = [c for c in clusters if c is not link and c.lying is not None and c.lying.buffer.uid == uid]
+    uid = link.unpacked.buffer.uid
+    users = [c for c in clusters if c is not link and c.unpacked is not None and c.unpacked.buffer.uid == uid]
     users += [c for c in clusters if c.lhs is not None and c.lhs.buffer.uid == uid]
     packs = [c for c in clusters if c.pack is not None and c.pack.source.buffer.uid == uid]
     return not users and len(packs) == 1 and uid not in read_by_loops

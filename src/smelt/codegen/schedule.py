@@ -39,8 +39,8 @@ from smelt.ir.kernel import (
     product,
 )  # fmt: skip
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.channels_last import regrouped
 from smelt.ir.kernel.index import Atom, substitute
+from smelt.ir.kernel.nhwc import regrouped
 
 from .chain import block_of, link, may_keep_rows
 from .cluster import Cluster, Operand, Part, Schedule, Store
@@ -355,7 +355,7 @@ class _Planner:
         depth = Var(f"i{next(self.counter)}", definition.a.shape[-1])
         over = (*loops[:-2], depth, loops[-1])
         source = self._operand(definition.b, over, None)
-        if self._place_lying(tensor, definition, source, loops, depth):
+        if self._place_unpacked(tensor, definition, source, loops, depth):
             return
         leader = self._leader(definition, loops, depth, self._written_by(source.buffer))
         lhs = None if leader is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
@@ -367,11 +367,13 @@ class _Planner:
         self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops), after)
         cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
-        cluster.follows, cluster.lying = leader, source if pack.rows is not None else None
+        cluster.follows, cluster.unpacked = leader, source if pack.rows is not None else None
         cluster.parts = self._parts(definition.b, over) if pack.rows is not None else []
         self._join(tensor, cluster, places(loops))
 
-    def _place_lying(self, tensor: Tensor, definition: Product, right: Operand, loops: list[Var], depth: Var) -> bool:
+    def _place_unpacked(
+        self, tensor: Tensor, definition: Product, right: Operand, loops: list[Var], depth: Var
+    ) -> bool:
         """Where all rows share the right operand, tasks lay out what they need of it; True when placed so."""
         if definition.b.rank != 2:
             return False
@@ -419,7 +421,7 @@ class _Planner:
     def _operand(self, tensor: Tensor, over: Sequence[Var], contiguous: Var | None) -> Operand:
         """Where a product's operand lies in memory. What is not stored with constant steps is copied first."""
         element = tensor.at(matrix_index(over, tensor.shape))
-        found = self._lying(element)
+        found = self._unpacked(element)
         if found is not None and is_steady(found.offset, over[-2:], contiguous):
             return found
         copy = self.builder.copy(tensor)
@@ -430,7 +432,7 @@ class _Planner:
         where = matrix_index(over, copy.shape)
         return Operand(self.buffer(copy), flat(where, copy.shape))
 
-    def _lying(self, element: Expr) -> Operand | None:
+    def _unpacked(self, element: Expr) -> Operand | None:
         kind = element.kind
         if isinstance(kind, E.Load):
             return Operand(kind.buffer, kind.offset)
@@ -467,7 +469,7 @@ class _Planner:
     def _contiguous(self, tensor: Tensor) -> Buffer:
         """The buffer that begins with the tensor's elements, in their order; a copy where no such buffer is there."""
         where = tuple(places([Var(f"i{next(self.counter)}", s) for s in tensor.shape]).values())
-        found = self._lying(tensor.at(where))
+        found = self._unpacked(tensor.at(where))
         return found.buffer if found and found.offset == flat(where, tensor.shape) else self._stored(tensor)
 
     def _place_scan(self, tensor: Tensor, definition: Scan) -> None:

@@ -15,7 +15,7 @@ from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 from .cluster import Operand, Pack
 from .matching import bare
 
-FEW_ROWS = 4
+GEMV_ROWS = 4
 
 
 def reads_in_place(source: Operand, depth: Var, column: Var) -> bool:

@@ -178,9 +178,9 @@ def _untransposed(
     value: ir.Value | None, layout: str, inside: dict[ir.Value, Tensor] | None
 ) -> tuple[ir.Value | None, str]:
     """A weight behind a transposition of the same region is packed from where it lies: tied embeddings, for example."""
-    turned = {"plain": "turned", "turned": "plain"}.get(layout)
+    transposed = {"plain": "transposed", "transposed": "plain"}.get(layout)
     node = value.producer() if value is not None else None
-    if turned is None or node is None or node.op_type != "Transpose" or _domain(node) != "":
+    if transposed is None or node is None or node.op_type != "Transpose" or _domain(node) != "":
         return value, layout
     source = node.inputs[0]
     if source is None or inside is None or source not in inside:  # it was transposed before this region
@@ -189,7 +189,7 @@ def _untransposed(
         return value, layout
     perm = node.attributes.get("perm")
     swaps = perm is None or list(perm.as_ints()) == [1, 0]
-    return source, turned if swaps else layout
+    return source, transposed if swaps else layout
 
 
 def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str) -> Tensor | None:

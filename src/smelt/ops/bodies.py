@@ -2,7 +2,7 @@
 
 Input: facts so far, a node with bodies, and the function that states the facts of one node. Output: facts of the node's
 outputs; those of the bodies' own values are added. Invariant: a carried value has the facts that hold before the first
-turn and, by the body itself, after every turn; what changes from turn to turn is a size of its own.
+trip and, by the body itself, after every trip; what changes from trip to trip is a size of its own.
 """
 
 from __future__ import annotations
@@ -136,26 +136,26 @@ def _slice(fact: Known, axis: int) -> Known:
 def _invariant(
     facts: Facts, body: ir.Graph, first: Sequence[Known], back: dict[int, int], depth: int, state: State
 ) -> tuple[list[Known], list[Known]]:
-    """Facts of the body's inputs that hold in every turn, and those of its outputs. `back` says which output an input
+    """Facts of the body's inputs that hold in every trip, and those of its outputs. `back` says which output an input
     comes from: as it starts, then with the sizes free that change, then with all of them free, then unknown."""
     given = list(first)
     if depth >= PATIENT_DEPTH:
         given = [_freed(facts, v, f, None) if n in back else f for n, (v, f) in enumerate(_pairs(body, given))]
     for _ in range(3):
-        made = _turn(facts, body, given, depth, state)
+        made = _trip(facts, body, given, depth, state)
         later = {n: made[place] for n, place in back.items()}
         if all(given[n] is None or _covers(facts, body.inputs[n], given[n], f) for n, f in later.items()):
             return given, made
         given = [_freed(facts, v, f, later[n]) if n in later else f for n, (v, f) in enumerate(_pairs(body, given))]
     given = [None if n in back else f for n, f in enumerate(given)]
-    return given, _turn(facts, body, given, depth, state)
+    return given, _trip(facts, body, given, depth, state)
 
 
 def _pairs(body: ir.Graph, given: Sequence[Known]) -> list[tuple[ir.Value, Known]]:
     return list(zip(body.inputs, given, strict=True))
 
 
-def _turn(facts: Facts, body: ir.Graph, given: Sequence[Known], depth: int, state: State) -> list[Known]:
+def _trip(facts: Facts, body: ir.Graph, given: Sequence[Known], depth: int, state: State) -> list[Known]:
     """The body with these inputs; what was found before with others is forgotten."""
     for graph in nested_graphs(body):
         for node in graph:
@@ -181,7 +181,7 @@ def _covers(facts: Facts, value: ir.Value, fact: Known, later: Known) -> bool:
 
 
 def _freed(facts: Facts, value: ir.Value, fact: Known, later: Known) -> Known:
-    """Sizes that differ from those of the next turn become the value's own; all of them where no next turn is known."""
+    """Sizes that differ from those of the next trip become the value's own; all of them where no next trip is known."""
     if fact is None or (later is not None and (later.dtype, len(later.shape)) != (fact.dtype, len(fact.shape))):
         return None
     kept = later.shape if later is not None else (None,) * len(fact.shape)
@@ -205,5 +205,5 @@ def _outside(facts: Facts, value: ir.Value, fact: Known, outer: set[Sym]) -> Kno
 
 
 def _stacked(facts: Facts, value: ir.Value, fact: Known) -> Known:
-    """One row for each turn."""
+    """One row for each trip."""
     return None if fact is None else Fact(fact.dtype, (_own(facts, value, 0), *fact.shape))

@@ -18,7 +18,7 @@ from .attention import Cache, Scoring, attend, banded, gate, merge_heads, plus, 
 from .normalization import add, asked, onto
 from .product import times_operand
 from .registry import Call, op
-from .rotary import by_head, rows_of, turned
+from .rotary import by_head, rotated, rows_of
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "com.microsoft"
@@ -228,4 +228,4 @@ def rotary_embedding(call: Call) -> Tensor:
         if hidden is None or half is None:
             raise Refusal("the depth of a head is known only at run time")
         heads = hidden // (2 * half)
-    return by_head(call, x, heads, lambda h: turned(call, h, *tables, interleaved=bool(call.int("interleaved", 0))))
+    return by_head(call, x, heads, lambda h: rotated(call, h, *tables, interleaved=bool(call.int("interleaved", 0))))

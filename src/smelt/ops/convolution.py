@@ -12,12 +12,12 @@ from smelt.ir.kernel.panels import PANEL, arranged_shape, panel_shape
 from smelt.ir.kernel.tensor import Stored, View
 from smelt.ir.kernel.window import LEAST_CHANNELS, LEAST_PIXELS, MOST_TAPS, numbers
 from smelt.ops.registry import Call, op
-from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, spread_geometry
+from smelt.ops.window import geometry_of, has_kernels, im2col, kernel_of, spread_geometry
 
 Index = tuple[Ix, ...]
-MOST_PLANES = 4
+MOST_NCHW_CHANNELS = 4
 MOST_WEIGHTS = 1 << 18  # that are transformed ahead of time: 24 / 9 as large, more cost memory and are no faster
-MOST_PLANAR = 384  # elements of a window, which are gathered at once
+MOST_NCHW_DEPTH = 384  # elements of an im2col row
 MOST_DOTS = 8  # columns of a group whose windows are summed up along their elements
 DOTS_COST = 3  # vectors that the sum over lanes of one column is worth
 
@@ -47,27 +47,27 @@ def conv(call: Call) -> Tensor:
         raise Refusal("the weights' channels are known only at run time, or do not divide into groups")
     if not has_kernels(x, geometry):
         return _with_bias(call, _conv_in_loops(call.k, x, weights, geometry, groups), last=False)
-    out = _planar(call, x, geometry, groups, columns)
+    out = _from_nchw(call, x, geometry, groups, columns)
     if out is None:
-        out = _convolved(call, call.k.channels_last(x), geometry, groups, columns)
+        out = _convolved(call, call.k.to_nhwc(x), geometry, groups, columns)
     return call.k.channels_first(_with_bias(call, out, last=True))
 
 
-def _planar(call: Call, x: Tensor, g: Geometry, groups: int, columns: int) -> Tensor | None:
+def _from_nchw(call: Call, x: Tensor, g: Geometry, groups: int, columns: int) -> Tensor | None:
     """An image of a few planes that comes from outside is read as it lies: to turn it costs as much as to use it."""
     channels = x.shape[1].const
-    if not isinstance(x.definition, Stored) or groups != 1 or channels is None or channels * g.taps > MOST_PLANAR:
+    if not isinstance(x.definition, Stored) or groups != 1 or channels is None or channels * g.taps > MOST_NCHW_DEPTH:
         return None
-    if channels > MOST_PLANES or g.pointwise:
+    if channels > MOST_NCHW_CHANNELS or g.pointwise:
         return None
-    return call.k.window("dense", x, panels(call, "planes"), g, columns, planar=True)
+    return call.k.window("dense", x, panels(call, "nchw"), g, columns, nchw=True)
 
 
 def _convolved(call: Call, image: Tensor, geometry: Geometry, groups: int, columns: int) -> Tensor:
     k = call.k
     if 1 < groups == image.shape[-1].const and geometry.taps <= MOST_TAPS:
         image = _repeated(k, image, columns // groups)
-        return k.window("channelwise", image, panels(call, "channelwise"), geometry, columns)
+        return k.window("depthwise", image, panels(call, "depthwise"), geometry, columns)
     if groups == 1 and _winograd_pays(image, geometry, columns):
         transformed = call.pack(1, "winograd")
         if transformed is not None:
@@ -129,7 +129,7 @@ def _with_bias(call: Call, out: Tensor, *, last: bool) -> Tensor:
 
 def _conv_in_loops(k: Builder, x: Tensor, weights: Tensor, g: Geometry, groups: int) -> Tensor:
     """(N, M, *out, C, *kernel) summed over the last axes."""
-    images, rank = gathered(k, x, g, 0), g.rank
+    images, rank = im2col(k, x, g, 0), g.rank
     each = (weights.shape[0].const or 0) // groups
     inner = weights.shape[1]
     shape = (x.shape[0], weights.shape[0], *g.out, inner, *g.kernel)
@@ -169,17 +169,17 @@ def _arranged(k: Builder, weights: Tensor, layout: str) -> Tensor:
     kind, _, number = layout.partition(":")
     groups, taps = int(number or 1), product(weights.shape[2:])
     rows, columns = weights.shape[:2]
-    if kind in ("channelwise", "planes"):
+    if kind in ("depthwise", "nchw"):
         return k.transpose(k.reshape(weights, (rows, columns * taps)), (1, 0))
     each = rows // groups
     stack = k.reshape(weights, (groups, each, columns, taps))
     if kind == "window":
-        turned, shape = k.transpose(stack, (0, 3, 2, 1)), (taps * columns, each)
+        transposed, shape = k.transpose(stack, (0, 3, 2, 1)), (taps * columns, each)
     elif kind == "spread":
-        turned, shape = k.transpose(stack, (0, 3, 1, 2)), (taps * each, columns)
+        transposed, shape = k.transpose(stack, (0, 3, 1, 2)), (taps * each, columns)
     else:
-        turned, shape = k.transpose(stack, (0, 1, 3, 2)), (rows, taps * columns)
-    return k.reshape(turned, shape if groups == 1 else (groups, *shape))
+        transposed, shape = k.transpose(stack, (0, 1, 3, 2)), (rows, taps * columns)
+    return k.reshape(transposed, shape if groups == 1 else (groups, *shape))
 
 
 def _paneled(k: Builder, matrices: Tensor, shape: Index) -> Tensor:
@@ -213,7 +213,7 @@ def conv_transpose(call: Call) -> Tensor:
     call.k.require_equal(x.shape[1], rows, "the channels of the input and of the weights must agree")
     if not has_kernels(x, geometry):
         return _with_bias(call, _spread_in_loops(call.k, x, weights, geometry, groups), last=False)
-    image = call.k.channels_last(x)
+    image = call.k.to_nhwc(x)
     if groups == 1 and _stamps(geometry) and call.pack(1, "stamp") is not None:
         return call.k.channels_first(_stamped(call, image, geometry, each))
     made = call.k.window("dense", image, panels(call, f"spread:{groups}"), geometry, each * groups, groups=groups)
@@ -248,7 +248,7 @@ def _stamped(call: Call, image: Tensor, g: Geometry, columns: int) -> Tensor:
 
 
 def _spread_in_loops(k: Builder, x: Tensor, weights: Tensor, g: Geometry, groups: int) -> Tensor:
-    images, rank = gathered(k, x, g, 0), g.rank
+    images, rank = im2col(k, x, g, 0), g.rank
     each, inner = weights.shape[1], (weights.shape[0].const or 0) // groups
     shape = (x.shape[0], each * groups, *g.out, inner, *g.kernel)
 

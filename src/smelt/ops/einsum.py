@@ -127,14 +127,14 @@ def _sum_of_products(call: Call, a: Labelled, b: Labelled, outer: str, inner: st
 
 def _aligned(call: Call, x: Labelled, order: str) -> Tensor:
     """All labels in order, as axes of size 1 where the operand has none."""
-    turned = call.k.transpose(x.tensor, [x.labels.index(label) for label in order if label in x.labels])
+    transposed = call.k.transpose(x.tensor, [x.labels.index(label) for label in order if label in x.labels])
     missing = [axis for axis, label in enumerate(order) if label not in x.labels]
-    return call.k.unsqueeze(turned, missing) if missing else turned
+    return call.k.unsqueeze(transposed, missing) if missing else transposed
 
 
 def _packed(call: Call, a: Labelled, b: Labelled, left: str, inner: str, right: str) -> Labelled:
     """A constant matrix, packed ahead of time; any other as a batched product."""
-    panels = call.pack(1, "plain" if b.labels == inner + right else "turned")
+    panels = call.pack(1, "plain" if b.labels == inner + right else "transposed")
     if panels is None or not left:
         return _product(call, a, b, "", left, inner, right)
     rows = call.k.transpose(a.tensor, [a.labels.index(label) for label in left + inner])
@@ -152,6 +152,6 @@ def _product(call: Call, a: Labelled, b: Labelled, batch: str, left: str, inner:
 
 def _matrix(call: Call, x: Labelled, batch: str, rows: str, columns: str) -> Tensor:
     """Axes of the batch, then one for all rows and one for all columns."""
-    turned = call.k.transpose(x.tensor, [x.labels.index(label) for label in batch + rows + columns])
+    transposed = call.k.transpose(x.tensor, [x.labels.index(label) for label in batch + rows + columns])
     counts = [product([x.size(label) for label in group]) if group else ix(1) for group in (rows, columns)]
-    return call.k.reshape(turned, [*turned.shape[: len(batch)], *counts])
+    return call.k.reshape(transposed, [*transposed.shape[: len(batch)], *counts])

@@ -19,7 +19,7 @@ from smelt.ir.kernel.index import fn
 from .attention import Cache, Scoring, attend, banded, merge_heads, plus, split_heads
 from .normalization import asked
 from .registry import Call, op
-from .rotary import by_head, rows_of, turned
+from .rotary import by_head, rotated, rows_of
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "com.microsoft"
@@ -33,7 +33,7 @@ def _heads_of(x: Array, depth: int) -> Array:
     return x.reshape(*x.shape[:2], -1, depth).transpose(0, 2, 1, 3)
 
 
-def _turned_reference(x: Array, places: Array, cos: Array, sin: Array, interleaved: int) -> Array:
+def _rotated_reference(x: Array, places: Array, cos: Array, sin: Array, interleaved: int) -> Array:
     half, made = cos.shape[1], x.copy()
     one = slice(0, 2 * half, 2) if interleaved else slice(half)
     other = slice(1, 2 * half, 2) if interleaved else slice(half, 2 * half)
@@ -82,7 +82,7 @@ def grouped_reference(
     before = _before_reference(last, rows, all_keys)
     if do_rotary and cos is not None and sin is not None:
         where = _places_reference(before, rows) if places is None else places
-        q, k = (_turned_reference(x, where, cos, sin, rotary_interleaved) for x in (q, k))
+        q, k = (_rotated_reference(x, where, cos, sin, rotary_interleaved) for x in (q, k))
     length = max(all_keys, 0 if past_key is None else past_key.shape[2])
     k, v = _cached_reference(past_key, k, before, length), _cached_reference(past_value, v, before, length)
     scores = q @ np.repeat(k, num_heads // kv_num_heads, 1).swapaxes(2, 3) * (scale or 1 / np.sqrt(depth))
@@ -154,7 +154,7 @@ def _rotate(call: Call, x: Tensor, heads: int, sizes: _Sizes) -> Tensor:
         places = k.map(lambda s, i: E.op("add", s, i), start, k.iota((1, sizes.rows), 1))
     tables = [rows_of(call, call.x(i), places, sizes.rows) for i in (7, 8)]
     interleaved = bool(call.int("rotary_interleaved", 0))
-    return by_head(call, x, heads, lambda h: turned(call, h, *tables, interleaved=interleaved))
+    return by_head(call, x, heads, lambda h: rotated(call, h, *tables, interleaved=interleaved))
 
 
 def _cached(call: Call, past: Tensor | None, new: Tensor, sizes: _Sizes) -> Tensor:

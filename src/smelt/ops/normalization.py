@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from smelt.ir.kernel import Builder, Expr, Ix, Refusal, Tensor, View, fn, ix
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.channels_last import image_below, regrouped
+from smelt.ir.kernel.nhwc import image_below, regrouped
 from smelt.ir.kernel.tensor import aligned
 from smelt.ops.reduction import euclidean_norm, mean_over, square, static_axis, sum_of_magnitudes
 from smelt.ops.registry import SHORT, Call, op

@@ -1,6 +1,6 @@
 """Pools: the largest, mean or norm of what a window sees.
 
-Input: a node. Output: a window tensor with channels last, seen in the model's order, or a reduction in plain loops.
+Input: a node. Output: a window tensor in NHWC, seen in the model's order, or a reduction in plain loops.
 Invariant: padding takes no part, except in a mean that is asked to count it; a NaN in a window makes its maximum NaN.
 """
 
@@ -11,7 +11,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.pooling_places import maxima_with_places
 from smelt.ops.registry import Call, op
-from smelt.ops.window import gathered, geometry_of, has_kernels, kernel_of, require_pixels, seen
+from smelt.ops.window import geometry_of, has_kernels, im2col, kernel_of, require_pixels, seen
 
 LEAST = {"f32": float("-inf"), "f64": float("-inf"), "i8": -128, "u8": 0}
 
@@ -29,7 +29,7 @@ def _over_taps(k: Builder, kind: str, windows: Tensor, rank: int) -> Tensor:
 
 
 def _pooled(call: Call, kind: str, x: Tensor, g: Geometry, *, counted: bool = False) -> Tensor:
-    made = call.k.window(kind, call.k.channels_last(x), None, g, x.shape[1], counted=counted)
+    made = call.k.window(kind, call.k.to_nhwc(x), None, g, x.shape[1], counted=counted)
     return call.k.channels_first(made)
 
 
@@ -43,7 +43,7 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
         return maxima_with_places(call, x, g)
     if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _pooled(call, "max", x, g)
-    return _over_taps(call.k, "max", gathered(call.k, x, g, LEAST[x.dtype]), g.rank)
+    return _over_taps(call.k, "max", im2col(call.k, x, g, LEAST[x.dtype]), g.rank)
 
 
 @op("AveragePool", kind="window")
@@ -57,7 +57,7 @@ def average_pool(call: Call) -> Tensor:
         raise Refusal("a mean over windows with gaps, which may see nothing but padding: stock gives 0 or NaN there")
     if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _pooled(call, "mean", x, g, counted=counted)
-    total = _over_taps(k, "sum", gathered(k, x, g, 0), g.rank)
+    total = _over_taps(k, "sum", im2col(k, x, g, 0), g.rank)
     count = _over_taps(k, "sum", k.map(lambda e: e, seen(k, g, x.dtype, counted=counted)), g.rank)
     return k.map(lambda t, c: E.op("div", t, c), total, count)
 
@@ -70,7 +70,7 @@ def lp_pool(call: Call) -> Tensor:
     g, powers = _geometry(call, x), _power(k, x, p)
     if has_kernels(x, g) and g.taps <= MOST_TAPS:
         return _root(k, _pooled(call, "sum", powers, g), p)
-    return _root(k, _over_taps(k, "sum", gathered(k, powers, g, 0), g.rank), p)
+    return _root(k, _over_taps(k, "sum", im2col(k, powers, g, 0), g.rank), p)
 
 
 def _power(k: Builder, x: Tensor, p: int) -> Tensor:

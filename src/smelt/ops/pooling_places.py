@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from smelt.ir.kernel import Expr, Geometry, Ix, Refusal, Tensor, fn, ix, product
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.channels_last import image_below
+from smelt.ir.kernel.nhwc import image_below
 from smelt.ir.kernel.tensor import View
 from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.registry import Call

@@ -19,23 +19,23 @@ Array = np.ndarray[Any, Any]
 MICROSOFT = "com.microsoft"
 
 
-def times_operand(call: Call, a: Tensor, *, turned: bool = False, turned_batch: bool = False) -> Tensor:
-    """A times operand 1, which is transposed first when `turned`."""
+def times_operand(call: Call, a: Tensor, *, transposed: bool = False, transposed_batch: bool = False) -> Tensor:
+    """A times operand 1, which is transposed first when `transposed`."""
     k, b = call.k, call.x(1)
     if a.dtype != "f32" or b.dtype != "f32" or min(a.rank, b.rank) < 2:
         raise Refusal("a product of other than matrices of float32")
-    panels = call.pack(1, "turned" if turned else "plain")
+    panels = call.pack(1, "transposed" if transposed else "plain")
     if panels is None:
-        return k.product(a, _turned(call, b, turned, turned_batch))
-    depth, columns = b.shape[::-1] if turned else b.shape
+        return k.product(a, _transposed(call, b, transposed, transposed_batch))
+    depth, columns = b.shape[::-1] if transposed else b.shape
     k.require_equal(a.shape[-1], depth, "the inner sizes of a product must agree")
     return k.matmul_packed(a, panels, columns)
 
 
-def _turned(call: Call, x: Tensor, turn: bool, turn_batch: bool) -> Tensor:
+def _transposed(call: Call, x: Tensor, transpose: bool, transpose_batch: bool) -> Tensor:
     """The first axis behind the other batch axes, then the last two exchanged, each when asked for."""
-    perm = [*range(1, x.rank - 1), 0, x.rank - 1] if turn_batch and x.rank > 2 else list(range(x.rank))
-    return call.k.transpose(x, (*perm[:-2], perm[-1], perm[-2]) if turn else perm)
+    perm = [*range(1, x.rank - 1), 0, x.rank - 1] if transpose_batch and x.rank > 2 else list(range(x.rank))
+    return call.k.transpose(x, (*perm[:-2], perm[-1], perm[-2]) if transpose else perm)
 
 
 def _scaled(call: Call, x: Tensor, factor: float) -> Tensor:
@@ -63,7 +63,7 @@ def _gemm(call: Call) -> Tensor:
         raise Refusal("Gemm takes matrices")
     if call.int("transA", 0):
         a = k.transpose(a, (1, 0))
-    out = _scaled(call, times_operand(call, a, turned=bool(call.int("transB", 0))), call.float("alpha", 1.0))
+    out = _scaled(call, times_operand(call, a, transposed=bool(call.int("transB", 0))), call.float("alpha", 1.0))
     bias = call.maybe(2)
     if bias is None:
         return out
@@ -77,15 +77,15 @@ def gemm(call: Call) -> Tensor:
     return _gemm(call)
 
 
-def fused_matmul_reference(a: Array, b: Array, alpha: float = 1.0, **turns: int) -> Array:
-    left = _turned_array(a, turns.get("transA", 0), turns.get("transBatchA", 0))
-    return alpha * (left @ _turned_array(b, turns.get("transB", 0), turns.get("transBatchB", 0)))
+def fused_matmul_reference(a: Array, b: Array, alpha: float = 1.0, **transposed: int) -> Array:
+    left = _transposed_array(a, transposed.get("transA", 0), transposed.get("transBatchA", 0))
+    return alpha * (left @ _transposed_array(b, transposed.get("transB", 0), transposed.get("transBatchB", 0)))
 
 
-def _turned_array(x: Array, turn: int, turn_batch: int) -> Array:
-    if turn_batch and x.ndim > 2:
+def _transposed_array(x: Array, transpose: int, transpose_batch: int) -> Array:
+    if transpose_batch and x.ndim > 2:
         x = np.moveaxis(x, 0, -2)
-    return np.swapaxes(x, -1, -2) if turn and x.ndim > 1 else x
+    return np.swapaxes(x, -1, -2) if transpose and x.ndim > 1 else x
 
 
 @op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, kind="product", reference=fused_matmul_reference)
@@ -93,6 +93,8 @@ def fused_matmul(call: Call) -> Tensor:
     a = call.x(0)
     if a.rank < 2:
         raise Refusal("a product of other than matrices of float32")
-    a = _turned(call, a, bool(call.int("transA", 0)), bool(call.int("transBatchA", 0)))
-    turned, turned_batch = bool(call.int("transB", 0)), bool(call.int("transBatchB", 0))
-    return _scaled(call, times_operand(call, a, turned=turned, turned_batch=turned_batch), call.float("alpha", 1.0))
+    a = _transposed(call, a, bool(call.int("transA", 0)), bool(call.int("transBatchA", 0)))
+    transposed, transposed_batch = bool(call.int("transB", 0)), bool(call.int("transBatchB", 0))
+    return _scaled(
+        call, times_operand(call, a, transposed=transposed, transposed_batch=transposed_batch), call.float("alpha", 1.0)
+    )

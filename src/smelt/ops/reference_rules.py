@@ -39,7 +39,7 @@ class Windows:
     after: tuple[int, ...]
     out: tuple[int, ...]
 
-    def gathered(self, x: Array, fill: float) -> list[Array]:
+    def im2col(self, x: Array, fill: float) -> list[Array]:
         """One array for each place of the kernel: what the windows see there. Outside of x they see `fill`."""
         reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in self._sides()]
         ends = [max(r - b - n, 0) for r, b, n in zip(reach, self.before, x.shape[2:], strict=True)]
@@ -89,7 +89,7 @@ def max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     x = inputs[0]
     if x.dtype.kind != "f":
         return None
-    seen = windows(x.shape[2:], attributes).gathered(x, -np.inf)
+    seen = windows(x.shape[2:], attributes).im2col(x, -np.inf)
     return np.maximum.reduce(seen)
 
 
@@ -100,7 +100,7 @@ def max_pool_places(inputs: Sequence[Any], attributes: Attributes) -> Array:
     sizes = [x.shape[axis] for axis in order]
     numbers = np.arange(x.size, dtype=np.int64).reshape(sizes).transpose(np.argsort(order))
     place = windows(x.shape[2:], attributes)
-    seen, at = (np.stack(place.gathered(array, fill)) for array, fill in ((x, -np.inf), (numbers, -1)))
+    seen, at = (np.stack(place.im2col(array, fill)) for array, fill in ((x, -np.inf), (numbers, -1)))
     top = np.maximum.reduce(seen)
     first = ((at >= 0) & np.where(np.isnan(top), np.isnan(seen), seen == top)).argmax(0)
     return np.take_along_axis(at, first[None], 0)[0]
@@ -114,8 +114,8 @@ def average_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
         pads = list(zip(place.before, place.after, strict=True))
         counted = np.pad(here, [(0, 0), (0, 0), *pads], constant_values=1)
         inside = Windows(place.kernel, place.strides, place.dilations, (0,) * len(pads), place.after, place.out)
-        return np.add.reduce(place.gathered(x, 0)) / np.add.reduce(inside.gathered(counted, 0))
-    return np.add.reduce(place.gathered(x, 0)) / np.add.reduce(place.gathered(here, 0))
+        return np.add.reduce(place.im2col(x, 0)) / np.add.reduce(inside.im2col(counted, 0))
+    return np.add.reduce(place.im2col(x, 0)) / np.add.reduce(place.im2col(here, 0))
 
 
 def global_max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
@@ -125,7 +125,7 @@ def global_max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | No
     return x.max(tuple(range(2, x.ndim)), keepdims=True) if x.ndim > 2 and x.size else None
 
 
-_BLOCK_ELEMENTS = 1 << 22  # of gathered windows at a time: 32 MB of float64
+_BLOCK_ELEMENTS = 1 << 22  # of im2col rows at a time: 32 MB of float64
 _MOST_TAPS = 64  # of a depthwise kernel that is summed tap by tap
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.channels_last import image_below, to_last
 from smelt.ir.kernel.index import nonneg
+from smelt.ir.kernel.nhwc import image_below, to_last
 from smelt.ops.axes import axes_of
 from smelt.ops.registry import Call, op
 from smelt.ops.resize_coordinates import TRANSFORMS, Axis, original

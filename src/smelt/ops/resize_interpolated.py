@@ -2,7 +2,7 @@
 
 Input: a node and its axes. Output: a tensor that reads, for each resized axis, the elements that a short table names,
 with the weights of another. Invariant: places in a table are clamped to their axis, so that reads need no check; an
-image with its channels last is resized along all axes at once, any other one axis after the other, the last one last.
+image in NHWC is resized along all axes at once, any other one axis after the other, the last one last.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from smelt.ir.kernel import Builder, Expr, Ix, Refusal, Tensor, fn
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.channels_last import image_below, to_last
+from smelt.ir.kernel.nhwc import image_below, to_last
 from smelt.ir.kernel.tensor import View
 from smelt.ops.axes import axes_of
 from smelt.ops.registry import Call
@@ -186,8 +186,8 @@ def _resized(k: Builder, x: Tensor, taps: Sequence[Taps], mode: str) -> Tensor:
             x = _summed(k, x, [one])
         return x
     order = to_last(x.rank)
-    turned = [Taps(order.index(t.axis), t.after, t.places, t.weights) for t in taps]
-    for together in [turned] if mode == "linear" else [[t] for t in turned]:
+    transposed = [Taps(order.index(t.axis), t.after, t.places, t.weights) for t in taps]
+    for together in [transposed] if mode == "linear" else [[t] for t in transposed]:
         below = _summed(k, below, together)
     return k.channels_first(below)
 

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: pairs of a head's elements turned by an angle that depends on the position.
+"""Rotary position embeddings: pairs of a head's elements rotated by an angle that depends on the position.
 
 Input: (batch, length, heads * depth) or (batch, heads, length, depth), and tables of cosines and sines. Output: the
 same shape. Invariant: a pair is an axis of size 2, so that the partner of an element is an affine index away and
@@ -15,8 +15,8 @@ from smelt.ir.kernel import expr as E
 from .registry import Call, op
 
 
-def turned(call: Call, x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
-    """x of (batch, length, heads, depth); the tables are (batch or 1, length, half of what is turned)."""
+def rotated(call: Call, x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+    """x of (batch, length, heads, depth); the tables are (batch or 1, length, half of what is rotated)."""
     k, half = call.k, cos.shape[-1]
     width, depth = half * 2, x.shape[-1]
     for axis, size in enumerate(cos.shape):
@@ -24,7 +24,7 @@ def turned(call: Call, x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool
     if width == depth:
         return _pairs(call, x, cos, sin, interleaved)
     if not (width.const and depth.const and width.const < depth.const):
-        raise Refusal("the turned part of a head is known only at run time")
+        raise Refusal("the rotated part of a head is known only at run time")
     zeros, ones = [ix(0)] * 3, [ix(1)] * 4
     part = k.slice(x, [*zeros, ix(0)], ones, [*x.shape[:3], width])
     rest = k.slice(x, [*zeros, width], ones, [*x.shape[:3], depth - width])
@@ -39,12 +39,12 @@ def _pairs(call: Call, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -
     tables = [_beside(call, t, pair) for t in (cos, sin)]
     side = k.iota([ix(2) if a == pair else ix(1) for a in range(5)], pair)
 
-    def turn(e: Expr, other: Expr, c: Expr, s: Expr, place: Expr) -> Expr:
+    def rotate(e: Expr, other: Expr, c: Expr, s: Expr, place: Expr) -> Expr:
         across = E.op("mul", other, s)
         first = E.op("eq", place, E.const(0, "i64"))
         return E.op("add", E.op("mul", e, c), E.select(first, E.op("neg", across), across))
 
-    return k.reshape(k.map(turn, split, partner, *tables, side), x.shape)
+    return k.reshape(k.map(rotate, split, partner, *tables, side), x.shape)
 
 
 def _beside(call: Call, table: Tensor, pair: int) -> Tensor:
@@ -69,7 +69,7 @@ def rotary_embedding(call: Call) -> Tensor:
     if x.rank == 3 and heads <= 0:
         raise Refusal("the number of heads is missing")
     tables = [rows_of(call, call.x(i), places, x.shape[1] if x.rank == 3 else x.shape[2]) for i in (1, 2)]
-    return by_head(call, x, heads, lambda h: turned(call, h, *tables, interleaved=bool(call.int("interleaved", 0))))
+    return by_head(call, x, heads, lambda h: rotated(call, h, *tables, interleaved=bool(call.int("interleaved", 0))))
 
 
 def by_head(call: Call, x: Tensor, heads: int, change: Callable[[Tensor], Tensor]) -> Tensor:

@@ -52,17 +52,17 @@ def matmul_n_bits(call: Call) -> list[Sized | None]:
 @shape_rule("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(call: Call) -> list[Sized | None]:
     a, b = call.x(0), call.x(1)
-    left = _turned(a, call.int("transA", 0), call.int("transBatchA", 0))
-    right = _turned(b, call.int("transB", 0), call.int("transBatchB", 0))
+    left = _transposed(a, call.int("transA", 0), call.int("transBatchA", 0))
+    right = _transposed(b, call.int("transB", 0), call.int("transBatchB", 0))
     return [Sized(a.dtype, matmul_shape(call, left, right))]
 
 
-def _turned(x: Tensor, turn: int, turn_batch: int) -> tuple[Ix, ...]:
+def _transposed(x: Tensor, transpose: int, transpose_batch: int) -> tuple[Ix, ...]:
     """transBatch moves the first axis behind the other batch axes; trans swaps the last two."""
     shape = list(x.shape)
-    if turn_batch and len(shape) > 2:
+    if transpose_batch and len(shape) > 2:
         shape = [*shape[1:-1], shape[0], shape[-1]]
-    if turn and len(shape) > 1:
+    if transpose and len(shape) > 1:
         shape[-1], shape[-2] = shape[-2], shape[-1]
     return tuple(shape)
 

@@ -33,11 +33,11 @@ def window(call: Call) -> Tensor:
     if found is None or len(found) != 1 or kind is None:
         raise Refusal("a window of unknown size, or of another type than float32 and float64")
     size = found[0]
-    turns = size if call.int("periodic", 1) else size - 1
+    revolutions = size if call.int("periodic", 1) else size - 1
     constant, first, second = _COEFFICIENTS[call.op]
 
     def at(where: Expr) -> Expr:
-        angle = E.op("div", E.op("mul", where, E.const(2 * math.pi, "f64")), E.cast(E.index(turns), "f64"))
+        angle = E.op("div", E.op("mul", where, E.const(2 * math.pi, "f64")), E.cast(E.index(revolutions), "f64"))
         value = E.op("add", E.const(constant, "f64"), E.op("mul", E.const(first, "f64"), E.op("cos", angle)))
         if second:
             double = E.op("cos", E.op("mul", angle, E.const(2.0, "f64")))

@@ -88,7 +88,7 @@ def has_kernels(x: Tensor, geometry: Geometry) -> bool:
     return x.dtype == "f32" and geometry.rank <= MOST_AXES
 
 
-def gathered(k: Builder, x: Tensor, g: Geometry, fill: float | int) -> Tensor:
+def im2col(k: Builder, x: Tensor, g: Geometry, fill: float | int) -> Tensor:
     """What every window sees: (N, C, *out, *kernel), `fill` outside of the image."""
     require_pixels(k, g)
     outside = E.const(fill, x.dtype)

@@ -119,12 +119,12 @@ def run_passes(
     chosen = _chosen(only, skip, patterns)
     run = _plain if dump is None else Applications(dump).run
     done: list[tuple[str, Outcome]] = []
-    for turn in range(MAX_ROUNDS_OF_BRANCHES):
+    for round_ in range(MAX_ROUNDS_OF_BRANCHES):
         outcomes = [(name, _timed(run, name, make(), model)) for name, make in chosen]
         done.extend((name, outcome) for name, outcome in outcomes if outcome.modified)
         if not any(outcome.modified for name, outcome in outcomes if name != "infer-shapes"):
             break
-        if turn + 1 >= MAX_ROUNDS and not any(o.modified for name, o in outcomes if name == "inline-branches"):
+        if round_ + 1 >= MAX_ROUNDS and not any(o.modified for name, o in outcomes if name == "inline-branches"):
             break
     return done
 

@@ -159,7 +159,7 @@ def _keeps_weights(before: Array, scale: Array, after: Array) -> bool:
 
 
 def _along_columns(node: ir.Node, weight: Array, scale: Array) -> Array:
-    """The scale of each column, lying as the weights do: (columns, ...), or (channels, columns of a group, ...)."""
+    """The scale of each column, shaped as the weights do: (columns, ...), or (channels, columns of a group, ...)."""
     rest = (1,) * (weight.ndim - 2)
     if node.op_type == "Conv":
         return scale.reshape(-1, 1, *rest)

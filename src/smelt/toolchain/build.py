@@ -197,7 +197,7 @@ class _Run:
     def _compile_all(self, folder: Path) -> list[Path]:
         workers = self.config.jobs or usable_cpus().count
         with ThreadPoolExecutor(max(1, workers)) as pool:
-            futures = {job.stem: pool.submit(self._object_or_stop, job, folder) for job in self._in_turn()}
+            futures = {job.stem: pool.submit(self._object_or_stop, job, folder) for job in self._in_sequence()}
             try:
                 wait(futures.values())
             except BaseException:
@@ -210,7 +210,7 @@ class _Run:
             raise self.failures[0]
         return [futures[job.stem].result() for job in self.order.jobs]
 
-    def _in_turn(self) -> list[Job]:
+    def _in_sequence(self) -> list[Job]:
         """The longest ones first; last of all the one that is being compiled already, for which a thread would wait."""
         jobs = longest_first(self.order.jobs)
         under_way = self.early.hand_over() if self.early is not None else None

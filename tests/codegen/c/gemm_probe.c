@@ -1,5 +1,5 @@
-/* Exports the static functions of gemm.h and gemm_lying.h for the tests; with PROBE_MAIN, a program that runs one case from stdin. */
-#include "smelt/gemm_lying.h"
+/* Exports the static functions of gemm.h and gemm_unpacked.h for the tests; with PROBE_MAIN, a program that runs one case from stdin. */
+#include "smelt/gemm_unpacked.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -18,13 +18,13 @@ EXPORT void probe_parts(const float *A, const float *Bp, int64_t K, float *C, in
 }
 EXPORT int64_t probe_part(int64_t K) { return smelt_gemm_part(K); }
 
-EXPORT void probe_lying(const float *A, int64_t row_stride, int64_t col_stride, const float *B, int64_t k_step, int64_t n_step,
+EXPORT void probe_unpacked(const float *A, int64_t row_stride, int64_t col_stride, const float *B, int64_t k_step, int64_t n_step,
                         int64_t K, float *C, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t columns) {
-  smelt_gemm_f32_lying(A, row_stride, col_stride, B, k_step, n_step, K, C, ldc, m, p0, p1, columns);
+  smelt_gemm_f32_unpacked(A, row_stride, col_stride, B, k_step, n_step, K, C, ldc, m, p0, p1, columns);
 }
 
-EXPORT void probe_lying_plan(int64_t M, int64_t N, int64_t K, int64_t *plan) {
-  const smelt_gemm_tasks t = smelt_gemm_lying_plan(M, N, K);
+EXPORT void probe_unpacked_plan(int64_t M, int64_t N, int64_t K, int64_t *plan) {
+  const smelt_gemm_tasks t = smelt_gemm_unpacked_plan(M, N, K);
   plan[0] = t.rows, plan[1] = t.panels, plan[2] = t.row_tasks, plan[3] = t.panel_tasks;
 }
 

@@ -210,13 +210,13 @@ def test_packing_at_run_time_equals_packing_ahead(gemm: Gemm, n: int, depth: int
     assert np.all(packed[expected.size :] == SENTINEL)
 
 
-def lying(gemm: Gemm, a, b, c, p0: int = 0, p1: int | None = None) -> None:
+def unpacked(gemm: Gemm, a, b, c, p0: int = 0, p1: int | None = None) -> None:
     """c[:, 16 * p0:] = the columns of panels p0..p1-1 of a @ b, both where they lie."""
     steps = [[s // 4 for s in x.strides] for x in (a, b)]
     panels = -(-b.shape[1] // 16) if p1 is None else p1
     target = c[:, 16 * p0 :]
     sizes = a.shape[0], p0, panels, b.shape[1]
-    gemm.call("probe_lying", a, *steps[0], b, *steps[1], a.shape[1], target, c.strides[0] // 4, *sizes)
+    gemm.call("probe_unpacked", a, *steps[0], b, *steps[1], a.shape[1], target, c.strides[0] // 4, *sizes)
 
 
 LYING = [(5, 1, 3), (6, 16, 0), (7, 19, 66), (13, 64, 130), (128, 200, 300), (150, 70, 1030), (300, 40, 129)]
@@ -228,7 +228,7 @@ LYING = [(5, 1, 3), (6, 16, 0), (7, 19, 66), (13, 64, 130), (128, 200, 300), (15
 def test_operands_where_they_lie_give_the_bits_of_packed_ones(gemm: Gemm, m, n, depth, layout, turn) -> None:
     a, b = matrices(m, n, depth)
     whole = np.full((m + 2, n + 7), SENTINEL, np.float32)
-    lying(gemm, turn(a), layout(b), whole[1:-1, 3 : 3 + n])
+    unpacked(gemm, turn(a), layout(b), whole[1:-1, 3 : 3 + n])
     assert np.array_equal(whole[1:-1, 3 : 3 + n], gemm.product(a, b))
     outside = np.ones(whole.shape, bool)
     outside[1:-1, 3 : 3 + n] = False
@@ -242,16 +242,16 @@ def test_large_results_past_the_caches_have_the_same_bits(gemm: Gemm, m: int, n:
     memory = np.full((m + 2) * 1024 + 32, SENTINEL, np.float32)
     start = -(memory.ctypes.data // 4) % 16 + off
     whole = memory[start : start + (m + 2) * 1024].reshape(m + 2, 1024)
-    lying(gemm, np.asfortranarray(a), b, whole[1:-1, 16 : 16 + n])
+    unpacked(gemm, np.asfortranarray(a), b, whole[1:-1, 16 : 16 + n])
     assert np.array_equal(whole[1:-1, 16 : 16 + n], gemm.product(a, b))
     whole[1:-1, 16 : 16 + n] = SENTINEL
     assert np.all(memory == SENTINEL)
 
 
 @pytest.mark.parametrize(("m", "n", "depth"), [(5, 40, 9), (128, 768, 768), (768, 768, 128), (900, 100, 64), (7, 0, 3)])
-def test_the_plan_for_lying_operands_covers_the_product(gemm: Gemm, m: int, n: int, depth: int) -> None:
+def test_the_plan_for_unpacked_operands_covers_the_product(gemm: Gemm, m: int, n: int, depth: int) -> None:
     plan = np.zeros(4, np.int64)
-    gemm.call("probe_lying_plan", m, n, depth, plan)
+    gemm.call("probe_unpacked_plan", m, n, depth, plan)
     rows, panels, row_tasks, panel_tasks = (int(x) for x in plan)
     assert rows * row_tasks >= m > rows * (row_tasks - 1)
     assert panels * panel_tasks >= -(-n // 16) > panels * (panel_tasks - 1) or (n == 0 and panel_tasks == 1)
@@ -259,7 +259,7 @@ def test_the_plan_for_lying_operands_covers_the_product(gemm: Gemm, m: int, n: i
     c = np.full((m, n), SENTINEL, np.float32)
     for first in range(0, m, rows):
         for p0 in range(0, -(-n // 16), panels):
-            lying(gemm, a[first : first + rows], b, c[first : first + rows], p0, min(p0 + panels, -(-n // 16)))
+            unpacked(gemm, a[first : first + rows], b, c[first : first + rows], p0, min(p0 + panels, -(-n // 16)))
     assert np.array_equal(c, gemm.product(a, b))
 
 

@@ -199,7 +199,7 @@ def test_panels_have_their_sums_and_say_whether_pairs_are_small() -> None:
     assert header[:, 16].tolist() == [1, 1] and header[:, 17].tolist() == [1, 1]
     groups = panels[:, HEADER_BYTES:].astype(np.int16)[:, : 17 * 64].reshape(2, -1, 2)
     assert np.abs(groups).sum(-1).max() <= 128
-    np.testing.assert_array_equal(int8_panels(np.ascontiguousarray(b.T), "int8:turned"), panels)
+    np.testing.assert_array_equal(int8_panels(np.ascontiguousarray(b.T), "int8:transposed"), panels)
     np.testing.assert_array_equal(int8_matrix(panels, 64, 20, True), b)
     plain = b.view(np.uint8)
     np.testing.assert_array_equal(int8_matrix(int8_panels(plain, "int8"), 64, 20, False), plain)

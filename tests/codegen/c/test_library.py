@@ -13,8 +13,8 @@ def names(*texts: str) -> list[str]:
 def test_only_what_is_called_is_linked() -> None:
     assert names("smelt_launch(&task0, f);") == []
     assert names("SMELT_POOL(&w);") == ["pool"]
-    assert names("SMELT_CHANNELWISE(&w);") == ["depthwise"]
-    assert names("SMELT_CHANNELWISE_WIDE(&w);") == ["depthwise", "depthwise_wide"]
+    assert names("SMELT_DEPTHWISE(&w);") == ["depthwise"]
+    assert names("SMELT_DEPTHWISE_WIDE(&w);") == ["depthwise", "depthwise_wide"]
     assert names("SMELT_CONVOLVE_DOTS(&w);") == ["tiles", "convolve_dots"]
     assert names("SMELT_WINOGRAD(&w);") == ["tiles", "winograd", "window"]
     assert names("SMELT_PRODUCT_BEFORE(a);") == ["tiles", "gemm"]

@@ -246,7 +246,7 @@ def _unit_text(parts: Sequence[str]) -> str:
     extra += "#include <smelt/chain_blocks.h>\n" if "smelt_chain_seen(" in body else ""
     extra += "#include <smelt/window.h>\n" if "smelt_window w" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
-    extra += "#include <smelt/turn.h>\n" if "smelt_turn(" in body else ""
+    extra += "#include <smelt/transpose.h>\n" if "smelt_transpose(" in body else ""
     return f"{_HEADERS}{extra}\n{body}"
 
 

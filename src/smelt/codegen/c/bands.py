@@ -78,7 +78,7 @@ def _strips(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kerne
         return False
     first, second = (k.window for k in pair)
     assert first is not None and second is not None
-    if (first.form, second.form) != ("pointwise", "channelwise") or first.unit != second.unit:
+    if (first.form, second.form) != ("pointwise", "depthwise") or first.unit != second.unit:
         return False
     columns = (first.columns.const or 0, second.columns.const or 0)
     return columns[0] == columns[1] >= LEAST_STRIP_COLUMNS and not (first.whole_rows or second.whole_rows)
@@ -100,7 +100,7 @@ def _worth(one: Kernel, other: Kernel) -> bool:
     """Channel by channel after pixels or planes: little is computed twice, and the image between them is large."""
     assert one.window is not None and one.window.band is not None
     band = one.window.band
-    if _form(one) not in ("pointwise", "planar", "lines") or _form(other) != "channelwise":
+    if _form(one) not in ("pointwise", "nchw", "lines") or _form(other) != "depthwise":
         return False
     if _form(one) == "lines" and _made_twice(other) and (one.window.depth.const or 0) > FEW_TERMS:
         return False

@@ -23,8 +23,8 @@ class LinkWriter(ProductWriter):
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
         super().__init__(nest)
         self.kept = kept[1] if kept is not None else None
-        if nest.lying is not None and any(part.source is not None for part in nest.parts):
-            self.written = frozenset((*self.written, nest.lying.buffer.uid))
+        if nest.unpacked is not None and any(part.source is not None for part in nest.parts):
+            self.written = frozenset((*self.written, nest.unpacked.buffer.uid))
         self.bias = bias_of(nest) if kept is not None else None
         self.within = self.vacant = False
         self.low, self.limit, self.aside = "low", "limit", "kept"
@@ -68,15 +68,15 @@ class LinkWriter(ProductWriter):
         deep = f"{self.limit} - {self.low}"
         return f"SMELT_PRODUCT_WITHIN({left}, {right} + {self.low} * 16, {depth}, {deep}, {result});"
 
-    def _as_it_lies(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
+    def _from_unpacked(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
         """Columns of the leader's operand, rows of the follower's."""
         down, across = steps
         some, start = f"{self.limit} - {self.low}", f"{there} + {self.low}"
         if self._parted():
-            return f"SMELT_FEW({left}, {start} * ({across}), {down}, {across}, {depth}, {some}, {result});"
+            return f"SMELT_GEMV({left}, {start} * ({across}), {down}, {across}, {depth}, {some}, {result});"
         if self.within:
-            return f"SMELT_FEW({left}, {start} * ({down}), {down}, {across}, {some}, c1 - c0, {result});"
-        return super()._as_it_lies(left, there, steps, depth, result)
+            return f"SMELT_GEMV({left}, {start} * ({down}), {down}, {across}, {some}, c1 - c0, {result});"
+        return super()._from_unpacked(left, there, steps, depth, result)
 
     def _parted(self) -> bool:
         """Whether not all columns of the product are computed at once, or at all."""

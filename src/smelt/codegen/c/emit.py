@@ -21,7 +21,7 @@ from .names import C_TYPE
 from .product import ProductSizes
 from .row_access import RowSizes, own_rows, own_rows_of_chain
 from .row_pairs import TWIN, RowPairWriter
-from .turned import TurnWriter, find_turn
+from .transpose import TransposeWriter, find_transpose
 from .window import WindowSizes, WindowWriter
 
 CHUNK_COST = 6000
@@ -61,11 +61,11 @@ class Kernel:
 
 
 def write_kernel(nest: Nest) -> Kernel:
-    turn = find_turn(nest)
-    return _KernelWriter(nest).kernel() if turn is None else _turned(nest, TurnWriter(nest, turn))
+    copy = find_transpose(nest)
+    return _KernelWriter(nest).kernel() if copy is None else _transposed(nest, TransposeWriter(nest, copy))
 
 
-def _turned(nest: Nest, writer: TurnWriter) -> Kernel:
+def _transposed(nest: Nest, writer: TransposeWriter) -> Kernel:
     body = writer.body()
     buffers = tuple(b for _, b in writer.buffers.values())
     name, text = _function(body, buffers, writer.written, len(writer.symbols))

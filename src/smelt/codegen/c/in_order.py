@@ -54,7 +54,7 @@ def rows_in_order(kernel: Kernel) -> Ix | None:
     made = kernel.product
     if kernel.row_sizes is not None:
         return kernel.row_sizes.all
-    if made is None or made.lying or made.batches.const != 1:
+    if made is None or made.unpacked or made.batches.const != 1:
         return None
     panels = (made.columns * made.depth * made.copies).const
     alone = made.chained is None and not made.whole_rows and panels is not None and panels <= MOST_PANELS

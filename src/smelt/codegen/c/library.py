@@ -44,12 +44,12 @@ LIBRARY: Final = (
     LibraryUnit("tiles", ("SMELT_TILES_LINKED",), optimize=1),
     LibraryUnit("winograd", ("SMELT_WINOGRAD(",), ("window", "tiles")),
     LibraryUnit("window", ("SMELT_CONVOLVE(",), ("tiles",)),
-    LibraryUnit("depthwise", ("SMELT_CHANNELWISE(",)),
-    LibraryUnit("depthwise_wide", ("SMELT_CHANNELWISE_WIDE(",), ("depthwise",)),
+    LibraryUnit("depthwise", ("SMELT_DEPTHWISE(",)),
+    LibraryUnit("depthwise_wide", ("SMELT_DEPTHWISE_WIDE(",), ("depthwise",)),
     LibraryUnit("convolve_dots", ("SMELT_CONVOLVE_DOTS(",), ("tiles",)),
     LibraryUnit("convolve_narrow", ("SMELT_CONVOLVE_NARROW(",), ("tiles",)),
     LibraryUnit("pool", ("SMELT_POOL(",)),
-    LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_FEW", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
+    LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_GEMV", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
 )
 
 _FUNCTIONS: Final = ("recurrent", "int8", "roi_align", "suppression")

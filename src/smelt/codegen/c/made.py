@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from smelt.codegen.cluster import Cluster
 from smelt.codegen.loops import build as build_nest
-from smelt.codegen.shared_panels import FEW_ROWS
+from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Buffer, Ix, fn, show
 from smelt.ir.records import KernelInfo
 
@@ -39,9 +39,9 @@ def kernel_of(cluster: Cluster, follower: Cluster | None) -> Kernel:
     if follower is not None and cluster.kept is not None:
         return write_chain(build_nest(cluster), cluster.kept, build_nest(follower))
     kernel = write_kernel(build_nest(cluster))
-    if cluster.unless_few is None:
+    if cluster.unless_gemv is None:
         return kernel
-    return replace(kernel, units=kernel.units * fn("lt", FEW_ROWS, cluster.unless_few))
+    return replace(kernel, units=kernel.units * fn("lt", GEMV_ROWS, cluster.unless_gemv))
 
 
 def sources_of(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from smelt.codegen.cluster import Pack
-from smelt.codegen.shared_panels import FEW_ROWS
+from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Ix, Sym, Var, flat, fn, ix, of, product
 from smelt.ir.kernel.index import coefficient, substitute
 
@@ -133,4 +133,4 @@ def _rows_of(pack: Pack) -> RowIndex | None:
 
 def _wanted(pack: Pack) -> Ix:
     """0 where the product has too few rows to read panels."""
-    return ix(1) if pack.rows is None else fn("lt", FEW_ROWS, pack.rows)
+    return ix(1) if pack.rows is None else fn("lt", GEMV_ROWS, pack.rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from smelt.codegen.cluster import Matrix, Operand, Part, Store
-from smelt.codegen.shared_panels import FEW_ROWS
+from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Buffer, Ix, MatMul, Product, Stored, Tensor, Var, Window, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
@@ -35,7 +35,7 @@ class ProductSizes:
     `by_rows`: the chained products have constant panels, which all rows share.
     `group` neighbouring batch indices read the same right operands, which few rows then read in one task.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
-    epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block. Tasks of a `lying` one lay
+    epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block. Tasks of a `unpacked` one lay
     out the right operand themselves.
     """
 
@@ -52,7 +52,7 @@ class ProductSizes:
     direct: bool = False
     buffers: int | None = None
     by_rows: bool = False
-    lying: bool = False
+    unpacked: bool = False
 
     @property
     def wants(self) -> str:
@@ -81,7 +81,7 @@ class ProductWriter(RowWriter):
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
             self.extra_bytes(), bool(nest.inner), copies=len(nest.products),
             may_part=bool(nest.inner) and nest.rhs is None, direct=self._plain_store() is not None,
-            lying=nest.matrices is not None,
+            unpacked=nest.matrices is not None,
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
@@ -191,7 +191,7 @@ class ProductWriter(RowWriter):
         the terms that the launch names."""
         nest = self.nest
         if nest.matrices is not None:
-            return self._lying_product(*nest.matrices, rows, to, step)
+            return self._unpacked_product(*nest.matrices, rows, to, step)
         assert nest.lhs is not None
         depth = self._integer(self._depth_size())
         left = f"{self._buffer(nest.lhs.buffer)} + first * ({depth}), {depth}"
@@ -219,22 +219,22 @@ class ProductWriter(RowWriter):
             return None
         return panels_of_product(made), self._depth_size()
 
-    def _lying_product(self, a: Matrix, b: Matrix, rows: str, to: str, step: str) -> list[str]:
+    def _unpacked_product(self, a: Matrix, b: Matrix, rows: str, to: str, step: str) -> list[str]:
         """Both operands where they lie. Of a few rows the right one is read once, without panels."""
         left, down, across = self._matrix_text(a)
         right, k_step, n_step = self._matrix_text(b)
         depth, columns = self._integer(self._depth_size()), self._integer(self.nest.products[0].shape[-1])
         many = (
-            f"SMELT_PRODUCT_LYING({left} + first * ({down}), {down}, {across}, {right}, {k_step}, {n_step}, {depth}, "
-            f"{to}, {step}, count, p0, p1, {columns});"
+            f"SMELT_PRODUCT_UNPACKED({left} + first * ({down}), {down}, {across}, {right}, {k_step}, {n_step}, "
+            f"{depth}, {to}, {step}, count, p0, p1, {columns});"
         )
         if a.across.const != 1 or 1 not in (b.down.const, b.across.const):
             return [many]
-        few = (
-            f"SMELT_FEW({left} + first * ({down}), {down}, {right} + c0 * ({n_step}), {k_step}, {n_step}, {depth}, "
+        gemv = (
+            f"SMELT_GEMV({left} + first * ({down}), {down}, {right} + c0 * ({n_step}), {k_step}, {n_step}, {depth}, "
             f"c1 - c0, {to}, {step}, count, 0);"
         )
-        return [f"if (({rows}) <= {FEW_ROWS}) {few}", f"else {many}"]
+        return [f"if (({rows}) <= {GEMV_ROWS}) {gemv}", f"else {many}"]
 
     def _matrix_text(self, matrix: Matrix) -> tuple[str, str, str]:
         """Where it starts, and the steps between its rows and its columns."""
@@ -301,32 +301,32 @@ class ProductWriter(RowWriter):
         right = f"{self._buffer(nest.rhs.buffer)} + {self.integers.text(nest.rhs.offset)}"
         depth = self._integer(nest.depth.extent)
         packed = self._by_panels(f"{left}, {stride}", right, depth, f"{block}, {ld}, count, {panels}")
-        if nest.lying is None or nest.vector is None:
+        if nest.unpacked is None or nest.vector is None:
             return [packed]
-        column, offset = nest.vector, nest.lying.offset
+        column, offset = nest.vector, nest.unpacked.offset
         steps = [coefficient(offset, v) for v in (nest.depth, column)]
         down, across = (self.integers.text(s[0]) if s is not None else "0" for s in steps)
         start = self.integers.text(substitute(offset, {nest.depth: ix(0), column: ix(0)}))
-        there = f"{self._buffer(nest.lying.buffer)} + {start}"
-        few = [self._as_it_lies(f"{left}, {stride}", there, (down, across), depth, f"{block}, {ld}, count, 0")]
+        there = f"{self._buffer(nest.unpacked.buffer)} + {start}"
+        gemv = [self._from_unpacked(f"{left}, {stride}", there, (down, across), depth, f"{block}, {ld}, count, 0")]
         if nest.parts:
-            few = [line for part in nest.parts for line in self._part_lines(part, left, stride, block, ld)]
+            gemv = [line for part in nest.parts for line in self._part_lines(part, left, stride, block, ld)]
         rows = self._integer(self._rows()[-1].extent)
-        return [f"if (({rows}) <= {FEW_ROWS}) {{", *("  " + x for x in few), "} else {", f"  {packed}", "}"]
+        return [f"if (({rows}) <= {GEMV_ROWS}) {{", *("  " + x for x in gemv), "} else {", f"  {packed}", "}"]
 
     def _by_panels(self, left: str, right: str, depth: str, result: str) -> str:
         return f"SMELT_PRODUCT({left}, {right}, {depth}, {result});"
 
-    def _as_it_lies(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
+    def _from_unpacked(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
         down, across = steps
-        return f"SMELT_FEW({left}, {there} + c0 * ({across}), {down}, {across}, {depth}, c1 - c0, {result});"
+        return f"SMELT_GEMV({left}, {there} + c0 * ({across}), {down}, {across}, {depth}, c1 - c0, {result});"
 
     def _part_lines(self, part: Part, left: str, stride: str, block: str, ld: str) -> list[str]:
         """A few rows times one part of the operand; the last who reads it copies it to where it belongs."""
         nest, text = self.nest, self.integers.text
-        assert nest.lying is not None and nest.depth is not None and nest.vector is not None
+        assert nest.unpacked is not None and nest.depth is not None and nest.vector is not None
         none: dict[Atom, Ix] = {nest.depth: ix(0), nest.vector: ix(0)}
-        whole = Operand(nest.lying.buffer, part.there)
+        whole = Operand(nest.unpacked.buffer, part.there)
         source = part.source or whole
         there, here = (f"{self._buffer(o.buffer)} + {text(substitute(o.offset, none))}" for o in (whole, source))
         down, across = (_step(source, v) for v in (nest.depth, nest.vector))
@@ -335,7 +335,7 @@ class ProductWriter(RowWriter):
             sizes, a, to, add = f"{self._integer(nest.depth.extent)}, {extent}", left, f"{block} + {start}", 0
         else:
             sizes, a, to, add = f"{extent}, c1 - c0", f"{left} + {start}", block, int(part is not nest.parts[0])
-        lines = [f"SMELT_FEW({a}, {stride}, {here}, {text(down)}, {text(across)}, {sizes}, {to}, {ld}, count, {add});"]
+        lines = [f"SMELT_GEMV({a}, {stride}, {here}, {text(down)}, {text(across)}, {sizes}, {to}, {ld}, count, {add});"]
         if part.source is None:
             return lines
         width = nest.depth.extent if part.along == nest.vector else nest.vector.extent

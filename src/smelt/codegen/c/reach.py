@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from smelt.codegen.cluster import Cluster
 from smelt.codegen.loops import Nest, build
-from smelt.codegen.shared_panels import FEW_ROWS
+from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Tensor
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.expr import Expr
@@ -74,7 +74,7 @@ def reach_lines(text: ReachText) -> list[str]:
         f"  if (!hand_b({shut})) to = v + SMELT_L;",
         "}",
     ]
-    many, usual = f"({text.rows}) > {FEW_ROWS}", "!__atomic_load_n(&t->work->unusual, __ATOMIC_RELAXED)"
+    many, usual = f"({text.rows}) > {GEMV_ROWS}", "!__atomic_load_n(&t->work->unusual, __ATOMIC_RELAXED)"
     return [
         f"if ({many} ? {usual} : {int(text.vacant)}) {{",
         f"  int64_t from = {text.columns}, to = 0, open = 1;",

@@ -576,7 +576,7 @@ class _Writer:
             return f"smelt_launch_chain({head}, {', '.join(map(self.integers.text, sizes))})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
-        how = f"{made.wants} | SMELT_LYING" if made.lying else made.wants
+        how = f"{made.wants} | SMELT_UNPACKED" if made.unpacked else made.wants
         return f"smelt_launch_gemm({head}, {numbers}, {how}, {made.copies})"
 
     def _units(self, kernel: Kernel) -> tuple[str, str]:

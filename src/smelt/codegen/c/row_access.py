@@ -107,5 +107,5 @@ def _accesses(nest: Nest) -> Iterator[tuple[Buffer, Ix | None]]:
 
 def _shared(nest: Nest) -> list[Buffer]:
     """Right operands, of which every row reads all."""
-    operands = [nest.rhs, nest.lying, *(part.source for part in nest.parts)]
+    operands = [nest.rhs, nest.unpacked, *(part.source for part in nest.parts)]
     return [operand.buffer for operand in operands if operand is not None]

@@ -18,17 +18,17 @@ from smelt.ir.kernel.window import LEAST_CHANNELS, LEAST_PIXELS, LINES_DEPTH, LI
 from .finish import Finish, finish_of
 from .product import ProductWriter
 
-Form = Literal["pointwise", "channelwise", "gathered", "lines", "dots", "narrow", "planar", "square", "winograd"]
+Form = Literal["pointwise", "depthwise", "im2col", "lines", "dots", "narrow", "nchw", "square", "winograd"]
 _FORMS: dict[str, str] = {
-    "pointwise": "SMELT_BY_PIXELS", "channelwise": "SMELT_BY_CHANNELS", "gathered": "SMELT_BY_WINDOWS",
-    "planar": "SMELT_BY_LINES", "lines": "SMELT_BY_LINES", "dots": "SMELT_BY_LINES",
+    "pointwise": "SMELT_BY_PIXELS", "depthwise": "SMELT_BY_CHANNELS", "im2col": "SMELT_BY_IM2COL",
+    "nchw": "SMELT_BY_LINES", "lines": "SMELT_BY_LINES", "dots": "SMELT_BY_LINES",
     "narrow": "SMELT_BY_LINES",
 }  # fmt: skip
 _PACKED = {"dots": "SMELT_DOTS", "narrow": "SMELT_NARROW"}
 _FILLED_BY = {
-    "channelwise": "SMELT_CHANNELWISE", "dots": "SMELT_CONVOLVE_DOTS", "narrow": "SMELT_CONVOLVE_NARROW",
+    "depthwise": "SMELT_DEPTHWISE", "dots": "SMELT_CONVOLVE_DOTS", "narrow": "SMELT_CONVOLVE_NARROW",
 }  # fmt: skip
-_WIDE = "SMELT_CHANNELWISE_WIDE"
+_WIDE = "SMELT_DEPTHWISE_WIDE"
 _PATCH_TAPS = 16  # SMELT_PATCH_TAPS of window.h
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
@@ -110,7 +110,7 @@ class WindowWriter(ProductWriter):
         depth = ix(geometry.taps)
         if form in _BY_LINES:
             depth = self._channels(window)
-        elif form != "channelwise":
+        elif form != "depthwise":
             depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
             rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(),
@@ -242,13 +242,13 @@ class WindowWriter(ProductWriter):
         axes = [", ".join(self._integer(i) for i in values) for values in window.geometry.filled()]
         tail = (
             self._integer(self._channels(window)), str(window.groups), self._integer(self._columns_of()),
-            str(int(window.geometry.spread)), str(int(window.counted)), str(int(window.planar)),
+            str(int(window.geometry.spread)), str(int(window.counted)), str(int(window.nchw)),
             _PACKED.get(window.kind, "SMELT_PANELS"),
         )  # fmt: skip
         return "{" + ", ".join([*(f"{{{a}}}" for a in axes), *tail]) + "}"
 
     def _channels(self, window: Window) -> Ix:
-        return window.a.shape[1 if window.planar else -1]
+        return window.a.shape[1 if window.nchw else -1]
 
     def _columns_of(self) -> Ix:
         assert self.nest.matmul is not None
@@ -263,7 +263,7 @@ class WindowWriter(ProductWriter):
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, {to});"
         assert nest.panels is not None
         panels, form, task = self._buffer(nest.panels), _form(window), "first, count, c0, c1, block, ld"
-        name = _WIDE if form == "channelwise" and _is_wide(window) else _FILLED_BY.get(form, "SMELT_CONVOLVE")
+        name = _WIDE if form == "depthwise" and _is_wide(window) else _FILLED_BY.get(form, "SMELT_CONVOLVE")
         plain = f"{name}(&w, {image}, {panels}, {task}, {'&finish' if finished else 'NULL'});"
         if form not in _BY_LINES:
             return plain
@@ -274,7 +274,7 @@ class WindowWriter(ProductWriter):
 
 
 def _is_wide(window: Window) -> bool:
-    """Whether a depthwise filter may be one of channelwise_wide.h."""
+    """Whether a depthwise filter may be one of depthwise_wide.h."""
     kernel = window.geometry.kernel
     return kernel[-1] in (5, 7) or math.prod(kernel) >= _PATCH_TAPS
 
@@ -283,14 +283,14 @@ def _form(window: Window) -> Form:
     if window.kind in ("winograd", "dots", "narrow"):
         return cast("Form", window.kind)
     if window.kind != "dense":
-        return "channelwise"
-    if window.planar:
-        return "planar"
+        return "depthwise"
+    if window.nchw:
+        return "nchw"
     if window.groups == 1 and window.geometry.square and _may_pay(window):
         return "square"
     if window.geometry.pointwise and window.groups == 1:
         return "pointwise"
-    return "lines" if _by_lines(window) else "gathered"
+    return "lines" if _by_lines(window) else "im2col"
 
 
 def _may_pay(window: Window) -> bool:

@@ -54,8 +54,8 @@ def _some(call: Call, mask: Value) -> Value:
 def masked_scores(call: Call, query: Value, key: Value, mask: Value | None, is_causal: bool, scale: Any) -> Value:
     """Scaled products of queries and keys, with what is masked out at -inf."""
     rank = call.rank(key)
-    turned = call.op("Transpose", key, perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = call.op("MatMul", query, turned)
+    transposed = call.op("Transpose", key, perm=[*range(rank - 2), rank - 1, rank - 2])
+    scores = call.op("MatMul", query, transposed)
     factor = scale if scale is not None else _default_scale(call, query)
     scores = call.op("Mul", scores, call.scalar(factor, query.dtype))
     if is_causal:

@@ -50,14 +50,14 @@ def flash_attention_backward(
     weights = call.op("Exp", call.op("Sub", scores, total))
     if is_causal or attn_mask is not None:
         weights = _where_any(call, scores, weights)
-    of_values = call.op("MatMul", _turned(call, weights), grad_out)
-    of_weights = call.op("MatMul", grad_out, _turned(call, values))
+    of_values = call.op("MatMul", _transposed(call, weights), grad_out)
+    of_weights = call.op("MatMul", grad_out, _transposed(call, values))
     shift = call.op("ReduceSum", call.op("Mul", grad_out, out), [-1], keepdims=1)
     of_scores = call.op("Mul", weights, call.op("Sub", of_weights, shift))
     of_scores = call.op("Mul", of_scores, call.scalar(_factor(call, query, scale), query.dtype))
     of_query = call.op("MatMul", of_scores, keys)
-    of_keys = call.op("MatMul", _turned(call, of_scores), query)
-    return of_query, _gathered(call, of_keys, key), _gathered(call, of_values, value)
+    of_keys = call.op("MatMul", _transposed(call, of_scores), query)
+    return of_query, _summed_heads(call, of_keys, key), _summed_heads(call, of_values, value)
 
 
 def _factor(call: Call, query: Value, scale: float | None) -> Any:
@@ -69,13 +69,13 @@ def _factor(call: Call, query: Value, scale: float | None) -> Any:
     return 1.0 / math.sqrt(width)
 
 
-def _turned(call: Call, value: Value) -> Value:
+def _transposed(call: Call, value: Value) -> Value:
     return call.op("Transpose", value, perm=[0, 1, 3, 2])
 
 
 def _scores(call: Call, query: Value, key: Value, causal: bool, mask: Value | None, scale: float | None) -> Value:
     scaled = call.op("Mul", query, call.scalar(_factor(call, query, scale), query.dtype))
-    scores = call.op("MatMul", scaled, _turned(call, key))
+    scores = call.op("MatMul", scaled, _transposed(call, key))
     blocked = call.scalar(-np.inf, query.dtype)
     if causal:
         ones = call.filled([call.dim(query, -2), call.dim(key, -2)], 1, INT64)
@@ -105,7 +105,7 @@ def _shared(call: Call, query: Value, value: Value) -> Value:
     return call.reshape(repeated, [batch, heads, length, width])
 
 
-def _gathered(call: Call, gradient: Value, shared: Value) -> Value:
+def _summed_heads(call: Call, gradient: Value, shared: Value) -> Value:
     heads, groups = call.dim(gradient, 1), call.dim(shared, 1)
     if heads == groups:
         return gradient

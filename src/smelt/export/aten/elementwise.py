@@ -353,8 +353,8 @@ def atan2(call: Call, self: Value, other: Value) -> Value:
     left = call.op("Less", x, zero)
     half = call.op("Mul", call.op("Sign", y), call.scalar(math.pi / 2))
     slope = call.op("Atan", call.op("Div", y, x))
-    turned = call.op("Where", call.op("Less", y, zero), call.op("Sub", slope, pi), call.op("Add", slope, pi))
-    quadrant = call.op("Where", left, turned, slope)
+    flipped = call.op("Where", call.op("Less", y, zero), call.op("Sub", slope, pi), call.op("Add", slope, pi))
+    quadrant = call.op("Where", left, flipped, slope)
     upright = call.op("Where", call.op("Equal", x, zero), half, quadrant)
     infinite = call.op("And", call.op("IsInf", x), call.op("IsInf", y))
     corner = call.op(

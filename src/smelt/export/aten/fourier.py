@@ -94,10 +94,12 @@ def _waves(call: Call, size: Dim, columns: Dim, normalization: int) -> tuple[Val
     n = call.scalar(size, INT64)
     rows, across = (call.op("Range", call.scalar(0, INT64), call.scalar(end, INT64), call.scalar(1, INT64))
                     for end in (size, columns))  # fmt: skip
-    turns = call.op("Mod", call.op("Mul", call.op("Unsqueeze", rows, [1]), across), n)
+    revolutions = call.op("Mod", call.op("Mul", call.op("Unsqueeze", rows, [1]), across), n)
     wide = call.scalar(size, ir.DataType.FLOAT)
     angle = call.op(
-        "Mul", call.op("Div", call.cast(turns, ir.DataType.FLOAT), wide), call.scalar(2 * math.pi, ir.DataType.FLOAT)
+        "Mul",
+        call.op("Div", call.cast(revolutions, ir.DataType.FLOAT), wide),
+        call.scalar(2 * math.pi, ir.DataType.FLOAT),
     )
     scale = {0: None, 1: lambda: call.op("Sqrt", wide), 2: lambda: wide}[normalization]
     waves = [call.op(name, angle) for name in ("Cos", "Sin")]

@@ -70,18 +70,18 @@ def convolved(
 
 
 def spread(call: Call, x: Value, weight: Value, window: Window, extra: Sequence[int], groups: int) -> Value:
-    """The transposed convolution: zeros between the elements, then a convolution with the kernel turned around."""
+    """The transposed convolution: zeros between the elements, then a convolution with the kernel flipped around."""
     spatial = len(window.kernel)
     for axis, step in enumerate(window.strides, 2):
         x = _with_gaps(call, x, axis, step)
     outer = [gap * (size - 1) for gap, size in zip(window.dilations, window.kernel, strict=True)]
     before = [whole - cut for whole, cut in zip(outer, window.before, strict=True)]
     after = [pad + more for pad, more in zip(before, extra, strict=True)]
-    turned = Window(window.kernel, [1] * spatial, window.dilations, before)
-    return convolved(call, x, _turned(call, weight, spatial, groups), None, turned, after, groups)
+    flipped = Window(window.kernel, [1] * spatial, window.dilations, before)
+    return convolved(call, x, _flipped(call, weight, spatial, groups), None, flipped, after, groups)
 
 
-def _turned(call: Call, weight: Value, spatial: int, groups: int) -> Value:
+def _flipped(call: Call, weight: Value, spatial: int, groups: int) -> Value:
     """(C, O/groups, kernel) -> (O, C/groups, kernel), backwards along the kernel."""
     channels, made, *kernel = call.all_dims(weight)
     axes = list(range(2, 2 + spatial))

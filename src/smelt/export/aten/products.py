@@ -49,11 +49,11 @@ def addmm(call: Call, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alph
     if call.dim(mat1, -1) == 0:  # a sum of nothing
         return _added_product(call, self, call.filled(call.dims, 0), beta, alpha)
     if is_float(call.dtype) and isinstance(beta, (int, float)) and isinstance(alpha, (int, float)):
-        left, turned_left = _untransposed(call, mat1)
-        right, turned_right = _untransposed(call, mat2)
+        left, left_transposed = _untransposed(call, mat1)
+        right, right_transposed = _untransposed(call, mat2)
         return call.op(
             "Gemm", left, right, self if beta != 0 else None,
-            alpha=float(alpha), beta=float(beta), transA=turned_left, transB=turned_right,
+            alpha=float(alpha), beta=float(beta), transA=left_transposed, transB=right_transposed,
         )  # fmt: skip
     return _added_product(call, self, call.op("MatMul", call.cast(mat1), call.cast(mat2)), beta, alpha)
 

@@ -52,8 +52,8 @@ def _along(call: Call, value: Value, matrix: Matrix, axis: int) -> Value:
     if axis == rank - 1:
         return call.op("MatMul", value, factor)
     order = [*(a for a in range(rank) if a != axis), axis]
-    turned = call.op("MatMul", call.op("Transpose", value, perm=order), factor)
-    return call.op("Transpose", turned, perm=[order.index(a) for a in range(rank)])
+    transposed = call.op("MatMul", call.op("Transpose", value, perm=order), factor)
+    return call.op("Transpose", transposed, perm=[order.index(a) for a in range(rank)])
 
 
 def unit_response(kernel: Callable[[torch.Tensor], torch.Tensor], size: int) -> Matrix:

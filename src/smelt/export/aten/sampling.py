@@ -83,8 +83,8 @@ def sinc(call: Call, self: Value) -> Value:
 def angle(call: Call, self: Value) -> Value:
     """Of a real number: pi below zero."""
     value = call.cast(self, call.dtype)
-    turned = call.op("Where", call.op("Less", value, call.scalar(0.0)), call.scalar(np.pi), call.scalar(0.0))
-    return call.op("Where", call.op("IsNaN", value), value, turned)
+    flipped = call.op("Where", call.op("Less", value, call.scalar(0.0)), call.scalar(np.pi), call.scalar(0.0))
+    return call.op("Where", call.op("IsNaN", value), value, flipped)
 
 
 @converter(

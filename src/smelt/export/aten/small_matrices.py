@@ -53,7 +53,7 @@ class Matrices:
     def column(self, value: Value, at: int) -> Value:
         return self.op("Slice", value, [at], [at + 1], [self.call.rank(value) - 1])
 
-    def turned(self, value: Value) -> Value:
+    def transposed(self, value: Value) -> Value:
         rank = self.call.rank(value)
         return self.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
@@ -128,17 +128,17 @@ class Matrices:
         """Solve by L and U: the rows of `right` in order, then two substitutions; or all of it backwards."""
         swaps = self.permutation(order, self.sizes(factors)[0])
         if adjoint:
-            flipped = self.turned(factors)
+            flipped = self.transposed(factors)
             inner = self.solved(flipped, right, upper=False)
             outer = self.solved(flipped, inner, upper=True, unit=True)
             return self.op("MatMul", swaps, outer)
-        forward = self.op("MatMul", self.turned(swaps), right)
+        forward = self.op("MatMul", self.transposed(swaps), right)
         return self.solved(factors, self.solved(factors, forward, upper=False, unit=True), upper=True)
 
     def permutation(self, order: Value, rows: int) -> Value:
         """P of A = P L U: its column k has a one where row k of L U came from."""
         places = self.call.constant(np.arange(rows)[None, :], INT64)
-        return self.turned(self.op("Cast", self.op("Equal", order, places), to=DOUBLE))
+        return self.transposed(self.op("Cast", self.op("Equal", order, places), to=DOUBLE))
 
     def order_of(self, pivots: Value, rows: int) -> Value:
         """The order of the rows that a list of LAPACK's pivots (counted from one) makes."""
@@ -192,7 +192,7 @@ def lu_solve(call: Call, LU: Value, pivots: Value, B: Value, left: bool = True, 
     order = m.order_of(pivots, m.sizes(factors)[0])
     if left:
         return m.by_factors(factors, order, right, adjoint)
-    return m.turned(m.by_factors(factors, order, m.turned(right), not adjoint))
+    return m.transposed(m.by_factors(factors, order, m.transposed(right), not adjoint))
 
 
 @converter("aten::linalg_inv_ex", standalone=True)
@@ -220,10 +220,10 @@ def solve(call: Call, A: Value, B: Value, left: bool = True) -> Value:
     if call.rank(B) == 1 or call.rank(B) < call.rank(A):
         raise Refused("a system whose right sides are vectors")
     m = Matrices(call)
-    matrices, right = (m.wide(A), m.wide(B)) if left else (m.turned(m.wide(A)), m.turned(m.wide(B)))
+    matrices, right = (m.wide(A), m.wide(B)) if left else (m.transposed(m.wide(A)), m.transposed(m.wide(B)))
     factors, _, order = m.eliminated(matrices)
     found = m.by_factors(factors, order, right)
-    return found if left else m.turned(found)
+    return found if left else m.transposed(found)
 
 
 @converter("aten::linalg_det", "aten::det", "aten::logdet", standalone=True)
@@ -241,15 +241,15 @@ def slogdet(call: Call) -> list[Value]:
 
 
 def _signed_logarithm(call: Call) -> tuple[Value, Value]:
-    """The determinant's sign and the logarithm of its size: of the pivots, turned once by each exchange of rows."""
+    """The determinant's sign and the logarithm of its size: of the pivots, transposed once by each exchange of rows."""
     m = Matrices(call)
     factors, taken, _ = m.eliminated(m.wide(call.arguments["A"] if "A" in call.arguments else call.arguments["self"]))
     steps = len(taken)
     diagonal = m.op("Concat", *(m.column(m.row(factors, at), at) for at in range(steps)), axis=-1)
     exchanged = [m.op("Equal", row, m.call.constant(at, INT64)) for at, row in enumerate(taken)]
     still = m.op("Cast", m.op("Concat", *exchanged, axis=-1), to=DOUBLE)
-    turns = m.op("Sub", m.op("Mul", still, m.number(2.0)), m.number(1.0))
-    signs = m.op("Mul", m.op("Sign", diagonal), turns)
+    row_swaps = m.op("Sub", m.op("Mul", still, m.number(2.0)), m.number(1.0))
+    signs = m.op("Mul", m.op("Sign", diagonal), row_swaps)
     sign = m.op("ReduceProd", signs, [-2, -1], keepdims=0)
     return sign, m.op("ReduceSum", m.op("Log", m.op("Abs", diagonal)), [-2, -1], keepdims=0)
 
@@ -267,7 +267,7 @@ def solve_triangular(
     triangle, right = m.wide(self), m.wide(B)
     if left:
         return m.solved(triangle, right, upper, unitriangular)
-    return m.turned(m.solved(m.turned(triangle), m.turned(right), not upper, unitriangular))
+    return m.transposed(m.solved(m.transposed(triangle), m.transposed(right), not upper, unitriangular))
 
 
 @converter("aten::triangular_solve", standalone=True)
@@ -276,7 +276,7 @@ def triangular_solve(
 ) -> list[Value]:
     m = Matrices(call)
     triangle = m.wide(A)
-    triangle, upper = (m.turned(triangle), not upper) if transpose else (triangle, upper)
+    triangle, upper = (m.transposed(triangle), not upper) if transpose else (triangle, upper)
     copy = call.expand(A, [*call.dims[:-2], *call.all_dims(A)[-2:]])
     return [m.solved(triangle, m.wide(self), upper, unitriangular), copy]
 
@@ -287,7 +287,7 @@ def cholesky_ex(call: Call, self: Value, upper: bool = False) -> list[Value]:
     if _is_empty(call, self):
         return _nothing(call)
     m = Matrices(call)
-    rest = m.turned(m.wide(self)) if upper else m.wide(self)
+    rest = m.transposed(m.wide(self)) if upper else m.wide(self)
     size = m.sizes(self)[0]
     columns: list[Value] = []
     pivots: list[Value] = []
@@ -297,28 +297,28 @@ def cholesky_ex(call: Call, self: Value, upper: bool = False) -> list[Value]:
         here = m.mask(np.arange(size)[:, None] >= step)
         columns.append(m.op("Where", here, scaled, m.number(0.0)))
         if step + 1 < size:
-            outer = m.op("Mul", columns[-1], m.turned(m.ranked(columns[-1], self)))
+            outer = m.op("Mul", columns[-1], m.transposed(m.ranked(columns[-1], self)))
             rest = m.op("Sub", rest, outer, shape=self.shape)
     factor = m.ranked(m.op("Concat", *columns, axis=-1), self)
     held = m.op("Not", m.op("Greater", m.op("Concat", *pivots, axis=-1), m.number(0.0)))
-    return [m.turned(factor) if upper else factor, _first(m, held, size)]
+    return [m.transposed(factor) if upper else factor, _first(m, held, size)]
 
 
 @converter("aten::cholesky_solve", standalone=True)
 def cholesky_solve(call: Call, self: Value, input2: Value, upper: bool = False) -> Value:
     m = Matrices(call)
     factor = m.wide(input2)
-    lower = m.turned(factor) if upper else factor
-    return m.solved(m.turned(lower), m.solved(lower, m.wide(self), upper=False), upper=True)
+    lower = m.transposed(factor) if upper else factor
+    return m.solved(m.transposed(lower), m.solved(lower, m.wide(self), upper=False), upper=True)
 
 
 @converter("aten::cholesky_inverse", standalone=True)
 def cholesky_inverse(call: Call, self: Value, upper: bool = False) -> Value:
     m = Matrices(call)
     factor = m.wide(self)
-    lower = m.turned(factor) if upper else factor
+    lower = m.transposed(factor) if upper else factor
     half = m.solved(lower, m.identity(m.sizes(factor)[0]), upper=False)
-    return m.solved(m.turned(lower), half, upper=True)
+    return m.solved(m.transposed(lower), half, upper=True)
 
 
 def _pivots(m: Matrices, taken: Sequence[Value]) -> Value:

@@ -243,8 +243,8 @@ def _far(x: Real, order: int, second_kind: bool) -> Real:
     even, odd = (fitted(8.0 / outer, exact, 0.0, 1.0, 16) for exact in _amplitudes(order))
     c = outer - (2 * order + 1) * math.pi / 4
     cos, sin = c.of("Cos"), c.of("Sin")
-    turned = even * sin + odd * cos if second_kind else even * cos - odd * sin
-    return turned * ((2 / math.pi) / outer).of("Sqrt")
+    flipped = even * sin + odd * cos if second_kind else even * cos - odd * sin
+    return flipped * ((2 / math.pi) / outer).of("Sqrt")
 
 
 @lru_cache(maxsize=8)

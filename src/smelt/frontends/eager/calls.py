@@ -93,11 +93,11 @@ class NativeOp:
         except (RuntimeError, *runtime_errors()) as error:  # a wrong index, say: the CPU knows the right words
             raise NoProgramError(str(error).partition(" Status Message")[0]) from error
         if strides is not None and not self.own:
-            results = self._laid_out(results, bound, strides, args, kwargs)  # pyright: ignore[reportArgumentType]
+            results = self._with_strides(results, bound, strides, args, kwargs)  # pyright: ignore[reportArgumentType]
         tally.natives_by_op[self.name] += 1
         return results, bound.program.single  # pyright: ignore
 
-    def _laid_out(
+    def _with_strides(
         self, results: list[torch.Tensor], bound: Bound, strides: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> list[torch.Tensor]:
         """Results of arguments that are not contiguous, in the strides that the CPU's kernel gives them.
@@ -113,7 +113,7 @@ class NativeOp:
             wanted = bound.strides[strides] = [tuple(t.stride()) for t in self._on_cpu(args, kwargs)]
         if len(wanted) != len(results):
             return results
-        return [laid_out(result, stride) for result, stride in zip(results, wanted, strict=True)]
+        return [with_strides(result, stride) for result, stride in zip(results, wanted, strict=True)]
 
     def _on_cpu(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Results of the CPU's kernel. In half precision ONNX Runtime computes more than the CPU does."""
@@ -162,7 +162,7 @@ def check_devices(op: Any, tensors: Sequence[torch.Tensor]) -> None:
         )
 
 
-def laid_out(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     """The same numbers in other strides."""
     if tensor.stride() == strides:
         return tensor

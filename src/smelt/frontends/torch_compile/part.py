@@ -105,7 +105,7 @@ def compile_part(
     eager = twin(module)
     layouts = settle_layouts(module)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-    constants = _as_laid_out(fixed.constants, placeholders, layouts)
+    constants = _as_strided(fixed.constants, placeholders, layouts)
     layouts = with_pairs(layouts, module)
     with range_of("smelt.export"):
         chosen = ExportOptions(constants=constants, exporter=options.exporter or "smelt")
@@ -148,7 +148,7 @@ def _unbound(_args: Sequence[Any]) -> Sequence[Any]:
     raise AssertionError("a part is bound before it is called")
 
 
-def _as_laid_out(constants: Mapping[str, Any], placeholders: Sequence[Node], layouts: Layouts) -> dict[str, Any]:
+def _as_strided(constants: Mapping[str, Any], placeholders: Sequence[Node], layouts: Layouts) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for node, change in zip(placeholders, layouts.before, strict=True):
         if node.name in constants:

@@ -102,7 +102,7 @@ def _reasons(nodes: Sequence[Node], reason_against: Reason) -> dict[Node, str]:
 def _members(nodes: Sequence[Node], reasons: Mapping[Node, str]) -> list[tuple[Node, ...]]:
     """Nodes of one level together: along a path out of a level, none returns to it."""
     place = {node: at for at, node in enumerate(nodes)}
-    earlier = _turns(nodes)
+    earlier = _earlier_writers(nodes)
     before = [[place[n] for n in (*node.all_input_nodes, *_one(earlier.get(node))) if n in place] for node in nodes]
     claimed = [node not in reasons for node in nodes]
     levels = earliest_levels(before, claimed)
@@ -190,7 +190,7 @@ def _ordered(split: Split) -> Iterator[Node | Part]:
     nodes: list[Node] = list(split.graph.graph.nodes)
     items = list(dict.fromkeys(_place(node, home) for node in nodes))
     place = {item: at for at, item in enumerate(items)}
-    earlier = _turns(nodes)
+    earlier = _earlier_writers(nodes)
     needs = [_needs(item, home, earlier, nodes[-1]) for item in items]
     users: list[list[int]] = [[] for _ in items]
     for at, needed in enumerate(needs):
@@ -222,7 +222,7 @@ def _place(node: Node, home: Mapping[Node, Part]) -> Node | Part:
     return node if part is None else part
 
 
-def _turns(nodes: Sequence[Node]) -> dict[Node, Node]:
+def _earlier_writers(nodes: Sequence[Node]) -> dict[Node, Node]:
     """Nodes with effects beyond their results (random state, writes), each with the one that must come before."""
     ordered = [node for node in nodes if has_effects(node)]
     return dict(zip(ordered[1:], ordered, strict=False))

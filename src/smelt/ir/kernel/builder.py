@@ -13,7 +13,11 @@ from typing import overload
 from smelt.base.dtype import BY_NAME
 
 from . import expr as E
-from .channels_last import (
+from .contents import contents
+from .expr import Expr
+from .index import Atom, Fn, Ix, IxLike, Refusal, Val, fn, ix, members_of, of, one_not_1, substitute
+from .layout import Index, axis_groups, flat, regroup
+from .nhwc import (
     groups_to_first,
     image_below,
     images_below,
@@ -23,10 +27,6 @@ from .channels_last import (
     to_first,
     to_last,
 )
-from .contents import contents
-from .expr import Expr
-from .index import Atom, Fn, Ix, IxLike, Refusal, Val, fn, ix, members_of, of, one_not_1, substitute
-from .layout import Index, axis_groups, flat, regroup
 from .run_time_sizes import agree, broadcast_size, covers, equality
 from .tensor import (
     Assemble,
@@ -250,7 +250,7 @@ class Builder:
         view = View(lambda w: x.at(tuple(w[k] for k in inverse)), x, perm, native)
         return self.make([x.shape[p] for p in perm], x.dtype, view)
 
-    def channels_last(self, x: Tensor) -> Tensor:
+    def to_nhwc(self, x: Tensor) -> Tensor:
         """An image (N, C, *spatial) as (N, *spatial, C). One channel, or one pixel, stays where it is."""
         below = image_below(x)
         if below is None and (x.shape[1].const == 1 or all(s.const == 1 for s in x.shape[2:])):
@@ -258,7 +258,7 @@ class Builder:
         return below or self.transpose(x, to_last(x.rank))
 
     def channels_first(self, x: Tensor) -> Tensor:
-        """An image that was made with its channels last, in the model's order: what is made from it stays below."""
+        """An image that was made in NHWC, in the model's order: what is made from it stays below."""
         if x.rank < 3:
             return x
         return self._transposed(x, to_first(x.rank), native=True)
@@ -318,8 +318,8 @@ class Builder:
         below = image_below(x)
         if below is not None:
             order = to_last(x.rank)
-            turned = [[values[p] for p in order] for values in (starts, steps, sizes)]
-            return self.channels_first(self.slice(below, *turned))
+            transposed = [[values[p] for p in order] for values in (starts, steps, sizes)]
+            return self.channels_first(self.slice(below, *transposed))
         return self.view(x, sizes, lambda w: [ix(s) + i * t for s, i, t in zip(starts, w, steps, strict=True)])
 
     def data_index(self, e: Expr, extent: Ix, *, checked: bool = True) -> Ix:
@@ -404,10 +404,10 @@ class Builder:
 
     def window(
         self, kind: str, a: Tensor, b: Tensor | None, geometry: Geometry, columns: IxLike, *,
-        groups: int = 1, counted: bool = False, planar: bool = False,
+        groups: int = 1, counted: bool = False, nchw: bool = False,
     ) -> Tensor:  # fmt: skip
-        """A convolution or pool of an image with its channels last."""
-        made = Window(kind, a, b, geometry, groups, counted, planar)
+        """A convolution or pool of an NHWC image."""
+        made = Window(kind, a, b, geometry, groups, counted, nchw)
         return self.make((a.shape[0], *geometry.out, ix(columns)), a.dtype, made)
 
     def function(self, call: Function) -> tuple[Tensor, ...]:

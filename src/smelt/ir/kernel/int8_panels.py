@@ -13,7 +13,7 @@ points are operands of their own.
 | layout | constant | matrix |
 |---|---|---|
 | int8 | (K, N) | (K, N) |
-| int8:turned | (N, K) | (K, N) |
+| int8:transposed | (N, K) | (K, N) |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROUP_BYTES: Final = NR * INTERLEAVE
 SPARE_SHARE: Final = 8  # spare groups are an eighth of the groups, and one
 LINE: Final = 64
 MOST_OF_A_PAIR: Final = 128  # 255 * 128 fits int16
-_LAYOUTS: Final = ("int8", "int8:turned")
+_LAYOUTS: Final = ("int8", "int8:transposed")
 Array = np.ndarray[Any, Any]
 
 
@@ -56,13 +56,13 @@ def int8_panel_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
     """None where the constant is no matrix."""
     if len(shape) != 2:
         return None
-    depth, columns = shape[::-1] if layout == "int8:turned" else shape
+    depth, columns = shape[::-1] if layout == "int8:transposed" else shape
     return ((columns + (NR - 1)) // NR, int8_panel_bytes(ix(depth)))
 
 
 def int8_panels(weights: Array, layout: str) -> Array:
     """The panels of a constant, as int8."""
-    matrix = weights.T if layout == "int8:turned" else weights
+    matrix = weights.T if layout == "int8:transposed" else weights
     signed = (matrix ^ 128).view(np.int8) if matrix.dtype == np.uint8 else matrix
     depth, columns = signed.shape
     panels, groups = -(-columns // NR), -(-depth // INTERLEAVE)

@@ -7,12 +7,12 @@ except in Winograd's form, which is computed in float64 and rounded once.
 | layout | constant | matrices |
 |---|---|---|
 | plain | (K, N) | (K, N) |
-| turned | (N, K) | (K, N) |
+| transposed | (N, K) | (K, N) |
 | window:G | (G * M, C, *taps) | (G, taps * C, M): a convolution in G groups |
 | dots:G | (G * M, C, *taps) | (G, M, lines * C * line): each line of taps filled up with zeros to whole panels |
 | narrow | (G * M, C, *taps) | (taps * C, G * M): a convolution in narrow groups, side by side |
-| channelwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
-| planes | (M, C, *taps) | (C * taps, M): a convolution of an image that lies plane by plane |
+| depthwise | (C, 1, *taps) | (taps, C): a convolution with one filter for each channel |
+| nchw | (M, C, *taps) | (C * taps, M): a convolution of an image in NCHW |
 | winograd | (M, C, 3, 3) | (24, C, M): the taps of every filter, transformed |
 | spread:G | (G * C, M, *taps) | (G, taps * C, M): a transposed convolution in G groups |
 | stamp | (C, M, *taps) | (C, taps * M): a transposed convolution whose windows do not overlap |
@@ -37,8 +37,8 @@ Array = np.ndarray[Any, Any]
 
 def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
     """The stack of matrices that a constant of this shape becomes; None where the layout does not fit it."""
-    if layout in ("plain", "turned"):
-        found = tuple(shape[::-1] if layout == "turned" else shape)
+    if layout in ("plain", "transposed"):
+        found = tuple(shape[::-1] if layout == "transposed" else shape)
         return found if len(shape) == 2 else None
     sizes = [s.const for s in shape]
     known = [s for s in sizes if s is not None]
@@ -54,13 +54,13 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
             out = (groups, taps * (known[0] // groups), known[1])
         case "dots" if known[0] % groups == 0:
             out = (groups, known[0] // groups, math.prod(known[2:-1]) * _whole_panels(known[1] * known[-1]))
-        case "channelwise" if known[1] == 1:
+        case "depthwise" if known[1] == 1:
             out = (taps, known[0])
         case "winograd" if known[2:] == [3, 3]:
             out = (winograd.TERMS, known[1], known[0])
         case "narrow":
             out = (taps * known[1], known[0])
-        case "planes":
+        case "nchw":
             out = (known[1] * taps, known[0])
         case "stamp":
             out = (known[0], taps * known[1])
@@ -73,19 +73,19 @@ def arranged_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
 
 def arranged(weights: Array, layout: str) -> Array:
     """The contents in the order that `arranged_shape` states."""
-    if layout in ("plain", "turned"):
-        return weights.T if layout == "turned" else weights
+    if layout in ("plain", "transposed"):
+        return weights.T if layout == "transposed" else weights
     kind, _, number = layout.partition(":")
     groups = int(number or 1)
     rows, columns = weights.shape[:2]
     taps = math.prod(weights.shape[2:])
     if kind == "gates":
         return _gates(weights, groups)
-    if kind == "channelwise":
+    if kind == "depthwise":
         return weights.reshape(rows, taps).T
     if kind == "narrow":
         return weights.reshape(rows, columns, taps).transpose(2, 1, 0).reshape(taps * columns, rows)
-    if kind == "planes":
+    if kind == "nchw":
         return weights.reshape(rows, columns * taps).T
     if kind == "winograd":
         return winograd.factors(weights).transpose(2, 1, 0).astype(weights.dtype)

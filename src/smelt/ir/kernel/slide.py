@@ -1,6 +1,6 @@
 """Windows over an image with numpy: the meaning of `Window` without a compiler.
 
-Input: the image, the panels of its weights and the geometry as numbers. Output: an array with channels last. Invariant:
+Input: the image, the panels of its weights and the geometry as numbers. Output: an array in NHWC. Invariant:
 tap by tap, so that only what a window sees takes part.
 """
 
@@ -25,7 +25,7 @@ def slide(
     """`places` are sizes, out, kernel, stride, dilation, before and after of three axes."""
     sizes, out, kernel = places[:3]
     batch, columns = shape[0], shape[-1]
-    image = np.moveaxis(image, 1, -1) if window.planar else image
+    image = np.moveaxis(image, 1, -1) if window.nchw else image
     pixels = image.reshape(batch, *sizes, image.shape[-1])
     low = window.kind == "max"
     total = np.full((batch, *out, columns), -np.inf if low else 0, image.dtype)
@@ -67,7 +67,7 @@ def _weighed(window: Window, found: Array, panels: Array, tap: int, taps: int, c
     matrices = np.moveaxis(panels, -3, -2).reshape(*panels.shape[:-3], panels.shape[-2], -1)
     if window.kind == "winograd":
         return found @ winograd.taps(matrices)[tap][:, :columns]
-    if window.kind == "channelwise":
+    if window.kind == "depthwise":
         return found * matrices[tap, :columns]
     each = columns // window.groups
     if window.kind == "narrow":
@@ -76,9 +76,9 @@ def _weighed(window: Window, found: Array, panels: Array, tap: int, taps: int, c
         return np.einsum("...gc,cgm->...gm", grouped, here).reshape(*found.shape[:-1], columns)
     if window.kind == "dots":
         return _dotted(window, found, matrices, tap, each)
-    order = (window.groups, -1, taps) if window.planar else (window.groups, taps, -1)
+    order = (window.groups, -1, taps) if window.nchw else (window.groups, taps, -1)
     stack = matrices.reshape(*order, matrices.shape[-1])
-    stack = (stack[:, :, tap] if window.planar else stack[:, tap])[..., :each]
+    stack = (stack[:, :, tap] if window.nchw else stack[:, tap])[..., :each]
     grouped = found.reshape(*found.shape[:-1], window.groups, -1)
     return np.einsum("...gc,gcm->...gm", grouped, stack).reshape(*found.shape[:-1], columns)
 

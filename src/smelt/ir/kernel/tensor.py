@@ -57,8 +57,8 @@ class Map:
 class View:
     """Another tensor's elements at mapped indices; or pure index arithmetic when `src` is None.
 
-    `perm` says that it is a transpose, `native` that its source is an image with the channels last: element-wise
-    tensors over it are made in the source's order (channels_last.py); `regrouped` that its elements are the source's,
+    `perm` says that it is a transpose, `native` that its source is an NHWC image: element-wise
+    tensors over it are made in the source's order (nhwc.py); `regrouped` that its elements are the source's,
     in the same order."""
 
     at: Callable[[Index], Expr]
@@ -124,9 +124,9 @@ class Window:
 
     dense: products of windows with panels [group, panel, tap * channel, 16]; winograd: the same for 3 x 3 taps, with
     transformed panels [24, panel, channel, 16]; dots: the same for few columns, [group, panel of a line's elements,
-    column, 16]; narrow: the same for groups of 2, 4 or 8 channels and columns, [panel, tap * channel, 16]; channelwise:
+    column, 16]; narrow: the same for groups of 2, 4 or 8 channels and columns, [panel, tap * channel, 16]; depthwise:
     the same with one filter for each channel, panels [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a
-    mean over padding too. A `planar` image lies as the model states it, a[N, C, *sizes], and its panels have channels
+    mean over padding too. A `nchw` image lies as the model states it, a[N, C, *sizes], and its panels have channels
     before taps."""
 
     kind: str
@@ -135,7 +135,7 @@ class Window:
     geometry: Geometry
     groups: int = 1
     counted: bool = False
-    planar: bool = False
+    nchw: bool = False
 
 
 Arrays = Sequence["np.ndarray[Any, Any] | None"]

@@ -21,8 +21,8 @@ _LARGEST: Final = 1 << 22
 
 def fourier_matrix(length: int, bins: int, *, inverse: bool = False) -> Array:
     """[length, 2, bins, 2]: what the real and imaginary part of each sample add to those of each bin."""
-    turns = np.outer(np.arange(length), np.arange(bins)) % length / length
-    angle = (2 if inverse else -2) * np.pi * turns
+    revolutions = np.outer(np.arange(length), np.arange(bins)) % length / length
+    angle = (2 if inverse else -2) * np.pi * revolutions
     real, imaginary = np.cos(angle), np.sin(angle)
     matrix = np.stack([np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)], 1)
     return matrix / length if inverse else matrix

@@ -36,13 +36,13 @@ def _attention(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
         return None
     scores, mask = _masked(softmax, rewrite)
     product, scale = _scaled(scores, softmax if mask is None else _masker(softmax), rewrite)
-    turned = _maker(product.inputs[1], "Transpose") if product is not None else None
-    perm = ints_attribute(turned, "perm") if turned is not None else None
-    if product is None or turned is None or perm is None or len(perm) != _AXES:
+    transposed = _maker(product.inputs[1], "Transpose") if product is not None else None
+    perm = ints_attribute(transposed, "perm") if transposed is not None else None
+    if product is None or transposed is None or perm is None or len(perm) != _AXES:
         return None
-    query, key = product.inputs[0], turned.inputs[0]
+    query, key = product.inputs[0], transposed.inputs[0]
     if perm != (0, 1, 3, 2) and key is not None:  # heads are split in the same Transpose
-        dtype, shape = key.type, _turned_back(turned.outputs[0].shape)
+        dtype, shape = key.type, _transposed_back(transposed.outputs[0].shape)
         key = rewrite.op("Transpose", key, perm=[perm[0], perm[1], perm[3], perm[2]])
         key.type, key.shape = dtype, shape
     if query is None or key is None or value is None or not all(_has_four_axes(v) for v in (query, key, value)):
@@ -93,7 +93,7 @@ def _fits_scores(mask: ir.Value, query: ir.Value, key: ir.Value) -> bool:
     ) and all(isinstance(size, int) or size.value for size in mask.shape)
 
 
-def _turned_back(shape: ir.Shape | None) -> ir.Shape | None:
+def _transposed_back(shape: ir.Shape | None) -> ir.Shape | None:
     return None if shape is None else ir.Shape([shape[0], shape[1], shape[3], shape[2]])
 
 
@@ -175,8 +175,8 @@ def _rotary(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:
     """x * cos + rotate_half(x) * sin -> RotaryEmbedding"""
     if rewrite.opset < SINCE:
         return None
-    for straight, turned in (node.inputs, reversed(node.inputs)):
-        plain, rotated = _alone(straight, node, "Mul"), _alone(turned, node, "Mul")
+    for straight, transposed in (node.inputs, reversed(node.inputs)):
+        plain, rotated = _alone(straight, node, "Mul"), _alone(transposed, node, "Mul")
         if plain is None or rotated is None:
             continue
         for x, cos in (plain.inputs, reversed(plain.inputs)):

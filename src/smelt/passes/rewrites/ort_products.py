@@ -23,8 +23,8 @@ def _plain(value: ir.Value | None) -> tuple[ir.Value | None, bool]:
     perm = ints_attribute(node, "perm") or _reversal(node.inputs[0])
     if perm is None or len(perm) < 2:
         return value, False
-    turned = perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2)
-    return (node.inputs[0], True) if turned else (value, False)
+    transposed = perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2)
+    return (node.inputs[0], True) if transposed else (value, False)
 
 
 def _reversal(value: ir.Value | None) -> tuple[int, ...] | None:

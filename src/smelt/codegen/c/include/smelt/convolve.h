@@ -1,7 +1,7 @@
 /* Convolution as a product with the micro-kernels of gemm.h: tap by tap over lines of the image in place, or over windows
  * that are gathered into rows, a few at a time.
  *
- * Input:     smelt_window, an image with channels last, weights in panels (group, panel, tap * channel, 16); or an image of
+ * Input:     smelt_window, an NHWC image, weights in panels (group, panel, tap * channel, 16); or an image of
  *            a few planes, panels (panel, channel * tap, 16), and a depth of at most SMELT_CONVOLVE_KC.
  * Output:    smelt_convolve(): a block of windows times a range of columns.
  * Invariant: an element is a sum over blocks of taps and channels that depend on the geometry alone, each one chain; so its
@@ -45,7 +45,7 @@ SMELT_GEMM_INLINE void smelt_row_put(const smelt_row *r, int64_t k, int64_t n, c
 
 /* The part of a window on one line of the image, its first element being the window's k-th; `s` are the taps that lie on
  * the line. */
-SMELT_GEMM_INLINE void smelt_gather_line(const smelt_window *w, const smelt_row *r, int64_t k, const float *line,
+SMELT_GEMM_INLINE void smelt_im2col_line(const smelt_window *w, const smelt_row *r, int64_t k, const float *line,
                                          smelt_span s, int64_t depth) {
   const int64_t taps = w->kernel[2], step = w->dilation[2] * w->pixel;
   if (s.lo > 0) smelt_row_put(r, k, s.lo * depth, NULL);
@@ -70,7 +70,7 @@ SMELT_GEMM_INLINE int64_t smelt_tap_place(const smelt_window *w, int axis, int64
 }
 
 /* The same for a transposed convolution, tap by tap. */
-SMELT_GEMM_INLINE void smelt_gather_spread(const smelt_window *w, const smelt_row *r, int64_t k, const float *line,
+SMELT_GEMM_INLINE void smelt_im2col_spread(const smelt_window *w, const smelt_row *r, int64_t k, const float *line,
                                            int64_t o, int64_t depth) {
   for (int64_t t = 0; t < w->kernel[2]; t++) {
     const int64_t at = smelt_tap_place(w, 2, o, t);
@@ -79,7 +79,7 @@ SMELT_GEMM_INLINE void smelt_gather_spread(const smelt_window *w, const smelt_ro
 }
 
 /* Elements r->k0..r->k1-1 of one window. `image` points at the group's first channel of the first image. */
-static __attribute__((unused)) void smelt_gather_window(const smelt_window *w, const float *image, const smelt_place *p,
+static __attribute__((unused)) void smelt_im2col_window(const smelt_window *w, const float *image, const smelt_place *p,
                                                         int64_t depth, const smelt_row *r) {
   const int64_t line = w->kernel[2] * depth;
   const smelt_span s = smelt_span_of(w, 2, p->at[2], 0, w->in[2]);
@@ -91,14 +91,14 @@ static __attribute__((unused)) void smelt_gather_window(const smelt_window *w, c
       const int64_t b = a < 0 ? -1 : smelt_tap_place(w, 1, p->at[1], tb);
       const float *from = image + ((p->image * w->in[0] + a) * w->in[1] + b) * w->in[2] * w->pixel;
       if (b < 0) smelt_row_put(r, k, line, NULL);
-      else if (w->spread) smelt_gather_spread(w, r, k, from, p->at[2], depth);
-      else smelt_gather_line(w, r, k, from, s, depth);
+      else if (w->spread) smelt_im2col_spread(w, r, k, from, p->at[2], depth);
+      else smelt_im2col_line(w, r, k, from, s, depth);
     }
   }
 }
 
 /* The same for a window that lies wholly inside, with its taps side by side and fewer than lanes. */
-SMELT_GEMM_INLINE void smelt_gather_inside(const smelt_window *w, const float *from, float *to) {
+SMELT_GEMM_INLINE void smelt_im2col_inside(const smelt_window *w, const float *from, float *to) {
   const int64_t taps = w->kernel[2], line = w->dilation[1] * w->in[2], sheet = w->dilation[0] * w->in[1] * w->in[2];
   const int64_t plane = w->in[0] * w->in[1] * w->in[2], lines = w->kernel[1];
   for (int64_t c = 0; c < w->pixel; c++)
@@ -109,14 +109,14 @@ SMELT_GEMM_INLINE void smelt_gather_inside(const smelt_window *w, const float *f
 }
 
 /* One window of an image whose planes lie one after the other: depth runs over channels, then taps. */
-static __attribute__((unused)) void smelt_gather_planes(const smelt_window *w, const float *image, const smelt_place *p,
+static __attribute__((unused)) void smelt_im2col_nchw(const smelt_window *w, const float *image, const smelt_place *p,
                                                         float *to) {
   const smelt_span s = smelt_span_of(w, 2, p->at[2], 0, w->in[2]);
   const int64_t taps = w->kernel[2], plane = w->in[0] * w->in[1] * w->in[2], step = w->dilation[2];
   const float *from = image + p->image * w->pixel * plane;
   const smelt_span sa = smelt_span_of(w, 0, p->at[0], 0, w->in[0]), sb = smelt_span_of(w, 1, p->at[1], 0, w->in[1]);
   if (sa.hi - sa.lo == w->kernel[0] && sb.hi - sb.lo == w->kernel[1] && s.hi - s.lo == taps && step == 1 && taps < SMELT_L) {
-    smelt_gather_inside(w, from + (sa.start * w->in[1] + sb.start) * w->in[2] + s.start, to);
+    smelt_im2col_inside(w, from + (sa.start * w->in[1] + sb.start) * w->in[2] + s.start, to);
     return;
   }
   for (int64_t c = 0; c < w->pixel; c++, from += plane)
@@ -138,7 +138,7 @@ static __attribute__((unused)) void smelt_gather_planes(const smelt_window *w, c
 }
 
 /* Elements k..k+s->kc-1 of s->m windows from `first` on, as rows that the slab reads. */
-SMELT_GEMM_INLINE void smelt_gather(const smelt_window *w, const float *image, int64_t depth, int64_t first, int64_t k,
+SMELT_GEMM_INLINE void smelt_im2col(const smelt_window *w, const float *image, int64_t depth, int64_t first, int64_t k,
                                     smelt_gemm_slab *s, float *rows) {
   if (smelt_pointwise(w)) {
     s->a = image + first * w->pixel + k, s->lda = w->pixel;
@@ -147,8 +147,8 @@ SMELT_GEMM_INLINE void smelt_gather(const smelt_window *w, const float *image, i
   smelt_place p = smelt_place_of(w, first);
   for (int64_t row = 0; row < s->m; ++row, smelt_place_next(w, &p)) {
     const smelt_row r = {rows + row * SMELT_CONVOLVE_LD, k, k + s->kc};
-    if (w->planar) smelt_gather_planes(w, image, &p, r.to);
-    else smelt_gather_window(w, image, &p, depth, &r);
+    if (w->nchw) smelt_im2col_nchw(w, image, &p, r.to);
+    else smelt_im2col_window(w, image, &p, depth, &r);
   }
 }
 
@@ -170,7 +170,7 @@ static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s
  * lines are so short that panels would pass by too often. */
 SMELT_GEMM_INLINE int smelt_contiguous_axis(const smelt_window *w) {
   int axis = 2;
-  if (w->planar || w->spread || w->groups != 1 || smelt_pointwise(w)) return -1;
+  if (w->nchw || w->spread || w->groups != 1 || smelt_pointwise(w)) return -1;
   while (axis > 0 && w->in[axis] == 1 && w->out[axis] == 1 && w->kernel[axis] == 1 && w->before[axis] == 0) axis--;
   for (int other = 0; other < 3; other++)
     if (other != axis && w->kernel[other] != 1) return -1;
@@ -206,7 +206,7 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
     s.m = count / chunks + (t < count % chunks), s.c = block + i * ld;
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
-      smelt_gather(w, image, depth, first + i, k, &s, rows);
+      smelt_im2col(w, image, depth, first + i, k, &s, rows);
       const smelt_finish here = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
       smelt_convolve_rows(&s, k + step < K, finish && k + step >= K ? &here : NULL);
     }
@@ -320,10 +320,10 @@ static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, c
  * of them than a set has ways. */
 SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
   if (SMELT_GEMM_MR > 8 && w->stride[2] * w->pixel % 1024 == 0) return 0;
-  return depth >= SMELT_TAP_DEPTH && !w->planar && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
+  return depth >= SMELT_TAP_DEPTH && !w->nchw && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
-/* Where windows overlap along a line, copies of lines take the place of gathered windows. */
+/* Where windows overlap along a line, copies of lines take the place of im2col rows. */
 SMELT_GEMM_INLINE int smelt_by_lines(const smelt_window *w, int64_t depth) {
   return depth <= SMELT_LINES_DEPTH && w->out[2] >= SMELT_LINES_LEAST && smelt_lines_fit(w, depth) >= SMELT_LINES_WINDOWS;
 }
@@ -359,7 +359,7 @@ static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const 
     smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, finish);
     return;
   }
-  if (w->planar ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
+  if (w->nchw ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
     smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, finish);
     return;
   }

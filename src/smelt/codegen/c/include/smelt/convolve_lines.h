@@ -166,7 +166,7 @@ typedef struct {
 
 SMELT_GEMM_INLINE smelt_line_form smelt_line_form_of(const smelt_window *w, int64_t depth) {
   const int64_t pixels = w->in[0] * w->in[1] * w->in[2];
-  return w->planar ? (smelt_line_form){w->pixel, pixels, 1, 1} : (smelt_line_form){1, pixels * w->pixel, w->pixel, depth};
+  return w->nchw ? (smelt_line_form){w->pixel, pixels, 1, 1} : (smelt_line_form){1, pixels * w->pixel, w->pixel, depth};
 }
 
 /* `n` pixels of a line from x on; NULL: zeros. */

@@ -50,7 +50,7 @@ typedef struct {
   int64_t ldc, m;
   int64_t cols; /* valid columns, from the first panel on */
   int add;
-  int streams; /* whole tiles go past the caches */
+  int nontemporal; /* whole tiles are written by non-temporal stores */
   const float *then; /* panels that are read after the last ones, NULL: those that lie behind them */
   int64_t then_stride, next_stride; /* from one of those to the next; the same of what tiles ask for, 0: panel_stride */
 } smelt_gemm_slab;
@@ -377,7 +377,7 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_whole_row_tasks(int64_t rows, int64_t tasks
 /* Blocks of rows where groups of panels are too few to share among threads of unknown number and speed without much waiting at
  * the end. Tasks of the same panels follow each other, and find them in L2; small products are better left whole. Panels that
  * come from memory want 96 rows to wait for: from 12 groups on, which are nearly enough by themselves, rows are cut no lower. */
-SMELT_GEMM_INLINE int64_t smelt_gemm_row_turns(int64_t rows, int64_t groups, int64_t columns, int64_t K) {
+SMELT_GEMM_INLINE int64_t smelt_gemm_row_rounds(int64_t rows, int64_t groups, int64_t columns, int64_t K) {
   const int64_t wanted = smelt_gemm_ceil_div(24, groups), tall = rows / (groups < 12 ? 48 : 96);
   const double each = (double)rows * (double)columns * (double)K / 2e6;
   if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > 524288)
@@ -398,7 +398,7 @@ static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_plan(int64_t M, int64
   const int64_t groups = smelt_gemm_ceil_div(panels, group);
   const int64_t columns_short = threads > 0 ? smelt_gemm_min(smelt_gemm_ceil_div(threads, groups),
                                                              smelt_gemm_ceil_div(rows, SMELT_GEMM_WIDE_MR))
-                                            : smelt_gemm_row_turns(rows, groups, group * SMELT_GEMM_PANEL, K);
+                                            : smelt_gemm_row_rounds(rows, groups, group * SMELT_GEMM_PANEL, K);
   const int64_t shares = whole_rows ? smelt_gemm_whole_row_tasks(rows, tasks, threads) : columns_short;
   const int64_t row_tasks = smelt_gemm_min(smelt_gemm_min(passes > shares ? passes : shares, affordable), rows);
   smelt_gemm_tasks plan = {smelt_gemm_ceil_div(rows, row_tasks), panels, 1, 1};

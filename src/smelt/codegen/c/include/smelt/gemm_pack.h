@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "turn.h"
+#include "transpose.h"
 
 #define SMELT_GEMM_INLINE static inline __attribute__((always_inline, unused))
 
@@ -20,7 +20,7 @@ static __attribute__((unused)) void smelt_gemm_pack_a(const float *A, int64_t ro
     for (int64_t i = 0; i < m; ++i)
       __builtin_memcpy(block + i * ld, A + i * row_stride, (size_t)k * sizeof(float));
   } else if (row_stride == 1) {
-    smelt_turn_any(A, col_stride, k, m, block, ld);
+    smelt_transpose_any(A, col_stride, k, m, block, ld);
   } else {
     for (int64_t i = 0; i < m; ++i)
       for (int64_t c = 0; c < k; ++c)
@@ -37,9 +37,9 @@ static __attribute__((unused)) void smelt_gemm_pack_panel(const float *B, int64_
     for (int64_t k = 0; k < K; ++k)
       __builtin_memcpy(panel + k * 16, B + k * k_stride, 16 * sizeof(float));
   } else if (k_stride == 1 && cols == 16) {
-    smelt_turn(B, n_stride, 16, K, panel, 16);
+    smelt_transpose(B, n_stride, 16, K, panel, 16);
   } else if (k_stride == 1) {
-    smelt_turn_any(B, n_stride, cols, K, panel, 16);
+    smelt_transpose_any(B, n_stride, cols, K, panel, 16);
   } else {
     for (int64_t k = 0; k < K; ++k)
       for (int64_t j = 0; j < cols; ++j)

@@ -1,17 +1,17 @@
 /* The matrix product as a unit of its own: the functions that loop_gemm.h declares.
  *
- * Input:     gemm_lying.h, few_rows.h, stream.h. Output: what loop_gemm.h declares, for the level it is compiled for.
+ * Input:     gemm_unpacked.h, gemv.h, nontemporal.h. Output: what loop_gemm.h declares, for the level it is compiled for.
  * Invariant: its text never depends on a model, so its object is compiled once and found in the cache ever after.
  */
 #ifndef SMELT_GEMM_UNIT_H
 #define SMELT_GEMM_UNIT_H
 
 #define SMELT_TILES_LINKED
-#include <smelt/few_rows.h>
+#include <smelt/gemv.h>
 #include <smelt/gemm_finish.h>
-#include <smelt/gemm_lying.h>
+#include <smelt/gemm_unpacked.h>
 #include <smelt/loop_gemm.h>
-#include <smelt/stream.h>
+#include <smelt/nontemporal.h>
 
 void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
                    int64_t p0, int64_t p1, int64_t n_valid) {
@@ -42,10 +42,10 @@ void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, in
   smelt_gemm_f32_finished(a, lda, panels, depth, block, ld, m, p0, p1, finish, next.at, next.stride);
 }
 
-void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
+void SMELT_PRODUCT_UNPACKED(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
                          int64_t columns) {
-  smelt_gemm_f32_lying(a, row_step, col_step, b, k_step, n_step, depth, c, ldc, m, p0, p1, columns);
+  smelt_gemm_f32_unpacked(a, row_step, col_step, b, k_step, n_step, depth, c, ldc, m, p0, p1, columns);
 }
 
 int SMELT_MODEST(const float *x, int64_t count) {
@@ -70,8 +70,8 @@ smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, in
   return (smelt_split){plan.rows, plan.panels, plan.row_tasks, plan.panel_tasks};
 }
 
-smelt_split SMELT_LYING_SPLIT(int64_t rows, int64_t columns, int64_t depth) {
-  const smelt_gemm_tasks plan = smelt_gemm_lying_plan(rows, columns, depth);
+smelt_split SMELT_UNPACKED_SPLIT(int64_t rows, int64_t columns, int64_t depth) {
+  const smelt_gemm_tasks plan = smelt_gemm_unpacked_plan(rows, columns, depth);
   return (smelt_split){plan.rows, plan.panels, plan.row_tasks, plan.panel_tasks};
 }
 
@@ -80,14 +80,14 @@ void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth
   smelt_gemm_f32_pack_b(from, k_step, n_step, depth, columns, panels, p0, p1);
 }
 
-void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
+void SMELT_GEMV(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
                float *c, int64_t ldc, int64_t m, int add) {
-  if (k_step == 1) smelt_few_columns(a, lda, b, n_step, depth, columns, c, ldc, m, add);
-  else smelt_few_rows(a, lda, b, k_step, depth, columns, c, ldc, m, add);
+  if (k_step == 1) smelt_gemv_columns(a, lda, b, n_step, depth, columns, c, ldc, m, add);
+  else smelt_gemv_rows(a, lda, b, k_step, depth, columns, c, ldc, m, add);
 }
 
 void SMELT_MOVE(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t width) {
-  smelt_stream_rows(to, to_step, from, from_step, rows, width);
+  smelt_nt_rows(to, to_step, from, from_step, rows, width);
 }
 
 #endif

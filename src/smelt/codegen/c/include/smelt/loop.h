@@ -100,7 +100,7 @@ typedef struct smelt_work {
   int64_t size, slots, slot_bytes;
   int32_t collecting, parts;
   int32_t ordered; /* blocks of rows have run */
-  int32_t in_turns; /* all parts have as many tasks, row by row: the same rows of each follow each other */
+  int32_t interleaved; /* all parts have as many tasks, row by row: the same rows of each follow each other */
   int32_t unusual; /* an operand of masked products is not SMELT_MODEST */
   float *whole; /* a product that is computed apart from its epilogue */
   int64_t whole_bytes;
@@ -197,7 +197,7 @@ static inline __attribute__((unused)) void smelt_release(const smelt_task *task,
 static inline __attribute__((unused)) void smelt_part_body(void *ctx, int64_t index) {
   const smelt_work *work = (const smelt_work *)ctx;
   const smelt_part *part = work->part;
-  if (work->in_turns) {
+  if (work->interleaved) {
     part += index % work->parts;
     index /= work->parts;
   }
@@ -235,10 +235,10 @@ static inline __attribute__((unused)) int32_t smelt_run_in_order(smelt_env *env,
 /* Runs what was collected, with one barrier at the end. Parts of one task each are not worth waking a thread for. */
 static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env, smelt_work *work) {
   int64_t tasks = 0;
-  work->in_turns = 1;
+  work->interleaved = 1;
   for (int32_t i = 0; i < work->parts; i++) {
     tasks += work->part[i].tasks;
-    work->in_turns &= work->part[i].task->across && work->part[i].tasks == work->part->tasks;
+    work->interleaved &= work->part[i].task->across && work->part[i].tasks == work->part->tasks;
   }
   if (work->collecting == SMELT_IN_ORDER)
     smelt_run_in_order(env, work);

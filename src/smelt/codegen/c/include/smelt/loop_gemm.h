@@ -16,11 +16,11 @@
 #define SMELT_PRODUCT_PART SMELT_NAME(smelt_product_part)
 #define SMELT_PART_OF SMELT_NAME(smelt_part_of)
 #define SMELT_PRODUCT_FINISHED SMELT_NAME(smelt_product_finished)
-#define SMELT_PRODUCT_LYING SMELT_NAME(smelt_product_lying)
-#define SMELT_LYING_SPLIT SMELT_NAME(smelt_lying_split)
+#define SMELT_PRODUCT_UNPACKED SMELT_NAME(smelt_product_unpacked)
+#define SMELT_UNPACKED_SPLIT SMELT_NAME(smelt_unpacked_split)
 #define SMELT_MODEST SMELT_NAME(smelt_modest)
 #define SMELT_PACK SMELT_NAME(smelt_pack)
-#define SMELT_FEW SMELT_NAME(smelt_few)
+#define SMELT_GEMV SMELT_NAME(smelt_gemv)
 #define SMELT_MOVE SMELT_NAME(smelt_move)
 #define SMELT_PRODUCT_SPLIT SMELT_NAME(smelt_product_split)
 
@@ -56,12 +56,12 @@ int64_t SMELT_PART_OF(int64_t rows, int64_t depth);
 /* The whole product goes where `finish` says; the block is for sums that are not complete yet. */
 void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
                             int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish, smelt_panels next);
-/* The same with both operands where they lie, by the steps of their rows and columns; see gemm_lying.h. */
-void SMELT_PRODUCT_LYING(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
+/* The same with both operands where they lie, by the steps of their rows and columns; see gemm_unpacked.h. */
+void SMELT_PRODUCT_UNPACKED(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
                          int64_t columns);
 smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows);
-smelt_split SMELT_LYING_SPLIT(int64_t rows, int64_t columns, int64_t depth);
+smelt_split SMELT_UNPACKED_SPLIT(int64_t rows, int64_t columns, int64_t depth);
 
 /* Panels p0..p1-1 of a matrix whose element (k, n) is at from[k * k_step + n * n_step]. */
 void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
@@ -70,8 +70,8 @@ void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth
 /* Whether none of them is NaN, infinite, or so large (1e12) that scores could come near the bias of a mask. */
 int SMELT_MODEST(const float *x, int64_t count);
 
-/* A few rows times a matrix read where it lies; one of its steps is 1. See few_rows.h. */
-void SMELT_FEW(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
+/* A few rows times a matrix read where it lies; one of its steps is 1. See gemv.h. */
+void SMELT_GEMV(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
                float *c, int64_t ldc, int64_t m, int add);
 
 /* Rows of `width` floats to a place that nobody reads soon. */
@@ -86,8 +86,8 @@ enum { SMELT_BLOCK_FLOATS = 8192 };
 /* What an epilogue wants: any columns, whole rows at once, or whole rows that may also be computed before it; or there is
  * none, and the product goes where it is stored. */
 enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2, SMELT_NO_BLOCK = 3 };
-/* Added to it where tasks lay out the right operand themselves: rows are cut less, for each cut has it laid out again. */
-enum { SMELT_LYING = 4 };
+/* Added to it where tasks pack the right operand themselves: rows are cut less, for each cut packs it again. */
+enum { SMELT_UNPACKED = 4 };
 /* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
 #ifndef SMELT_NEAR_PANELS
 #define SMELT_NEAR_PANELS 262144
@@ -107,8 +107,8 @@ SMELT_INLINE int smelt_product_apart(int64_t rows, int64_t columns, int64_t dept
 /* The split that the product suggests, or, of many rows, blocks of as many as tuning chose. Few rows read the right operand
  * once, wherever it lies. */
 SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth,
-                                        int whole_rows, int lying) {
-  smelt_split split = lying && rows > 4 ? SMELT_LYING_SPLIT(rows, columns, depth)
+                                        int whole_rows, int unpacked) {
+  smelt_split split = unpacked && rows > 4 ? SMELT_UNPACKED_SPLIT(rows, columns, depth)
                                         : SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
   if (!task->cut.task_rows || rows <= task->cut.task_rows) return split;
   const int64_t row_tasks = (rows + task->cut.task_rows - 1) / task->cut.task_rows;
@@ -200,7 +200,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_pack(smelt_task *task
 /* The product, then its epilogue, each cut as suits it. */
 static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *task, smelt_body body, int64_t rows,
                                                                 int64_t columns, int64_t depth, int64_t extra,
-                                                                int64_t copies, int lying) {
+                                                                int64_t copies, int unpacked) {
   smelt_env *env = task->env;
   smelt_work *work = task->work;
   const int64_t panels = (columns + 15) / 16;
@@ -212,11 +212,11 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
     if (!work->whole) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->whole_bytes = bytes;
   }
-  const smelt_split split = smelt_split_of(task, rows, columns, depth * copies, 0, lying);
+  const smelt_split split = smelt_split_of(task, rows, columns, depth * copies, 0, unpacked);
   task->whole = work->whole;
   task->apart = SMELT_PRODUCT_ONLY;
   task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
-  task->from = 0, task->terms = lying ? depth : SMELT_PART_OF(rows, depth);
+  task->from = 0, task->terms = unpacked ? depth : SMELT_PART_OF(rows, depth);
   do {
     if (smelt_run_now(task, body, split.row_tasks * split.panel_tasks)) return env->code;
     task->from += task->terms;
@@ -246,12 +246,12 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
                                                                int64_t extra, int how, int64_t copies) {
   if (batches <= 0 || rows <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  const int wants = how & ~SMELT_LYING, lying = how & SMELT_LYING;
+  const int wants = how & ~SMELT_UNPACKED, unpacked = how & SMELT_UNPACKED;
   if (columns <= 0) return smelt_launch_no_columns(task, body, batches, rows, extra, wants, copies);
-  if (wants == SMELT_MAY_PART && (lying || smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue)))
-    return smelt_launch_apart(task, body, rows, columns, depth, extra, copies, lying);
+  if (wants == SMELT_MAY_PART && (unpacked || smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue)))
+    return smelt_launch_apart(task, body, rows, columns, depth, extra, copies, unpacked);
   smelt_split split = smelt_split_of(task, rows, columns, depth * copies,
-                                     wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART, lying);
+                                     wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART, unpacked);
   if (batches >= 4) {
     const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
     split.panels = (columns + 15) / 16;

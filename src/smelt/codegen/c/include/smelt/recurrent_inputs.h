@@ -14,7 +14,7 @@
 enum {
   SMELT_CELL_FUSED_ROWS = 32,
   SMELT_CELL_SPAN_FLOATS = 40960, /* of an L2, where the recurrent weights are too */
-  SMELT_CELL_GATHERED = 8192       /* floats of rows that are copied, since each is at a step of its own */
+  SMELT_CELL_COPIED = 8192       /* floats of rows that are copied, since each is at a step of its own */
 };
 
 /* Rows and steps of a task. */
@@ -102,11 +102,11 @@ static __attribute__((unused)) void smelt_cell_fill(const smelt_cell *cell, cons
 }
 
 /* The inputs' products of rows at one step, which may be at places of their own. */
-static __attribute__((unused, noinline)) void smelt_gathered_product(const smelt_cell *cell, const smelt_cell_row *rows,
+static __attribute__((unused, noinline)) void smelt_copied_product(const smelt_cell *cell, const smelt_cell_row *rows,
                                                                      int64_t count, int phase, int64_t block, int64_t blocks,
                                                                      float *c, int64_t ldc) {
-  float a[SMELT_CELL_GATHERED] __attribute__((aligned(64)));
-  const int64_t most = SMELT_CELL_GATHERED / smelt_max(1, cell->width);
+  float a[SMELT_CELL_COPIED] __attribute__((aligned(64)));
+  const int64_t most = SMELT_CELL_COPIED / smelt_max(1, cell->width);
   for (int64_t r = 0, n; r < count; r += n) {
     n = most < 2 ? 1 : smelt_min(most, count - r);
     for (int64_t i = 0; most >= 2 && i < n; i++) __builtin_memcpy(a + i * cell->width, rows[r + i].x, (size_t)cell->width * 4);
@@ -117,7 +117,7 @@ static __attribute__((unused, noinline)) void smelt_gathered_product(const smelt
 /* The inputs' products of rows at one step, wherever they are. */
 static __attribute__((unused)) void smelt_rows_inputs(const smelt_cell *cell, const smelt_cell_row *rows, int64_t count, int phase,
                                                       int64_t block, int64_t blocks, float *c, int64_t ldc) {
-  if (smelt_cell_ragged(cell)) smelt_gathered_product(cell, rows, count, phase, block, blocks, c, ldc);
+  if (smelt_cell_ragged(cell)) smelt_copied_product(cell, rows, count, phase, block, blocks, c, ldc);
   else smelt_input_product(cell, rows[0].x, cell->x_row, count, phase, block, blocks, c, ldc);
 }
 

@@ -9,8 +9,8 @@
 #include "vec_arith.h"
 
 /* Rotations by a power of two, of 32-bit and of 64-bit lanes. */
-#define SMELT_TURN(i) (((i) + by) & (SMELT_L - 1))
-#define SMELT_TURN_HALF(i) (((i) + by) & (SMELT_H - 1))
+#define SMELT_ROTATED(i) (((i) + by) & (SMELT_L - 1))
+#define SMELT_ROTATED_HALF(i) (((i) + by) & (SMELT_H - 1))
 #if defined(__clang__)
 #define SMELT_SHUFFLE(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
 #define SMELT_SHUFFLE_HALF(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
@@ -19,11 +19,11 @@
 #define SMELT_SHUFFLE_HALF(v, ...) __builtin_shuffle(v, (h_i64){__VA_ARGS__})
 #endif
 #define SMELT_ROTATE(D, n)                                                                                        \
-  SMELT_FN v_##D rotate##n##_##D(v_##D v) { enum { by = n }; return SMELT_SHUFFLE(v, SMELT_LANES(SMELT_TURN)); }
+  SMELT_FN v_##D rotate##n##_##D(v_##D v) { enum { by = n }; return SMELT_SHUFFLE(v, SMELT_LANES(SMELT_ROTATED)); }
 #define SMELT_ROTATE_HALF(D, n)                                                                                   \
   SMELT_FN h_##D half_rotate##n##_##D(h_##D v) {                                                                  \
     enum { by = n };                                                                                              \
-    return SMELT_SHUFFLE_HALF(v, SMELT_LANES_LO(SMELT_TURN_HALF));                                                \
+    return SMELT_SHUFFLE_HALF(v, SMELT_LANES_LO(SMELT_ROTATED_HALF));                                                \
   }
 #define SMELT_DEFINE(D) SMELT_ROTATE(D, 1) SMELT_ROTATE(D, 2) SMELT_ROTATE(D, 4) SMELT_ROTATE(D, 8)
 SMELT_EACH_WORD(SMELT_DEFINE)
@@ -67,8 +67,8 @@ SMELT_EACH_WIDE(SMELT_DEFINE)
 SMELT_EACH_SMALL(SMELT_DEFINE)
 #undef SMELT_DEFINE
 
-#undef SMELT_TURN
-#undef SMELT_TURN_HALF
+#undef SMELT_ROTATED
+#undef SMELT_ROTATED_HALF
 #undef SMELT_SHUFFLE
 #undef SMELT_SHUFFLE_HALF
 #undef SMELT_ROTATE

@@ -1,4 +1,4 @@
-/* Windows over an image with its channels last: where they lie, and how the work is cut into tasks.
+/* Windows over an NHWC image: where they lie, and how the work is cut into tasks.
  *
  * Input:     smelt_window: sizes, strides, padding of three axes; smelt_task. Output: smelt_launch_window(), and the
  *            kernels as declared here: each fills a block of `count` windows from `first` on, columns c0..c1-1.
@@ -19,7 +19,7 @@ typedef struct {
   int64_t columns; /* of the result */
   int spread;      /* a transposed convolution: pixel i reaches o = i * stride + t * dilation - before */
   int counted;     /* a mean counts padding */
-  int planar;      /* the image lies plane by plane: (N, channels, *sizes) */
+  int nchw;      /* the image is NCHW: (N, channels, *sizes) */
   int packed;      /* how weights are: see below */
 } smelt_window;
 
@@ -29,8 +29,8 @@ enum { SMELT_PANELS, SMELT_DOTS, SMELT_NARROW };
 #define SMELT_CONVOLVE SMELT_NAME(smelt_convolve)
 #define SMELT_CONVOLVE_DOTS SMELT_NAME(smelt_convolve_dots)
 #define SMELT_CONVOLVE_NARROW SMELT_NAME(smelt_convolve_narrow)
-#define SMELT_CHANNELWISE SMELT_NAME(smelt_channelwise)
-#define SMELT_CHANNELWISE_WIDE SMELT_NAME(smelt_channelwise_wide)
+#define SMELT_DEPTHWISE SMELT_NAME(smelt_depthwise)
+#define SMELT_DEPTHWISE_WIDE SMELT_NAME(smelt_depthwise_wide)
 #define SMELT_POOL SMELT_NAME(smelt_pool)
 #define SMELT_WINOGRAD SMELT_NAME(smelt_winograd_block)
 
@@ -45,10 +45,10 @@ void SMELT_CONVOLVE_NARROW(const smelt_window *w, const float *image, const floa
                     int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
 void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int transformed, int64_t first,
                     int64_t count, int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace);
-void SMELT_CHANNELWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+void SMELT_DEPTHWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                        int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
-/* Filters of five or seven taps along a line, or of SMELT_PATCH_TAPS taps and more; others are SMELT_CHANNELWISE's. */
-void SMELT_CHANNELWISE_WIDE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
+/* Filters of five or seven taps along a line, or of SMELT_PATCH_TAPS taps and more; others are SMELT_DEPTHWISE's. */
+void SMELT_DEPTHWISE_WIDE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                        int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
                 float *block, int64_t ld);
@@ -57,7 +57,7 @@ enum {
   SMELT_WINDOW_BLOCK = 20480,   /* floats of a block: it stays in L2, and on the stack */
   SMELT_WINDOW_TASKS = 32,      /* that a launch aims at */
   SMELT_WINDOW_GRAIN = 50000,   /* multiply-adds below which a task costs more to hand out than it brings */
-  SMELT_WINDOW_WIDE = 128,      /* columns below which the gathered windows are not worth gathering twice */
+  SMELT_WINDOW_WIDE = 128,      /* columns below which im2col is not worth doing twice */
   SMELT_WINDOW_ROWS = 56,       /* windows that are gathered at a time */
   SMELT_WINDOW_TILE = SMELT_VL == 64 ? 14 : 6, /* windows of a tile */
   SMELT_WINDOW_CUT = 84,        /* windows that a long line is cut into multiples of: whole tiles */
@@ -75,7 +75,7 @@ enum {
 };
 
 /* What a kernel reads: pixels as they lie, windows channel by channel, windows that are gathered, or copies of lines. */
-enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_WINDOWS, SMELT_BY_LINES };
+enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_IM2COL, SMELT_BY_LINES };
 
 /* Columns of one task, in units. All of them where their panels stay in L2: results are then written line by line. Else a
  * block is tall enough that panels are read as few times as the image, which costs one float where they cost `taps`. */
@@ -136,7 +136,7 @@ SMELT_INLINE int64_t smelt_window_part(int64_t line, int64_t fit) {
 SMELT_INLINE void smelt_window_parts(smelt_task *task, int64_t line, int64_t unit, int64_t depth, int64_t taps, int form,
                                      int whole_rows) {
   task->part = task->step, task->wide = task->row_bytes;
-  if (form == SMELT_BY_WINDOWS) return;
+  if (form == SMELT_BY_IM2COL) return;
   const int patches = form == SMELT_BY_CHANNELS && taps >= SMELT_PATCH_TAPS;
   if (patches && !whole_rows) task->wide = smelt_min(task->wide, smelt_max(SMELT_PATCH_COLUMNS / unit, 1));
   if (form == SMELT_BY_CHANNELS && !whole_rows && 2 * line * task->wide * unit > SMELT_WINDOW_PART &&
@@ -258,13 +258,13 @@ static inline __attribute__((unused)) int32_t smelt_launch_square(smelt_task *ta
   task->winograd = height * line >= SMELT_WINOGRAD_PIXELS &&
                    smelt_min(channels, columns) >= SMELT_WINOGRAD_CHANNELS;
   if (task->winograd) return smelt_launch_winograd(task, body, rows / line, height, line, columns, channels, extra, 0, whole_rows);
-  const int form = channels <= SMELT_LINES_DEPTH ? SMELT_BY_LINES : SMELT_BY_WINDOWS;
+  const int form = channels <= SMELT_LINES_DEPTH ? SMELT_BY_LINES : SMELT_BY_IM2COL;
   return smelt_launch_window(task, body, rows, columns, 16, 9 * channels, 9, line, extra, form, whole_rows);
 }
 
 /* Whether every window is one pixel and every pixel one window: rows are read where they lie. */
 SMELT_INLINE int smelt_pointwise(const smelt_window *w) {
-  int plain = !w->spread && !w->planar;
+  int plain = !w->spread && !w->nchw;
   for (int axis = 0; axis < 3; axis++)
     plain &= w->kernel[axis] == 1 && w->stride[axis] == 1 && w->before[axis] == 0 && w->in[axis] == w->out[axis];
   return plain;

@@ -1,6 +1,6 @@
 /* Convolution of 3 x 3 taps by Winograd's F(2 x 4, 3 x 3): 24 products where the plain form takes 72.
  *
- * Input:     smelt_window with stride and dilation 1, an image with channels last, transformed weights in panels
+ * Input:     smelt_window with stride and dilation 1, an NHWC image, transformed weights in panels
  *            (24, panel, channel, 16), or plain ones (panel, tap, channel, 16) that are transformed here, a block that stays
  *            in L2 at a time. Output: a block of windows that are whole lines, times a range of columns.
  * Invariant: results come in tiles of two lines and four columns that start at even lines and at every fourth column of

@@ -1,13 +1,13 @@
 /* Convolution with one filter for each channel whose taps along a line are 5 or 7 side by side.
  *
- * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
+ * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: every element is one chain over the taps that lie in the image, in rising order, whatever tile computes it.
  *            A line of taps stays in registers while the pixels that a tile sees pass by: each is loaded once for all of it.
  */
-#ifndef SMELT_CHANNELWISE_LINES_H
-#define SMELT_CHANNELWISE_LINES_H
+#ifndef SMELT_DEPTHWISE_LINES_H
+#define SMELT_DEPTHWISE_LINES_H
 
-#include <smelt/channelwise_taps.h>
+#include <smelt/depthwise_taps.h>
 
 /* Windows of the largest tile: its sums, a line of taps and a pixel have registers. */
 #if SMELT_VL == 64 || defined(__aarch64__)
@@ -139,7 +139,7 @@ static __attribute__((unused)) void smelt_line_box(const smelt_window *w, const 
   smelt_line_run(w, &list, c0, c1, block, ld);
 }
 
-static __attribute__((unused)) void smelt_channelwise_lines(const smelt_window *w, const float *image, const float *panels,
+static __attribute__((unused)) void smelt_depthwise_lines(const smelt_window *w, const float *image, const float *panels,
                                                             int64_t first, int64_t count, int64_t c0, int64_t c1,
                                                             float *block, int64_t ld) {
   smelt_place p = smelt_place_of(w, first);

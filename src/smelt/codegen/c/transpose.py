@@ -1,7 +1,7 @@
-"""Copies that turn a matrix, as C: channels last to planes and back, transpositions.
+"""Copies that transpose a matrix, as C: NHWC to NCHW and back, transpositions.
 
 Input: a nest that only copies, and walks its result along another axis than its source. Output: a kernel whose units
-are tiles. Invariant: elements are copied bit for bit; a tile's lines, read and written, stay in L1 while it is turned.
+are tiles. Invariant: elements are copied bit for bit; a tile's lines, read and written, stay in L1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TILE_HEIGHT = 32  # elements of a tile side by side in the source
 
 
 @dataclass(frozen=True)
-class Turn:
+class Transposition:
     """`along` has its elements side by side in the result, `across` in the source."""
 
     store: Store
@@ -33,16 +33,16 @@ class Turn:
     across: Var
 
 
-def find_turn(nest: Nest) -> Turn | None:
-    """What is turned by a nest that does nothing else."""
+def find_transpose(nest: Nest) -> Transposition | None:
+    """What is transposed by a nest that does nothing else."""
     store, load = _copied(nest)
     if store is None or load is None or nest.vector is None or not _wide_enough(nest.vector):
         return None
     step, read_step = coefficient(store.offset, nest.vector), coefficient(load.offset, nest.vector)
     if step is None or step[0].const != 1 or read_step is None or read_step[0].const in (0, 1):
         return None
-    across = [v for v in nest.outer if v != nest.vector and _turned(v, store, load)]
-    return Turn(store, load, nest.vector, across[-1]) if across else None
+    across = [v for v in nest.outer if v != nest.vector and _is_transposed(v, store, load)]
+    return Transposition(store, load, nest.vector, across[-1]) if across else None
 
 
 def _copied(nest: Nest) -> tuple[Store, E.Load] | tuple[None, None]:
@@ -61,23 +61,23 @@ def _wide_enough(var: Var) -> bool:
     return var.extent.const is None or var.extent.const >= LEAST_EXTENT
 
 
-def _turned(var: Var, store: Store, load: E.Load) -> bool:
+def _is_transposed(var: Var, store: Store, load: E.Load) -> bool:
     step, read_step = coefficient(store.offset, var), coefficient(load.offset, var)
     return step is not None and read_step is not None and read_step[0].const == 1 and _wide_enough(var)
 
 
-class TurnWriter(ValueWriter):
+class TransposeWriter(ValueWriter):
     """Units are tiles, the ones along the result side by side."""
 
-    def __init__(self, nest: Nest, turn: Turn) -> None:
+    def __init__(self, nest: Nest, copy: Transposition) -> None:
         super().__init__(nest)
-        self.turn = turn
+        self.copy = copy
 
     def units(self) -> Ix:
         return product(count for _, count, _ in self._axes())
 
     def unit_cost(self) -> Ix:
-        return fn("min", TILE_LENGTH, self.turn.along.extent) * fn("min", TILE_HEIGHT, self.turn.across.extent)
+        return fn("min", TILE_LENGTH, self.copy.along.extent) * fn("min", TILE_HEIGHT, self.copy.across.extent)
 
     def body(self) -> list[str]:
         self.scopes.append(Scope())
@@ -88,7 +88,7 @@ class TurnWriter(ValueWriter):
 
     def _axes(self) -> list[tuple[Var, Ix, int]]:
         """Each loop, how many steps it has, and the elements of one."""
-        along, across = self.turn.along, self.turn.across
+        along, across = self.copy.along, self.copy.across
         others = [(v, v.extent, 1) for v in self.nest.outer if v not in (along, across)]
         tiles = [(across, _tiles(across, TILE_HEIGHT), TILE_HEIGHT), (along, _tiles(along, TILE_LENGTH), TILE_LENGTH)]
         return [*others, *tiles]
@@ -103,13 +103,13 @@ class TurnWriter(ValueWriter):
         return lines
 
     def _tile(self) -> str:
-        turn = self.turn
-        read, write = coefficient(turn.load.offset, turn.along), coefficient(turn.store.offset, turn.across)
+        copy = self.copy
+        read, write = coefficient(copy.load.offset, copy.along), coefficient(copy.store.offset, copy.across)
         assert read is not None and write is not None
-        rows, cols = self._left(turn.along, TILE_LENGTH), self._left(turn.across, TILE_HEIGHT)
-        source = f"{self._buffer(turn.load.buffer)} + {self._integer(turn.load.offset)}, {self._integer(read[0])}"
-        result = f"{self._buffer(turn.store.buffer)} + {self._integer(turn.store.offset)}, {self._integer(write[0])}"
-        return f"smelt_turn({source}, {rows}, {cols}, {result});"
+        rows, cols = self._left(copy.along, TILE_LENGTH), self._left(copy.across, TILE_HEIGHT)
+        source = f"{self._buffer(copy.load.buffer)} + {self._integer(copy.load.offset)}, {self._integer(read[0])}"
+        result = f"{self._buffer(copy.store.buffer)} + {self._integer(copy.store.offset)}, {self._integer(write[0])}"
+        return f"smelt_transpose({source}, {rows}, {cols}, {result});"
 
     def _left(self, var: Var, most: int) -> str:
         return f"smelt_min({most}, {self._integer(var.extent)} - {self.var_names[var]})"

@@ -1,6 +1,6 @@
-"""Images keep their channels last between ops, whatever order the model states them in.
+"""Images are kept in NHWC between ops, whatever order the model states them in.
 
-Input: operands of a map, reduction, slice, concatenation or padding. Output: the same operands with the channels last,
+Input: operands of a map, reduction, slice, concatenation or padding. Output: the same operands in NHWC,
 or None when none of them is an image that lies so. Invariant: ONNX's order (N, C, *spatial), or (N, G, C, *spatial) of
 channels in groups, is a view of the tensor that was made; what is computed from such a view is computed below it, so
 that no kernel ever walks a transposed image.
@@ -33,7 +33,7 @@ def groups_to_first(rank: int) -> tuple[int, ...]:
 
 
 def image_below(x: Tensor) -> Tensor | None:
-    """The tensor with channels last that x is a view of. A model's own transpose of four axes or more counts too."""
+    """The tensor in NHWC that x is a view of. A model's own transpose of four axes or more counts too."""
     found = order_below(x)
     return found[0] if found is not None and found[1] == to_first(x.rank) else None
 
@@ -65,7 +65,7 @@ def regrouped(x: Tensor) -> Tensor | None:
 def images_below(
     args: Sequence[Tensor], transpose: Transpose, unsqueeze: Unsqueeze
 ) -> tuple[list[Tensor], tuple[int, ...]] | None:
-    """All operands with their channels last, when one of the largest rank lies so already, and the permutation that
+    """All operands in NHWC, when one of the largest rank lies so already, and the permutation that
     makes the model's order of what is computed from them."""
     rank = max((a.rank for a in args), default=0)
     orders = [found[1] for a in args if a.rank == rank and (found := order_below(a)) is not None]

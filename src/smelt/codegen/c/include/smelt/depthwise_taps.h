@@ -1,10 +1,10 @@
 /* Which taps of a window lie in the image, and how to walk over them.
  *
- * Input:     smelt_window, an image with channels last, a window's place. Output: smelt_taps, smelt_tap_box.
+ * Input:     smelt_window, an NHWC image, a window's place. Output: smelt_taps, smelt_tap_box.
  * Invariant: pointers are to the first channel; what is read through them lies in the image.
  */
-#ifndef SMELT_CHANNELWISE_TAPS_H
-#define SMELT_CHANNELWISE_TAPS_H
+#ifndef SMELT_DEPTHWISE_TAPS_H
+#define SMELT_DEPTHWISE_TAPS_H
 
 #include <smelt/vec.h>
 #include <smelt/window.h>

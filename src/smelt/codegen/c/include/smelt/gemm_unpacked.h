@@ -5,19 +5,19 @@
  * Invariant: bits are those of smelt_gemm_f32 over packed panels.
  *
  * Panels of a matrix that changes from call to call serve one product. Laid out as a whole they are written to memory and
- * read from there again; here a block of them is laid out right before its rows pass by, and never leaves L1.
+ * read from there again; here a block of them is packed right before its rows pass by, and never leaves L1.
  */
-#ifndef SMELT_GEMM_LYING_H
-#define SMELT_GEMM_LYING_H
+#ifndef SMELT_GEMM_UNPACKED_H
+#define SMELT_GEMM_UNPACKED_H
 
 #include "gemm.h"
-#include "stream.h"
+#include "nontemporal.h"
 
-/* Floats of the panels that are laid out at a time. */
-#define SMELT_GEMM_LAID (SMELT_GEMM_KC * SMELT_GEMM_WP * SMELT_GEMM_PANEL)
-/* A transposed A is turned one block of k at a time: rows and leading dimension of its copy. */
-#define SMELT_GEMM_TURNED_LD (SMELT_GEMM_KC + 16)
-#define SMELT_GEMM_TURNED_ROWS (49152 / SMELT_GEMM_TURNED_LD < SMELT_GEMM_MC ? 49152 / SMELT_GEMM_TURNED_LD : SMELT_GEMM_MC)
+/* Floats of the panels that are packed at a time. */
+#define SMELT_GEMM_PACKED (SMELT_GEMM_KC * SMELT_GEMM_WP * SMELT_GEMM_PANEL)
+/* A transposed A is transposed one block of k at a time: rows and leading dimension of its copy. */
+#define SMELT_GEMM_TRANSPOSED_LD (SMELT_GEMM_KC + 16)
+#define SMELT_GEMM_TRANSPOSED_ROWS (49152 / SMELT_GEMM_TRANSPOSED_LD < SMELT_GEMM_MC ? 49152 / SMELT_GEMM_TRANSPOSED_LD : SMELT_GEMM_MC)
 
 typedef struct {
   const float *at;
@@ -50,25 +50,25 @@ SMELT_GEMM_INLINE void smelt_gemm_ask(const smelt_gemm_wish *wish, int64_t t, in
 
 /* Results of so many bytes that are complete after one block of k go past the caches: a store through them reads the line
  * first, which takes as long as the product where K is 128. */
-enum { SMELT_GEMM_STREAMED = 1 << 18 };
+enum { SMELT_GEMM_NT_BYTES = 1 << 18 };
 
-SMELT_GEMM_INLINE int smelt_gemm_streams(const smelt_gemm_slab *s, int64_t K) {
-  return SMELT_STREAMS && K <= SMELT_GEMM_KC && s->m * s->ldc >= SMELT_GEMM_STREAMED / 4 && s->ldc % 16 == 0 &&
+SMELT_GEMM_INLINE int smelt_gemm_stores_nt(const smelt_gemm_slab *s, int64_t K) {
+  return SMELT_HAS_NT && K <= SMELT_GEMM_KC && s->m * s->ldc >= SMELT_GEMM_NT_BYTES / 4 && s->ldc % 16 == 0 &&
          ((uintptr_t)s->c & 63) == 0;
 }
 
 /* A tile of whole lines. */
-SMELT_GEMM_INLINE void smelt_gemm_stream_tile(const smelt_gemm_slab *s, const float *a, float *c, int64_t rows) {
+SMELT_GEMM_INLINE void smelt_gemm_nt_tile(const smelt_gemm_slab *s, const float *a, float *c, int64_t rows) {
   float tile[SMELT_GEMM_WIDE_MR * SMELT_GEMM_WP * SMELT_GEMM_PANEL] __attribute__((aligned(64)));
   const int64_t width = SMELT_GEMM_WP * SMELT_GEMM_PANEL;
   smelt_gemm_block(s, a, s->b, tile, width, rows, SMELT_GEMM_WP, 0, s->b, 1);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < width; j += 16)
-      smelt_stream_line(c + i * s->ldc + j, tile + i * width + j);
+      smelt_nt_line(c + i * s->ldc + j, tile + i * width + j);
 }
 
 /* All rows times the panels that lie in `s->b`; tile by tile it is asked for what comes next. */
-static __attribute__((unused)) void smelt_gemm_lying_rows(const smelt_gemm_slab *s, int64_t panels, smelt_gemm_wish wish) {
+static __attribute__((unused)) void smelt_gemm_unpacked_rows(const smelt_gemm_slab *s, int64_t panels, smelt_gemm_wish wish) {
   const int64_t most = panels < SMELT_GEMM_NP   ? SMELT_GEMM_NARROW_MR
                        : panels < SMELT_GEMM_WP ? SMELT_GEMM_MR
                                                 : SMELT_GEMM_WIDE_MR;
@@ -80,8 +80,8 @@ static __attribute__((unused)) void smelt_gemm_lying_rows(const smelt_gemm_slab 
     smelt_gemm_ask(&wish, t, tiles);
     if (s->cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, s->b, c, rows, s->cols);
-    else if (s->streams && panels == SMELT_GEMM_WP)
-      smelt_gemm_stream_tile(s, a, c, rows);
+    else if (s->nontemporal && panels == SMELT_GEMM_WP)
+      smelt_gemm_nt_tile(s, a, c, rows);
     else
       smelt_gemm_block(s, a, s->b, c, s->ldc, rows, panels, s->add, s->b, 1);
     a += rows * s->lda;
@@ -90,64 +90,64 @@ static __attribute__((unused)) void smelt_gemm_lying_rows(const smelt_gemm_slab 
 }
 
 /* The columns from `col` on that one tile covers, block by block over k. */
-static __attribute__((unused)) void smelt_gemm_lying_blocks(const smelt_gemm_slab *s, const smelt_gemm_matrix *b,
+static __attribute__((unused)) void smelt_gemm_unpacked_blocks(const smelt_gemm_slab *s, const smelt_gemm_matrix *b,
                                                             int64_t k0, int64_t col, int64_t panels, int64_t K,
-                                                            int64_t depth, float *laid) {
+                                                            int64_t depth, float *packed) {
   smelt_gemm_slab part = *s;
   part.cols = smelt_gemm_min(panels * SMELT_GEMM_PANEL, s->cols - col);
-  part.c = s->c + col, part.b = laid;
+  part.c = s->c + col, part.b = packed;
   for (int64_t k = 0; k < K; k += depth, part.add = 1) {
     part.kc = smelt_gemm_min(depth, K - k), part.panel_stride = part.kc * SMELT_GEMM_PANEL;
     part.a = s->a + k;
-    smelt_gemm_f32_pack_b(b->at + (k0 + k) * b->k_step + col * b->n_step, b->k_step, b->n_step, part.kc, part.cols, laid, 0,
+    smelt_gemm_f32_pack_b(b->at + (k0 + k) * b->k_step + col * b->n_step, b->k_step, b->n_step, part.kc, part.cols, packed, 0,
                           panels);
     const int last = k + depth >= K;
     const int64_t next_col = last ? col + part.cols : col, next_k = last ? k0 : k0 + k + depth;
     const int64_t cols = smelt_gemm_min(part.cols, s->cols - next_col);
     const int64_t next_depth = smelt_gemm_min(depth, k0 + K - next_k);
-    smelt_gemm_lying_rows(&part, panels, smelt_gemm_wish_for(b, next_k, next_depth, next_col, cols));
+    smelt_gemm_unpacked_rows(&part, panels, smelt_gemm_wish_for(b, next_k, next_depth, next_col, cols));
   }
 }
 
 /* All columns of the slab, over K of k from k0 on: panels of a block, and then the next. */
-static __attribute__((unused)) void smelt_gemm_lying_columns(const smelt_gemm_slab *s, const smelt_gemm_matrix *b,
-                                                             int64_t k0, int64_t K, int64_t depth, float *laid) {
+static __attribute__((unused)) void smelt_gemm_unpacked_columns(const smelt_gemm_slab *s, const smelt_gemm_matrix *b,
+                                                             int64_t k0, int64_t K, int64_t depth, float *packed) {
   for (int64_t col = 0, panels; col < s->cols; col += panels * SMELT_GEMM_PANEL)
-    panels = smelt_gemm_panels(s, col), smelt_gemm_lying_blocks(s, b, k0, col, panels, K, depth, laid);
+    panels = smelt_gemm_panels(s, col), smelt_gemm_unpacked_blocks(s, b, k0, col, panels, K, depth, packed);
 }
 
 /* Up to SMELT_GEMM_MC rows, read in place. */
-static __attribute__((unused)) void smelt_gemm_lying_pass(smelt_gemm_slab s, const smelt_gemm_matrix *b, int64_t K,
-                                                          int64_t depth, float *laid) {
+static __attribute__((unused)) void smelt_gemm_unpacked_pass(smelt_gemm_slab s, const smelt_gemm_matrix *b, int64_t K,
+                                                          int64_t depth, float *packed) {
   const int64_t reach = SMELT_GEMM_REACH / depth * depth;
   const float *a = s.a;
   for (int64_t k = 0; k < K; k += reach) {
     s.a = a + k, s.add = k > 0;
-    smelt_gemm_lying_columns(&s, b, k, smelt_gemm_min(reach, K - k), depth, laid);
+    smelt_gemm_unpacked_columns(&s, b, k, smelt_gemm_min(reach, K - k), depth, packed);
   }
 }
 
-/* Up to SMELT_GEMM_TURNED_ROWS rows, turned block by block. */
-static __attribute__((noinline, unused)) void smelt_gemm_lying_turned(smelt_gemm_slab s, int64_t col_stride,
+/* Up to SMELT_GEMM_TRANSPOSED_ROWS rows, transposed block by block. */
+static __attribute__((noinline, unused)) void smelt_gemm_unpacked_transposed(smelt_gemm_slab s, int64_t col_stride,
                                                                       const smelt_gemm_matrix *b, int64_t K, int64_t depth,
-                                                                      float *laid) {
-  float turned[SMELT_GEMM_TURNED_ROWS * SMELT_GEMM_TURNED_LD] __attribute__((aligned(64)));
+                                                                      float *packed) {
+  float transposed[SMELT_GEMM_TRANSPOSED_ROWS * SMELT_GEMM_TRANSPOSED_LD] __attribute__((aligned(64)));
   const int64_t row_stride = s.lda;
   const float *a = s.a;
-  s.a = turned, s.lda = SMELT_GEMM_TURNED_LD;
+  s.a = transposed, s.lda = SMELT_GEMM_TRANSPOSED_LD;
   for (int64_t k = 0; k < K; k += depth) {
     const int64_t kc = smelt_gemm_min(depth, K - k);
-    smelt_gemm_pack_a(a + k * col_stride, row_stride, col_stride, s.m, kc, turned, SMELT_GEMM_TURNED_LD);
+    smelt_gemm_pack_a(a + k * col_stride, row_stride, col_stride, s.m, kc, transposed, SMELT_GEMM_TRANSPOSED_LD);
     s.add = k > 0;
-    smelt_gemm_lying_columns(&s, b, k, kc, depth, laid);
+    smelt_gemm_unpacked_columns(&s, b, k, kc, depth, packed);
   }
 }
 
 /* C points at the place of row 0, column 16 * p0; `columns` is the number of columns of B. K = 0 gives zeros. */
-static __attribute__((unused)) void smelt_gemm_f32_lying(const float *A, int64_t row_stride, int64_t col_stride,
+static __attribute__((unused)) void smelt_gemm_f32_unpacked(const float *A, int64_t row_stride, int64_t col_stride,
                                                          const float *B, int64_t k_step, int64_t n_step, int64_t K, float *C,
                                                          int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t columns) {
-  float laid[SMELT_GEMM_LAID] __attribute__((aligned(64)));
+  float packed[SMELT_GEMM_PACKED] __attribute__((aligned(64)));
   const int64_t cols = smelt_gemm_min(columns, p1 * SMELT_GEMM_PANEL) - p0 * SMELT_GEMM_PANEL;
   if (cols <= 0 || m <= 0)
     return;
@@ -157,24 +157,24 @@ static __attribute__((unused)) void smelt_gemm_f32_lying(const float *A, int64_t
     return;
   }
   const smelt_gemm_matrix b = {B + p0 * SMELT_GEMM_PANEL * n_step, k_step, n_step};
-  const int64_t most = col_stride == 1 ? SMELT_GEMM_MC : SMELT_GEMM_TURNED_ROWS;
+  const int64_t most = col_stride == 1 ? SMELT_GEMM_MC : SMELT_GEMM_TRANSPOSED_ROWS;
   const int64_t depth = smelt_gemm_depth(K), chunks = smelt_gemm_ceil_div(m, most);
-  smelt_gemm_slab s = {A, row_stride, laid, 0, 0, C, ldc, m, cols, 0, 0, NULL, 0, 0};
+  smelt_gemm_slab s = {A, row_stride, packed, 0, 0, C, ldc, m, cols, 0, 0, NULL, 0, 0};
   for (int64_t i = 0, t = 0; t < chunks; ++t, i += s.m) {
     s.m = m / chunks + (t < m % chunks);
     s.a = A + i * row_stride, s.c = C + i * ldc;
-    s.streams = smelt_gemm_streams(&s, K);
+    s.nontemporal = smelt_gemm_stores_nt(&s, K);
     if (col_stride == 1)
-      smelt_gemm_lying_pass(s, &b, K, depth, laid);
+      smelt_gemm_unpacked_pass(s, &b, K, depth, packed);
     else
-      smelt_gemm_lying_turned(s, col_stride, &b, K, depth, laid);
-    if (s.streams) smelt_stream_end();
+      smelt_gemm_unpacked_transposed(s, col_stride, &b, K, depth, packed);
+    if (s.nontemporal) smelt_nt_end();
   }
 }
 
 /* Suggests a split of the product. Every block of rows lays B out anew, so rows are cut only where A leaves L2, and
  * panels make up for what threads want beyond. */
-static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_lying_plan(int64_t M, int64_t N, int64_t K) {
+static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_unpacked_plan(int64_t M, int64_t N, int64_t K) {
   const int64_t panels = smelt_gemm_ceil_div(N > 0 ? N : 1, SMELT_GEMM_PANEL), rows = M > 0 ? M : 1;
   const int64_t tasks = smelt_gemm_min(smelt_gemm_affordable(rows, panels, K), 24);
   const int64_t groups = smelt_gemm_ceil_div(panels, SMELT_GEMM_WP);

@@ -1,13 +1,13 @@
 /* Convolution with one large filter for each channel, over patches of the image that stay in L1.
  *
- * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
+ * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: every element is one chain over all taps in rising order; what lies outside of the image is zero. Its bits do
  *            not depend on how windows are cut into patches.
  */
-#ifndef SMELT_CHANNELWISE_PATCH_H
-#define SMELT_CHANNELWISE_PATCH_H
+#ifndef SMELT_DEPTHWISE_PATCH_H
+#define SMELT_DEPTHWISE_PATCH_H
 
-#include <smelt/channelwise_taps.h>
+#include <smelt/depthwise_taps.h>
 
 /* A patch of the image, 16 channels of it: `lines` lines of `across` pixels for each tap of the first axis, zeros outside of
  * the image. It stays in L1 while its windows are computed, and its pixels do not share cache sets as those of the image do. */
@@ -172,7 +172,7 @@ SMELT_INLINE int smelt_patches_pay(const smelt_window *w) {
   return w->kernel[0] * w->kernel[1] * w->kernel[2] >= SMELT_PATCH_TAPS && smelt_patch_pixels(w, &least) <= SMELT_PATCH_PIXELS;
 }
 
-static __attribute__((unused)) void smelt_channelwise_patches(const smelt_window *w, const float *image,
+static __attribute__((unused)) void smelt_depthwise_patches(const smelt_window *w, const float *image,
                                                               const float *panels, int64_t first, int64_t count,
                                                               int64_t c0, int64_t c1, float *block, int64_t ld) {
   smelt_place p = smelt_place_of(w, first);

@@ -1,14 +1,14 @@
 /* Windows channel by channel: convolution with one filter for each channel, and pools.
  *
- * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
+ * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: lanes are channels; every element is one chain over the taps that lie in the image, in rising order, so its
  *            bits do not depend on how windows and channels are grouped. Padding takes no part. Filters of three
- *            taps side by side are those of channelwise_three.h; larger ones come by channelwise_wide.h.
+ *            taps side by side are those of depthwise_three.h; larger ones come by depthwise_wide.h.
  */
-#ifndef SMELT_CHANNELWISE_H
-#define SMELT_CHANNELWISE_H
+#ifndef SMELT_DEPTHWISE_H
+#define SMELT_DEPTHWISE_H
 
-#include <smelt/channelwise_three.h>
+#include <smelt/depthwise_three.h>
 
 /* The taps of a window as a list: floats from its first tap to each, and the row of the panels that weighs it. */
 enum { SMELT_LISTED_TAPS = 128 };
@@ -43,7 +43,7 @@ SMELT_INLINE void smelt_list_taps(const smelt_window *w, const smelt_taps *t, sm
 
 /* Vectors of channels of windows side by side. `x` is the first tap's channel, `f` the panel's first row at that channel;
  * panels lie `panel` floats apart. `live` is the number of lanes of a partial vector, 0 for whole ones. */
-#define SMELT_CHANNELWISE_TILE(NAME, TILE, VECTORS)                                                                    \
+#define SMELT_DEPTHWISE_TILE(NAME, TILE, VECTORS)                                                                    \
   SMELT_INLINE void NAME(const smelt_tap_box *b, const float *x, const float *f, int64_t panel, int64_t live, float *to, \
                          int64_t ld) {                                                                                 \
     TILE(SMELT_TILE_ZERO)                                                                                              \
@@ -61,9 +61,9 @@ SMELT_INLINE void smelt_list_taps(const smelt_window *w, const smelt_taps *t, sm
   }
 
 /* All channels of some windows side by side, by tiles of V vectors. c0 is at the start of a panel. */
-#define SMELT_CHANNELWISE_ROW(NAME, TILE, VECTORS, V, NARROW)                                                          \
-  SMELT_CHANNELWISE_TILE(NAME##_tile, TILE, VECTORS)                                                                   \
-  SMELT_CHANNELWISE_TILE(NAME##_narrow, NARROW, SMELT_VECTORS_1)                                                       \
+#define SMELT_DEPTHWISE_ROW(NAME, TILE, VECTORS, V, NARROW)                                                          \
+  SMELT_DEPTHWISE_TILE(NAME##_tile, TILE, VECTORS)                                                                   \
+  SMELT_DEPTHWISE_TILE(NAME##_narrow, NARROW, SMELT_VECTORS_1)                                                       \
   static __attribute__((unused)) void NAME(const smelt_tap_box *b, int64_t panel, const float *panels, int64_t c0,     \
                                            int64_t c1, float *to, int64_t ld) {                                        \
     const float *x = b->at, *f = panels + b->first_row;                                                                \
@@ -75,9 +75,9 @@ SMELT_INLINE void smelt_list_taps(const smelt_window *w, const smelt_taps *t, sm
     if (c < c1) NAME##_narrow(b, x + c, f + c / 16 * panel + c % 16, panel, c1 - c, to + (c - c0), ld);                \
   }
 
-SMELT_CHANNELWISE_ROW(smelt_channelwise_4, SMELT_TILE_4X2, SMELT_VECTORS_2, 2, SMELT_TILE_4X1)
-SMELT_CHANNELWISE_ROW(smelt_channelwise_2, SMELT_TILE_2X2, SMELT_VECTORS_2, 2, SMELT_TILE_2X1)
-SMELT_CHANNELWISE_ROW(smelt_channelwise_1, SMELT_TILE_1X4, SMELT_VECTORS_4, 4, SMELT_TILE_1X1)
+SMELT_DEPTHWISE_ROW(smelt_depthwise_4, SMELT_TILE_4X2, SMELT_VECTORS_2, 2, SMELT_TILE_4X1)
+SMELT_DEPTHWISE_ROW(smelt_depthwise_2, SMELT_TILE_2X2, SMELT_VECTORS_2, 2, SMELT_TILE_2X1)
+SMELT_DEPTHWISE_ROW(smelt_depthwise_1, SMELT_TILE_1X4, SMELT_VECTORS_4, 4, SMELT_TILE_1X1)
 
 /* Windows from p on that lie side by side in one line with all their taps along it in the image; at most `left`. */
 SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place *p, int64_t left) {
@@ -88,18 +88,18 @@ SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place
 }
 
 /* A run of windows side by side, as many at a time as a tile takes. */
-SMELT_INLINE void smelt_channelwise_run(smelt_tap_box b, int64_t run, int64_t panel, const float *panels, int64_t c0,
+SMELT_INLINE void smelt_depthwise_run(smelt_tap_box b, int64_t run, int64_t panel, const float *panels, int64_t c0,
                                         int64_t c1, float *to, int64_t ld) {
   for (int64_t n; run > 0; run -= n, b.at += n * b.side, to += n * ld) {
     n = run >= 4 ? 4 : run >= 2 ? 2 : 1;
-    if (n == 4) smelt_channelwise_4(&b, panel, panels, c0, c1, to, ld);
-    else if (n == 2) smelt_channelwise_2(&b, panel, panels, c0, c1, to, ld);
-    else smelt_channelwise_1(&b, panel, panels, c0, c1, to, ld);
+    if (n == 4) smelt_depthwise_4(&b, panel, panels, c0, c1, to, ld);
+    else if (n == 2) smelt_depthwise_2(&b, panel, panels, c0, c1, to, ld);
+    else smelt_depthwise_1(&b, panel, panels, c0, c1, to, ld);
   }
 }
 
 /* A block of windows, wherever its taps lie. */
-static __attribute__((unused)) void smelt_channelwise_block(const smelt_window *w, const float *image, const float *panels,
+static __attribute__((unused)) void smelt_depthwise_block(const smelt_window *w, const float *image, const float *panels,
                                                             int64_t first, int64_t count, int64_t c0, int64_t c1,
                                                             float *block, int64_t ld) {
   const int64_t panel = w->kernel[0] * w->kernel[1] * w->kernel[2] * 16;
@@ -107,21 +107,21 @@ static __attribute__((unused)) void smelt_channelwise_block(const smelt_window *
   for (int64_t i = 0, run; i < count; i += run) {
     const smelt_taps t = smelt_taps_of(w, image, &p);
     run = smelt_side_by_side(w, &p, count - i);
-    smelt_channelwise_run(smelt_box_of(w, &t), run, panel, panels, c0, c1, block + i * ld, ld);
+    smelt_depthwise_run(smelt_box_of(w, &t), run, panel, panels, c0, c1, block + i * ld, ld);
     p.at[2] += run - 1;
     smelt_place_next(w, &p);
   }
 }
 
 /* The same, finished where they belong; the block has room for whole panels. */
-static __attribute__((unused)) void smelt_channelwise(const smelt_window *w, const float *image, const float *panels,
+static __attribute__((unused)) void smelt_depthwise(const smelt_window *w, const float *image, const float *panels,
                                                       int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                       int64_t ld, const smelt_finish *finish) {
   if (smelt_three_taps(w)) {
-    smelt_channelwise_three(w, image, panels, first, count, c0, c1, block, ld, finish);
+    smelt_depthwise_three(w, image, panels, first, count, c0, c1, block, ld, finish);
     return;
   }
-  smelt_channelwise_block(w, image, panels, first, count, c0, c1, block, ld);
+  smelt_depthwise_block(w, image, panels, first, count, c0, c1, block, ld);
   if (finish) smelt_finish_block(finish, block, ld, count);
 }
 

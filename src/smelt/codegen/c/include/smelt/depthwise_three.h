@@ -1,13 +1,13 @@
 /* Convolution with one filter for each channel that has three taps side by side along its lines: 3 x 3, or 3.
  *
- * Input:     smelt_window, an image with channels last; weights in panels (panel, tap, 16). Output: a block of windows.
+ * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: every element is one chain over the taps that lie in the image, in rising order, whatever tile computes it.
  *            Windows side by side share the pixels that they see: each is loaded once for all of a tile.
  */
-#ifndef SMELT_CHANNELWISE_THREE_H
-#define SMELT_CHANNELWISE_THREE_H
+#ifndef SMELT_DEPTHWISE_THREE_H
+#define SMELT_DEPTHWISE_THREE_H
 
-#include <smelt/channelwise_taps.h>
+#include <smelt/depthwise_taps.h>
 #include <smelt/finish.h>
 
 /* Most windows of a tile, and vectors of a tile of whole ones. */
@@ -132,7 +132,7 @@ static __attribute__((unused)) void smelt_three_line(const smelt_window *w, cons
   }
 }
 
-static __attribute__((unused)) void smelt_channelwise_three(const smelt_window *w, const float *image, const float *panels,
+static __attribute__((unused)) void smelt_depthwise_three(const smelt_window *w, const float *image, const float *panels,
                                                             int64_t first, int64_t count, int64_t c0, int64_t c1,
                                                             float *block, int64_t ld, const smelt_finish *finish) {
   float *const to = finish ? finish->to : block;
