@@ -45,11 +45,11 @@ def test_finished_products_are_right(limits: str, levels: str) -> None:
 
 @pytest.mark.parametrize("limits", LIMITS)
 def test_bias_and_limits_are_left_to_the_product(limits: str) -> None:
-    assert "SMELT_PRODUCT_FINISHED(" in source(model(64, 48, limits))
+    assert "SMELT_PRODUCT_EPILOGUE(" in source(model(64, 48, limits))
 
 
 def test_a_residual_is_left_to_a_loop() -> None:
-    assert "SMELT_PRODUCT_FINISHED(" not in source(model(64, 48, "none", residual=True, rows=20))
+    assert "SMELT_PRODUCT_EPILOGUE(" not in source(model(64, 48, "none", residual=True, rows=20))
 
 
 def test_what_is_not_a_number_stays_so_whatever_the_limits() -> None:

@@ -134,7 +134,7 @@ def test_products_are_told_which_panels_come_next() -> None:
     assert [".next = {" in line for line in tasks] == [True] * (len(tasks) - 1) + [False]
     depths = re.findall(r"\.next = \{.*?, \((\d+)\) \* 16\}", text)
     assert depths == ["64", "64"]
-    assert re.search(r"SMELT_PRODUCT_FINISHED\(.*\(smelt_panels\)\{b\d+, \(160\) \* 16\}\)", text)
+    assert re.search(r"SMELT_PRODUCT_EPILOGUE\(.*\(smelt_panels\)\{b\d+, \(160\) \* 16\}\)", text)
 
 
 def test_other_rows_are_waited_for() -> None:
@@ -163,7 +163,7 @@ def test_products_of_large_operands_are_cut_by_columns() -> None:
 
 
 def test_masked_keys_that_are_not_finite_are_noticed() -> None:
-    """Operands are looked at while their rows are laid out: NaN in a key reaches all rows, whatever the mask shuts."""
+    """Operands are looked at while their rows are laid out: NaN in a key reaches all rows, whatever is masked."""
     text = ATTENTION.replace("(float[b,s,64] x)", "(float[b,s,64] x, float[s,s] mask)").replace(
         "a = MatMul(qt, kt) w = Softmax<axis=-1>(a)", "a0 = MatMul(qt, kt) a = Add(a0, mask) w = Softmax<axis=-1>(a)"
     )

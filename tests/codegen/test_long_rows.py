@@ -58,13 +58,13 @@ def test_blocks_that_a_row_does_not_see(small_blocks: None) -> None:
     """The first block, one in the middle, the last, all but one column, and everything."""
     q, k, v = operands(12, 130)
     graphs = []
-    for shut in (-np.inf, np.finfo(np.float32).min, -60.0):
+    for masked in (-np.inf, np.finfo(np.float32).min, -60.0):
         bias = np.zeros((1, 1, 12, 130), np.float32)
         for row, hidden in enumerate([slice(0, 32), slice(0, 64), slice(40, 96), slice(96, 130), slice(1, 130)]):
-            bias[0, 0, row, hidden] = shut
+            bias[0, 0, row, hidden] = masked
         graphs.append(Graph(BIASED, [q, k, v, bias], [weighed(q, k, v, bias)]))
         bias = bias.copy()
-        bias[0, 0, 7] = shut
+        bias[0, 0, 7] = masked
         graphs.append(Graph(BIASED, [q, k, v, bias], [weighed(q, k, v, bias)]))
     check(*graphs, rtol=1e-5, atol=2e-6)
 

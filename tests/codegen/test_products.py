@@ -115,7 +115,7 @@ def test_attention_from_projections_to_heads_is_one_region():
     text = """(float[B,S,24] q, float[B,S,24] k, float[B,S,24] v) => (float[B,S,24] y)
         <int64[4] shape = {0, 0, 3, 8}, int64[3] back = {0, 0, 24}, float scale = {0.35355338}> {
         q4 = Reshape(q, shape)  k4 = Reshape(k, shape)  v4 = Reshape(v, shape)
-        qh = Transpose<perm = [0, 2, 1, 3]>(q4)  kh = Transpose<perm = [0, 2, 3, 1]>(k4)  vh = Transpose<perm = [0, 2, 1, 3]>(v4)
-        s = MatMul(qh, kh)  t = Mul(s, scale)  p = Softmax<axis = -1>(t)  c = MatMul(p, vh)
-        ct = Transpose<perm = [0, 2, 1, 3]>(c)  y = Reshape(ct, back) }"""
+        qh = Transpose<perm = [0, 2, 1, 3]>(q4)  kh = Transpose<perm = [0, 2, 3, 1]>(k4)  vh = Transpose<perm = [0, 2,
+        1, 3]>(v4) s = MatMul(qh, kh)  t = Mul(s, scale)  p = Softmax<axis = -1>(t)  c = MatMul(p, vh) ct =
+        Transpose<perm = [0, 2, 1, 3]>(c)  y = Reshape(ct, back) }"""
     check(Graph(text, [q, k, v], [expected.astype(np.float32)]), rtol=1e-5, atol=1e-5)

@@ -91,9 +91,10 @@ def test_a_value_needed_twice_is_made_before_what_needs_it():
     """Two costly masks that several loops read, one made from the other."""
     text = """(int64[b] n, int64[q] row, int64[k] col, float[q,k] m, float[b,h,q,k] s) => (float[b,h,q,k] y) <
         float zero = {0.0}, float low = {-inf}, int64[2] a = {1, 2}, int64[1] last = {3}, int64[1] second = {1}> {
-      u = Unsqueeze(n, a)  r = Unsqueeze(row, second)  ru = Add(u, r)  tri = Less(ru, col)  f = Where(tri, low, zero)  c = Add(m, f)
-      nu = Unsqueeze(n, a)  pad = Less(col, nu)  g = Where(pad, zero, low)  all = Add(c, g)  all4 = Unsqueeze(all, second)
-      w = Add(s, all4)  p = Softmax(w)  top = ReduceMax(all4, last)  none = Equal(top, low)  y = Where(none, zero, p) }"""
+      u = Unsqueeze(n, a)  r = Unsqueeze(row, second)  ru = Add(u, r)  tri = Less(ru, col)  f = Where(tri, low, zero)  c
+      = Add(m, f) nu = Unsqueeze(n, a)  pad = Less(col, nu)  g = Where(pad, zero, low)  all = Add(c, g)  all4 =
+      Unsqueeze(all, second) w = Add(s, all4)  p = Softmax(w)  top = ReduceMax(all4, last)  none = Equal(top, low)  y =
+      Where(none, zero, p) }"""
     inputs = [np.array([2, 5, 6]), np.arange(2), np.arange(6), floats(2, 6), floats(3, 2, 2, 6)]
     check(Graph(text.replace("{-inf}", "{-1e30}"), inputs))
 

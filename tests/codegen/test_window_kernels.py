@@ -272,7 +272,8 @@ def test_places_of_maxima(attrs: str) -> None:
     check(Graph(alone, [x]), Graph(behind, [x, np.eye(20, dtype=np.float32).reshape(20, 20, 1, 1)]), levels="v3")
 
 
-BLOCK = """(float[N,8,H,W] x, float[24,8,1,1] expand, float[24,1,3,3] filter, float[8,24,1,1] project, float[8] b) => (float[N,8,H,W] y) {
+BLOCK = """(float[N,8,H,W] x, float[24,8,1,1] expand, float[24,1,3,3] filter, float[8,24,1,1] project, float[8] b) =>
+(float[N,8,H,W] y) {
     e = Conv(x, expand)  r = HardSwish(e)  d = Conv<pads = [1, 1, 1, 1], group = 24>(r, filter)  a = Relu(d)
     p = Conv(a, project, b)  y = Add(p, x) }"""
 
@@ -296,11 +297,13 @@ def test_a_chain_of_layers_moves_no_image() -> None:
 
 
 def test_layers_meet_in_sums_concatenations_slices_and_norms() -> None:
-    text = """(float[N,6,H,W] x, float[6,6,3,3] w, float[6] s, float[6] b, float[1,5,1,1] scale) => (float[N,C,H,W] y, float[N,1,1,1] z) {
+    text = """(float[N,6,H,W] x, float[6,6,3,3] w, float[6] s, float[6] b, float[1,5,1,1] scale) => (float[N,C,H,W] y,
+    float[N,1,1,1] z) {
         c = Conv<pads = [1, 1, 1, 1]>(x, w)  d = Conv<pads = [1, 1, 1, 1]>(c, w)  sum = Add(c, d)
         n = InstanceNormalization(sum, s, b)  all = Concat<axis = 1>(n, x, c)
-        one = Constant<value = int64[1] {1}>()  end = Constant<value = int64[1] {6}>()  axis = Constant<value = int64[1] {1}>()
-        part = Slice(all, one, end, axis)  y = Mul(part, scale)  g = GlobalAveragePool(y)  z = ReduceMax<keepdims = 1>(g, axis) }"""
+        one = Constant<value = int64[1] {1}>()  end = Constant<value = int64[1] {6}>()  axis = Constant<value = int64[1]
+        {1}>() part = Slice(all, one, end, axis)  y = Mul(part, scale)  g = GlobalAveragePool(y)  z = ReduceMax<keepdims
+        = 1>(g, axis) }"""
     inputs = [
         floats(2, 6, 7, 5),
         floats(6, 6, 3, 3) / np.float32(5),
@@ -313,7 +316,8 @@ def test_layers_meet_in_sums_concatenations_slices_and_norms() -> None:
 
 def test_a_permuted_norm_between_convolutions() -> None:
     """As ConvNeXt does: normalize and multiply in NHWC, then go on with channels first."""
-    text = """(float[N,8,H,W] x, float[8,1,7,7] w, float[8] g, float[8] b, float[8,32] up, float[32,8] down) => (float[N,8,H,W] y) {
+    text = """(float[N,8,H,W] x, float[8,1,7,7] w, float[8] g, float[8] b, float[8,32] up, float[32,8] down) =>
+    (float[N,8,H,W] y) {
         c = Conv<pads = [3, 3, 3, 3], group = 8>(x, w)  t = Transpose<perm = [0, 2, 3, 1]>(c)
         n = LayerNormalization<axis = -1>(t, g, b)  u = MatMul(n, up)  a = Gelu(u)  d = MatMul(a, down)
         r = Transpose<perm = [0, 3, 1, 2]>(d)  y = Add(x, r) }"""

@@ -74,7 +74,7 @@ def schedule(outputs: Sequence[tuple[Tensor, Buffer]]) -> Schedule:
         planner.place(tensor)
     for tensor, buffer in roots:
         planner.store_output(tensor, buffer)
-    return planner.finish()
+    return planner.schedule()
 
 
 class _Planner:
@@ -524,7 +524,7 @@ class _Planner:
         if isinstance(tensor.definition, Assemble):
             self.outputs.setdefault(tensor, []).append(buffer)
 
-    def finish(self) -> Schedule:
+    def schedule(self) -> Schedule:
         self._share_floats()
         self.clusters = in_order(self.prelude, self.floating) + self.clusters
         self.home.update((tensor, c) for c in self.clusters for tensor in c.members)

@@ -23,8 +23,8 @@ from torch._ops import OpOverload
 
 import smelt.export.aten  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the table
 from smelt.base.errors import ExportError
+from smelt.export.assemble import assembled_model
 from smelt.export.builder import Builder
-from smelt.export.finish import finished_model
 from smelt.export.lower import Lowering, metas_of
 from smelt.export.records import ExportOptions, ExportReport, InputSlot, Kind, OutputSlot, Refused, Translation
 from smelt.export.sizes import Sizes, dim_of
@@ -70,7 +70,7 @@ class Translator:
         if failures:
             raise _failed(failures)
         outputs, slots = self._results(gm, env, placeholders, wanted)
-        model, kept = finished_model(self.builder, self.inputs, outputs)
+        model, kept = assembled_model(self.builder, self.inputs, outputs)
         self.report.seconds = time.perf_counter() - start
         return Translation(model, tuple(self._fed(kept)), slots, self.report)
 

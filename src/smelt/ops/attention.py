@@ -14,7 +14,7 @@ from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 
-from .normalization import asked, onto
+from .normalization import onto, requested
 from .registry import Call, op
 
 NOTHING = -math.inf
@@ -25,8 +25,9 @@ AFTER_SOFTCAP, WITH_BIAS, AFTER_SOFTMAX = 1, 2, 3
 @dataclass(frozen=True)
 class Scoring:
     """How queries meet keys: `bias` broadcasts onto the scores; `may_be_empty` when a whole row of it may be -inf;
-    `precision` is that of the softmax; `sink` is a score that takes its share of each row and weighs nothing. `vacant`:
-    the bias shuts nothing of the keys to all rows but zeros. A row of nothing but -inf gives zeros, or else NaN."""
+    `precision` is that of the softmax; `sink` is a score that takes its share of each row and weighs nothing.
+    `zero_padded`: the bias masks nothing of the keys in all rows but zero padding. A row of nothing but -inf gives
+    zeros, or else NaN."""
 
     scale: float | None = None
     softcap: float = 0.0
@@ -34,7 +35,7 @@ class Scoring:
     may_be_empty: bool = True
     precision: str = "f32"
     sink: Tensor | None = None
-    vacant: bool = False
+    zero_padded: bool = False
     zeros_for_nothing: bool = True
 
 
@@ -80,7 +81,7 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
         raise Refusal("attention on other than float32")
     heads = q.shape[1]
     key, value = shared_heads(call, key, heads), shared_heads(call, value, heads)
-    scores = _scaled(call, k.product(q, k.transpose(key, (0, 1, 3, 2)), vacant=how.vacant), how, q.shape[-1])
+    scores = _scaled(call, k.product(q, k.transpose(key, (0, 1, 3, 2)), zero_padded=how.zero_padded), how, q.shape[-1])
     if how.softcap > 0:
         cap = E.const(how.softcap, "f32")
         scores = k.map(lambda s: E.op("mul", E.op("tanh", E.op("div", s, cap)), cap), scores)
@@ -91,7 +92,7 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
     biased = k.map(lambda s, b: E.op("add", s, b), scores, bias)
     blind = call.k.reduce("max", how.bias, [how.bias.rank - 1]) if how.may_be_empty else None
     weights = softmax(call, biased, blind, how)
-    return Attended(k.product(weights, value, vacant=how.vacant), scores, biased, weights)
+    return Attended(k.product(weights, value, zero_padded=how.zero_padded), scores, biased, weights)
 
 
 def _scaled(call: Call, scores: Tensor, how: Scoring, depth: Ix) -> Tensor:
@@ -114,8 +115,8 @@ def softmax(call: Call, scores: Tensor, blind: Tensor | None, how: Scoring) -> T
         top = k.map(lambda t, s: E.op("max", t, s), top, k.cast(sink, dtype))
     powers = k.map(lambda e, t: E.op("exp", E.op("sub", e, t)), x, top)
     if blind is not None:
-        shut = E.const(NOTHING, blind.dtype)
-        powers = k.map(lambda e, b: E.select(E.op("eq", b, shut), zero, e), powers, blind)
+        mask_value = E.const(NOTHING, blind.dtype)
+        powers = k.map(lambda e, b: E.select(E.op("eq", b, mask_value), zero, e), powers, blind)
     total = k.reduce("sum", powers, [axis])
     if sink is not None:
         total = k.map(lambda a, s, t: E.op("add", a, E.op("exp", E.op("sub", s, t))), total, k.cast(sink, dtype), top)
@@ -126,13 +127,13 @@ def softmax(call: Call, scores: Tensor, blind: Tensor | None, how: Scoring) -> T
 # biases
 
 
-def gate(call: Call, allowed: Tensor, shut: float = NOTHING) -> Tensor:
-    """0 where allowed, `shut` elsewhere."""
-    return call.k.map(lambda a: E.select(a, E.const(0.0, "f32"), E.const(shut, "f32")), allowed)
+def gate(call: Call, allowed: Tensor, mask_value: float = NOTHING) -> Tensor:
+    """0 where allowed, `mask_value` elsewhere."""
+    return call.k.map(lambda a: E.select(a, E.const(0.0, "f32"), E.const(mask_value, "f32")), allowed)
 
 
 def banded(
-    call: Call, rows: Ix, columns: Ix, offset: Tensor | Ix, left: int, right: int, shut: float = NOTHING
+    call: Call, rows: Ix, columns: Ix, offset: Tensor | Ix, left: int, right: int, mask_value: float = NOTHING
 ) -> Tensor:
     """A query at row i looks at the columns from i + offset - left to i + offset + right; -1 is no bound."""
     k = call.k
@@ -148,7 +149,7 @@ def banded(
         parts += [E.op("ge", j, E.op("sub", here, E.const(left, "i32")))] if left >= 0 else []
         return parts[0] if len(parts) == 1 else E.op("and", *parts)
 
-    return gate(call, k.map(inside, row, column, place, dtype="b"), shut)
+    return gate(call, k.map(inside, row, column, place, dtype="b"), mask_value)
 
 
 def plus(call: Call, *parts: Tensor | None) -> Tensor | None:
@@ -218,7 +219,7 @@ def attention(call: Call) -> list[Tensor | None]:
     how = Scoring(scale, call.float("softcap", 0.0), *_bias(call, q, cache), precision)
     made = attend(call, q, cache.key, cache.value, how)
     y = merge_heads(call, made.y) if flat else made.y
-    return asked(call, [y, cache.key, cache.value, _scores(call, made)])
+    return requested(call, [y, cache.key, cache.value, _scores(call, made)])
 
 
 def _scores(call: Call, made: Attended) -> Tensor | None:

@@ -15,7 +15,7 @@ from smelt.ir.kernel import Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
 
 from .attention import Cache, Scoring, attend, banded, gate, merge_heads, plus, split_heads, with_past
-from .normalization import add, asked, onto
+from .normalization import add, onto, requested
 from .product import times_operand
 from .registry import Call, op
 from .rotary import by_head, rotated, rows_of
@@ -42,13 +42,13 @@ def _heads_reference(x: Array, heads: int) -> Array:
 
 
 def _bias_reference(
-    rows: int, length: int, before: int, mask: Array | None, given: Array | None, unidirectional: int, shut: float
+    rows: int, length: int, before: int, mask: Array | None, given: Array | None, unidirectional: int, mask_value: float
 ) -> Array:
     bias: Array = np.zeros((1, 1, rows, length)) if given is None else given
     if mask is not None and mask.ndim == 1:
-        bias = bias + np.where(np.arange(length) < mask[:, None, None, None], 0, shut)
+        bias = bias + np.where(np.arange(length) < mask[:, None, None, None], 0, mask_value)
     elif mask is not None:
-        bias = bias + np.where(mask > 0, 0, shut).reshape(len(mask), 1, -1, length)
+        bias = bias + np.where(mask > 0, 0, mask_value).reshape(len(mask), 1, -1, length)
     if unidirectional:
         bias = bias + np.where(np.arange(length) <= np.arange(rows)[:, None] + before, 0, LOWEST)
     return bias
@@ -119,20 +119,20 @@ def rotary_reference(
 
 def _key_mask(call: Call, mask: Tensor, batch: Ix, rows: Ix, length: Ix) -> Tensor:
     """Numbers of keys by batch, or flags of (batch, keys) or (batch, queries, keys), as a bias of four axes."""
-    k, shut = call.k, call.float("mask_filter_value", MASKED)
+    k, mask_value = call.k, call.float("mask_filter_value", MASKED)
     k.require_equal(mask.shape[0], batch, "a mask has a row for each batch index")
     zero = E.const(0, mask.dtype)
     if mask.rank == 1:
         count = k.reshape(k.cast(mask, "i64"), (batch, 1, 1, 1))
         allowed = k.map(lambda j, n: E.op("lt", j, n), k.iota((1, length), 1), count, dtype="b")
-        return gate(call, allowed, shut)
+        return gate(call, allowed, mask_value)
     if mask.rank not in (2, 3):
         raise Refusal("a mask of other than 1 to 3 axes")
     k.require_equal(mask.shape[-1], length, "a mask covers all keys")
     shape = (batch, 1, 1, length) if mask.rank == 2 else (batch, 1, rows, length)
     if mask.rank == 3:
         k.require_equal(mask.shape[1], rows, "a mask has a row for each query")
-    return gate(call, k.map(lambda m: E.op("gt", m, zero), k.reshape(mask, shape), dtype="b"), shut)
+    return gate(call, k.map(lambda m: E.op("gt", m, zero), k.reshape(mask, shape), dtype="b"), mask_value)
 
 
 def _bias(call: Call, q: Tensor, cache: Cache, mask: Tensor | None, given: Tensor | None) -> Tensor | None:
@@ -161,7 +161,7 @@ def multi_head_attention(call: Call) -> list[Tensor | None]:
     q, key, value = _operands(call)
     cache = with_past(call, key, value, call.maybe(6), call.maybe(7))
     y = _attended(call, q, cache, call.maybe(4), call.maybe(5))
-    return asked(call, [y, cache.key, cache.value])
+    return requested(call, [y, cache.key, cache.value])
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,7 +198,7 @@ def packed_attention(call: Call) -> list[Tensor | None]:
     parts = [k.slice(whole, [zero, zero, s], steps, [*whole.shape[:2], n]) for s, n in zip(starts, sizes, strict=True)]
     q, key, value = (split_heads(call, p, heads) for p in parts)
     cache, present = _stacked(call, key, value, call.maybe(4))
-    return asked(call, [_attended(call, q, cache, call.maybe(3), call.maybe(5)), present])
+    return requested(call, [_attended(call, q, cache, call.maybe(3), call.maybe(5)), present])
 
 
 def _stacked(call: Call, key: Tensor, value: Tensor, past: Tensor | None) -> tuple[Cache, Tensor | None]:

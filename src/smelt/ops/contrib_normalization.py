@@ -14,10 +14,10 @@ from smelt.ir.kernel import Builder, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ops.normalization import (
     add,
-    asked,
     by_root_mean_square,
     layer_norm_reference,
     onto,
+    requested,
     rms_norm_reference,
     scale_and_shift,
     standardize,
@@ -50,7 +50,7 @@ def skip_layer_norm(call: Call) -> list[Tensor | None]:
     total = _residual(k, call.x(), call.x(1), call.maybe(4))
     done = standardize(k, total, [total.rank - 1], call.float("epsilon", 1e-12))
     y = scale_and_shift(k, done.y, call.x(2), call.maybe(3))
-    return asked(call, [y, k.cast(done.mean, "f32"), k.cast(done.inverse, "f32"), total])
+    return requested(call, [y, k.cast(done.mean, "f32"), k.cast(done.inverse, "f32"), total])
 
 
 def skip_rms_norm_reference(
@@ -68,7 +68,7 @@ def skip_rms_norm(call: Call) -> list[Tensor | None]:
     total = _residual(k, call.x(), call.x(1), call.maybe(3))
     y, inverse = by_root_mean_square(k, total, [total.rank - 1], call.float("epsilon", 1e-12))
     mean = k.const(0, "f32", inverse.shape)
-    return asked(call, [scale_and_shift(k, y, call.x(2), None), mean, k.cast(inverse, "f32"), total])
+    return requested(call, [scale_and_shift(k, y, call.x(2), None), mean, k.cast(inverse, "f32"), total])
 
 
 def embed_layer_norm_reference(
@@ -94,7 +94,7 @@ def embed_layer_norm(call: Call) -> list[Tensor | None]:
         total = add(k, total, k.gather(table, onto(k, segments, ids.shape), 0))
     done = standardize(k, total, [2], call.float("epsilon", 1e-12))
     y = scale_and_shift(k, done.y, call.x(5), call.x(6))
-    return asked(call, [y, _mask_lengths(call, ids), total])
+    return requested(call, [y, _mask_lengths(call, ids), total])
 
 
 def _position_rows(call: Call, ids: Tensor) -> Tensor:

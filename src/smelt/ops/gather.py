@@ -75,9 +75,9 @@ def gather_elements(call: Call) -> Tensor:
     if indices.rank != x.rank:
         raise Refusal(f"indices have rank {indices.rank} and the data has rank {x.rank}")
     axis = axis_of(call.int("axis", 0), x.rank)
-    for d, (asked, size) in enumerate(zip(indices.shape, x.shape, strict=True)):
+    for d, (requested, size) in enumerate(zip(indices.shape, x.shape, strict=True)):
         if d != axis:
-            call.k.require_equal(fn("lt", size, asked), 0, "indices reach beyond the data")
+            call.k.require_equal(fn("lt", size, requested), 0, "indices reach beyond the data")
     _check_constants(call, indices, x.shape[axis])
 
     def back(w: tuple[Ix, ...]) -> list[Ix]:

@@ -17,7 +17,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import fn
 
 from .attention import Cache, Scoring, attend, banded, merge_heads, plus, split_heads
-from .normalization import asked
+from .normalization import requested
 from .registry import Call, op
 from .rotary import by_head, rotated, rows_of
 
@@ -60,7 +60,7 @@ def _places_reference(before: Array, rows: int) -> Array:
     return before.reshape(-1, 1) + np.arange(rows)
 
 
-def _shut_reference(before: Array, rows: int, length: int, window: int) -> Array:
+def _masked_reference(before: Array, rows: int, length: int, window: int) -> Array:
     here: Array = before.reshape(-1, 1, 1, 1) + np.arange(rows).reshape(-1, 1)
     away: Array = here - np.arange(length)
     return (away < 0) | (away >= window) if window > 0 else away < 0
@@ -87,8 +87,8 @@ def grouped_reference(
     k, v = _cached_reference(past_key, k, before, length), _cached_reference(past_value, v, before, length)
     scores = q @ np.repeat(k, num_heads // kv_num_heads, 1).swapaxes(2, 3) * (scale or 1 / np.sqrt(depth))
     scores = np.tanh(scores / softcap) * softcap if softcap > 0 else scores
-    shut = _shut_reference(before, rows, length, local_window_size)
-    scores = np.where(shut, -np.inf, scores if given is None else scores + _wide(given, length))
+    masked = _masked_reference(before, rows, length, local_window_size)
+    scores = np.where(masked, -np.inf, scores if given is None else scores + _wide(given, length))
     drain = np.reshape(sink, (1, -1, 1, 1)) if sink is not None else 0.0 if smooth_softmax else -np.inf
     top = np.maximum(scores.max(axis=-1, keepdims=True), drain)
     powers = np.exp(scores - top)
@@ -211,9 +211,9 @@ def group_query_attention(call: Call) -> list[Tensor | None]:
     )  # fmt: skip
     cache = Cache(_cached(call, call.maybe(3), keys, sizes), _cached(call, call.maybe(4), values, sizes), ix(0))
     scale = call.float("scale", 0.0) or None
-    # Without a window or a given bias, nothing is shut to all rows but the zeros behind the last key.
-    vacant = call.int("local_window_size", -1) <= 0 and call.maybe(10) is None
+    # Without a window or a given bias, nothing is masked in all rows but the zero padding behind the last key.
+    zero_padded = call.int("local_window_size", -1) <= 0 and call.maybe(10) is None
     softcap, bias, sink = call.float("softcap", 0.0), _bias(call, sizes), _sink(call, heads)
-    how = Scoring(scale, softcap, bias, may_be_empty=False, sink=sink, vacant=vacant, zeros_for_nothing=False)
+    how = Scoring(scale, softcap, bias, may_be_empty=False, sink=sink, zero_padded=zero_padded, zeros_for_nothing=False)
     y = merge_heads(call, attend(call, queries, cache.key, cache.value, how).y)
-    return asked(call, [y, cache.key, cache.value])
+    return requested(call, [y, cache.key, cache.value])

@@ -48,37 +48,39 @@ def transpose(call: Call) -> Tensor:
 @op("Reshape", since=5, kind="movement")
 def reshape(call: Call) -> Tensor:
     x = call.x()
-    asked = values_or_refuse(call, 1)
+    requested = values_or_refuse(call, 1)
     allow_zero = call.opset >= 14 and call.int("allowzero", 0) != 0
-    shape = _reshaped(call, x, asked, allow_zero)
+    shape = _reshaped(call, x, requested, allow_zero)
     call.k.require_equal(product(shape), x.elements, "a reshape must keep the number of elements")
     return call.k.reshape(x, shape)
 
 
-def _reshaped(call: Call, x: Tensor, asked: Sequence[Ix], allow_zero: bool) -> list[Ix]:
-    if sum(a.const == -1 for a in asked) > 1:
+def _reshaped(call: Call, x: Tensor, requested: Sequence[Ix], allow_zero: bool) -> list[Ix]:
+    if sum(a.const == -1 for a in requested) > 1:
         raise Refusal("a reshape may infer one dimension, not several")
-    kept = [_kept(call, x, axis, a) if not allow_zero else a for axis, a in enumerate(asked)]
-    inferred = [fn("eq", a, -1) if a.const is not None or not nonneg(a) else ix(0) for a in asked]
+    kept = [_kept(call, x, axis, a) if not allow_zero else a for axis, a in enumerate(requested)]
+    inferred = [fn("eq", a, -1) if a.const is not None or not nonneg(a) else ix(0) for a in requested]
     known = [fn("sel", i, 1, k) for i, k in zip(inferred, kept, strict=True)]
     rest = _quotient(x.elements, product(known)) if any(i.const != 0 for i in inferred) else ix(1)
     out = [fn("sel", i, rest, k) for i, k in zip(inferred, kept, strict=True)]
     return [require_size(call, size, "a dimension of the new shape") for size in out]
 
 
-def _kept(call: Call, x: Tensor, axis: int, asked: Ix) -> Ix:
+def _kept(call: Call, x: Tensor, axis: int, requested: Ix) -> Ix:
     """0 keeps the operand's dimension, also where it is a size that happens to be 0 at run time."""
     if axis >= x.rank:
-        if asked.const == 0:
+        if requested.const == 0:
             raise Refusal(f"dimension {axis} of the new shape copies one that the input does not have")
-        return asked
-    chosen = fn("sel", fn("eq", asked, 0), x.shape[axis], asked)
-    if asked.const is not None or not nonneg(asked) or not call.k.assuming:
-        return asked if exact_div(x.shape[axis], asked) is not None else chosen
-    if exact_div(x.shape[axis], asked) is None:
+        return requested
+    chosen = fn("sel", fn("eq", requested, 0), x.shape[axis], requested)
+    if requested.const is not None or not nonneg(requested) or not call.k.assuming:
+        return requested if exact_div(x.shape[axis], requested) is not None else chosen
+    if exact_div(x.shape[axis], requested) is None:
         # Where all of the operand is empty then, another shape than this one would fit at best another 0.
-        call.k.assume_equal(chosen, asked, "a new dimension is 0", surely=exact_div(x.elements, asked) is not None)
-    return asked
+        call.k.assume_equal(
+            chosen, requested, "a new dimension is 0", surely=exact_div(x.elements, requested) is not None
+        )
+    return requested
 
 
 def _quotient(total: Ix, known: Ix) -> Ix:
@@ -253,8 +255,8 @@ def _cut(call: Call, x: Tensor, axis: int, parts: Sequence[Ix]) -> list[Tensor]:
 @op("Expand", since=8, kind="movement")
 def expand(call: Call) -> Tensor:
     x = call.x()
-    asked = tuple(require_size(call, v, "a dimension of the new shape") for v in values_or_refuse(call, 1))
-    return call.k.expand(x, call.k.broadcast(x.shape, asked))
+    requested = tuple(require_size(call, v, "a dimension of the new shape") for v in values_or_refuse(call, 1))
+    return call.k.expand(x, call.k.broadcast(x.shape, requested))
 
 
 @op("Tile", since=6, kind="movement")

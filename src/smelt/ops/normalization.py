@@ -129,7 +129,7 @@ def scale_and_shift(k: Builder, y: Tensor, scale: Tensor, shift: Tensor | None) 
     return scaled if shift is None else add(k, scaled, onto(k, k.cast(shift, y.dtype), y.shape))
 
 
-def asked(call: Call, outputs: Sequence[Tensor | None]) -> list[Tensor | None]:
+def requested(call: Call, outputs: Sequence[Tensor | None]) -> list[Tensor | None]:
     return list(outputs[: call.n_outputs])
 
 
@@ -153,7 +153,7 @@ def layer_norm(call: Call) -> list[Tensor | None]:
     k, x, stash = call.k, call.x(), stash_dtype(call)
     done = standardize(k, k.cast(x, stage_dtype(x, stash)), trailing_axes(call, x), call.float("epsilon", 1e-5))
     y = k.cast(scale_and_shift(k, k.cast(done.y, x.dtype), call.x(1), call.maybe(2)), x.dtype)
-    return asked(call, [y, k.cast(done.mean, stash), k.cast(done.inverse, stash)])
+    return requested(call, [y, k.cast(done.mean, stash), k.cast(done.inverse, stash)])
 
 
 def rms_norm_reference(
@@ -176,7 +176,7 @@ def rms_norm(call: Call) -> list[Tensor | None]:
     stage = k.cast(x, stage_dtype(x, stash))
     y, inverse = by_root_mean_square(k, stage, trailing_axes(call, x), call.float("epsilon", 1e-5))
     out = scale_and_shift(k, k.cast(y, x.dtype), call.x(1), None)
-    return asked(call, [out, k.cast(inverse, stash)])
+    return requested(call, [out, k.cast(inverse, stash)])
 
 
 # over channels
@@ -266,7 +266,7 @@ def _in_groups(image: Tensor, rows: Tensor) -> bool:
 def batch_norm_reference(
     x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float = 1e-5, **_: Any
 ) -> Array:
-    """Before opset 14, where onnx.reference takes the statistics of the batch even when none are asked for."""
+    """Before opset 14, where onnx.reference takes the statistics of the batch even when none are requested for."""
     column = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
     factor = (scale / np.sqrt(variance + epsilon)).reshape(column)
     return (x - mean.reshape(column)) * factor + bias.reshape(column)

@@ -1,7 +1,8 @@
 """Pools: the largest, mean or norm of what a window sees.
 
 Input: a node. Output: a window tensor in NHWC, seen in the model's order, or a reduction in plain loops.
-Invariant: padding takes no part, except in a mean that is asked to count it; a NaN in a window makes its maximum NaN.
+Invariant: padding takes no part, except in a mean that is requested to count it; a NaN in a window makes its maximum
+NaN.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def times_operand(call: Call, a: Tensor, *, transposed: bool = False, transposed
 
 
 def _transposed(call: Call, x: Tensor, transpose: bool, transpose_batch: bool) -> Tensor:
-    """The first axis behind the other batch axes, then the last two exchanged, each when asked for."""
+    """The first axis behind the other batch axes, then the last two exchanged, each when requested for."""
     perm = [*range(1, x.rank - 1), 0, x.rank - 1] if transpose_batch and x.rank > 2 else list(range(x.rank))
     return call.k.transpose(x, (*perm[:-2], perm[-1], perm[-2]) if transpose else perm)
 

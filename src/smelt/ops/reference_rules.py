@@ -41,8 +41,8 @@ class Windows:
 
     def im2col(self, x: Array, fill: float) -> list[Array]:
         """One array for each place of the kernel: what the windows see there. Outside of x they see `fill`."""
-        reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in self._sides()]
-        ends = [max(r - b - n, 0) for r, b, n in zip(reach, self.before, x.shape[2:], strict=True)]
+        extent = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in self._sides()]
+        ends = [max(r - b - n, 0) for r, b, n in zip(extent, self.before, x.shape[2:], strict=True)]
         padded = np.pad(x, [(0, 0), (0, 0), *zip(self.before, ends, strict=True)], constant_values=fill)
         return [padded[(..., *self._places(offset))] for offset in itertools.product(*map(range, self.kernel))]
 
@@ -61,24 +61,24 @@ def windows(spatial: Sequence[int], attributes: Attributes) -> Windows:
     dilations = tuple(attributes.get("dilations") or (1,) * rank)
     pads = tuple(attributes.get("pads") or (0,) * (2 * rank))
     mode = attributes.get("auto_pad", "NOTSET")
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     if mode.startswith("SAME"):
         out = [-(-n // s) for n, s in zip(spatial, strides, strict=True)]
-        total = [max((o - 1) * s + r - n, 0) for o, s, r, n in zip(out, strides, reach, spatial, strict=True)]
+        total = [max((o - 1) * s + r - n, 0) for o, s, r, n in zip(out, strides, extent, spatial, strict=True)]
         less, more = [t // 2 for t in total], [t - t // 2 for t in total]
         before, after = (less, more) if mode == "SAME_UPPER" else (more, less)
         return Windows(kernel, strides, dilations, tuple(before), tuple(after), tuple(out))
     before, after = (pads[:rank], pads[rank:]) if mode == "NOTSET" else ((0,) * rank, (0,) * rank)
     round_up = bool(attributes.get("ceil_mode", 0))
     out = [
-        _count(n, b, a, r, s, round_up) for n, b, a, r, s in zip(spatial, before, after, reach, strides, strict=True)
+        _count(n, b, a, r, s, round_up) for n, b, a, r, s in zip(spatial, before, after, extent, strides, strict=True)
     ]
     return Windows(kernel, strides, dilations, before, after, tuple(out))
 
 
-def _count(size: int, before: int, after: int, reach: int, stride: int, round_up: bool) -> int:
+def _count(size: int, before: int, after: int, extent: int, stride: int, round_up: bool) -> int:
     """When rounding up, the last window must still start inside the input or the padding before it."""
-    span = size + before + after - reach
+    span = size + before + after - extent
     if not round_up:
         return span // stride + 1
     count = -(-span // stride) + 1

@@ -47,7 +47,7 @@ def _targets(call: Call, before: list[Ix]) -> list[Axis]:
 
 
 def _alike(policy: str, before: list[Ix], wanted: list[Ix]) -> list[Axis]:
-    """All axes by one ratio, the least or the largest that is asked for; sizes are rounded, halves up."""
+    """All axes by one ratio, the least or the largest that is requested for; sizes are rounded, halves up."""
     if policy not in ("not_larger", "not_smaller") or not before:
         raise Refusal(f"keep_aspect_ratio_policy {policy}")
     more, less = wanted[0], before[0]

@@ -53,7 +53,7 @@ def _beside(call: Call, table: Tensor, pair: int) -> Tensor:
 
 
 def rows_of(call: Call, table: Tensor, places: Tensor | None, length: Ix) -> Tensor:
-    """A table's rows at the positions asked for: (batch or 1, length, half)."""
+    """A table's rows at the positions requested for: (batch or 1, length, half)."""
     k = call.k
     if places is not None:
         return k.gather(table, places, 0)

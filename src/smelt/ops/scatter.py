@@ -29,10 +29,10 @@ def scatter_elements(call: Call) -> Tensor:
     axis = axis_of(call.int("axis", 0), x.rank)
     if not x.rank == indices.rank == updates.rank:
         raise Refusal("data, indices and updates differ in rank")
-    for d, (asked, have, size) in enumerate(zip(indices.shape, updates.shape, x.shape, strict=True)):
-        call.k.require_equal(asked, have, "indices and updates must agree in shape")
+    for d, (requested, have, size) in enumerate(zip(indices.shape, updates.shape, x.shape, strict=True)):
+        call.k.require_equal(requested, have, "indices and updates must agree in shape")
         if d != axis:
-            call.k.require_equal(fn("lt", size, asked), 0, "indices reach beyond the data")
+            call.k.require_equal(fn("lt", size, requested), 0, "indices reach beyond the data")
     numbers = (ix(x.rank), ix(axis), *x.shape, *indices.shape)
     return _function(
         call, "elements", reduction, (x, indices, updates), numbers, ix(0),
@@ -49,8 +49,8 @@ def scatter_nd(call: Call) -> Tensor:
     shape = (*indices.shape[:-1], *x.shape[length:])
     if len(shape) != updates.rank:
         raise Refusal("updates of another rank than indices and data say")
-    for have, asked in zip(updates.shape, shape, strict=True):
-        call.k.require_equal(have, asked, "updates must have one slice per index")
+    for have, requested in zip(updates.shape, shape, strict=True):
+        call.k.require_equal(have, requested, "updates must have one slice per index")
     tuples, slices = product(indices.shape[:-1]), product(x.shape[length:])
     numbers = (tuples, ix(length), slices, x.elements, *x.shape[:length])
     return _function(

@@ -59,12 +59,12 @@ def _least_of_pool(span: Ix, size: Ix, stride: int) -> Ix:
     return fn("lt", -stride, span)
 
 
-def _count(span: Ix, reach: Ix, stride: int, round_up: bool, least: Ix) -> Ix:
+def _count(span: Ix, extent: Ix, stride: int, round_up: bool, least: Ix) -> Ix:
     """Window positions over `span`; when rounding up, the last one must start inside the input or its left pad."""
     if not round_up:
         return fn("max", (span + stride) // stride, least)
     count = (span + (2 * stride - 1)) // stride
-    return fn("max", fn("sel", fn("lt", (count - 1) * stride, reach), count, count - 1), 0)
+    return fn("max", fn("sel", fn("lt", (count - 1) * stride, extent), count, count - 1), 0)
 
 
 def _convolved(call: Call, x: Tensor, weights: Tensor) -> tuple[Ix, ...]:
@@ -135,7 +135,7 @@ def global_pool(call: Call) -> list[Sized | None]:
 
 @shape_rule("MaxUnpool")
 def max_unpool(call: Call) -> list[Sized | None]:
-    x, asked = call.x(), call.values(2)
-    if asked is None:
+    x, requested = call.x(), call.values(2)
+    if requested is None:
         raise Refusal("the pooled input's sizes are not given")
-    return [Sized(x.dtype, asked)]
+    return [Sized(x.dtype, requested)]

@@ -1,7 +1,7 @@
 """TopK: the largest or smallest elements along an axis, with their indices.
 
 Input: a node; k may come from data of a shape computation. Output: a function in C (`topk_unit.h`). Invariant: best
-first, of equals the lower index first, NaN above every number; the same whether or not `sorted` is asked for.
+first, of equals the lower index first, NaN above every number; the same whether or not `sorted` is requested for.
 """
 
 from __future__ import annotations

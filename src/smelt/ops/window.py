@@ -57,14 +57,14 @@ def spread_geometry(call: Call, x: Tensor, kernel: Sequence[int]) -> Geometry:
     before: list[Ix] = []
     after: list[Ix] = []
     for axis, size in enumerate(x.shape[2:]):
-        reach = (size - 1) * stride[axis] + extra[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        extent = (size - 1) * stride[axis] + extra[axis] + (kernel[axis] - 1) * dilation[axis] + 1
         if mode == "VALID" or (mode == "NOTSET" and not call.has("output_shape")):
             first = ix(0 if mode == "VALID" else pads[axis])
         else:
-            total = fn("max", reach - out[axis], 0)
+            total = fn("max", extent - out[axis], 0)
             first = total - total // 2 if mode == "SAME_LOWER" else total // 2
         before.append(first)
-        after.append(reach - out[axis] - first)
+        after.append(extent - out[axis] - first)
     return Geometry(x.shape[2:], tuple(out), tuple(kernel), stride, dilation, tuple(before), tuple(after), spread=True)
 
 

@@ -12,11 +12,11 @@ EXPORT void probe_gemm(const float *A, int64_t row_stride, int64_t col_stride, c
 }
 
 EXPORT void probe_parts(const float *A, const float *Bp, int64_t K, float *C, int64_t m, int64_t N) {
-  const int64_t terms = smelt_gemm_part(K);
+  const int64_t terms = smelt_gemm_k_block(K);
   for (int64_t from = 0; from == 0 || from < K; from += terms)
-    smelt_gemm_f32_part(A, K, Bp, K, from, terms, C, N, m, 0, (N + 15) / 16, N);
+    smelt_gemm_f32_k_block(A, K, Bp, K, from, terms, C, N, m, 0, (N + 15) / 16, N);
 }
-EXPORT int64_t probe_part(int64_t K) { return smelt_gemm_part(K); }
+EXPORT int64_t probe_part(int64_t K) { return smelt_gemm_k_block(K); }
 
 EXPORT void probe_unpacked(const float *A, int64_t row_stride, int64_t col_stride, const float *B, int64_t k_step, int64_t n_step,
                         int64_t K, float *C, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t columns) {

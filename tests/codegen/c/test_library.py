@@ -17,7 +17,7 @@ def test_only_what_is_called_is_linked() -> None:
     assert names("SMELT_DEPTHWISE_WIDE(&w);") == ["depthwise", "depthwise_wide"]
     assert names("SMELT_CONVOLVE_DOTS(&w);") == ["tiles", "convolve_dots"]
     assert names("SMELT_WINOGRAD(&w);") == ["tiles", "winograd", "window"]
-    assert names("SMELT_PRODUCT_BEFORE(a);") == ["tiles", "gemm"]
+    assert names("SMELT_PRODUCT_PREFETCH(a);") == ["tiles", "gemm"]
     assert names("SMELT_CONVOLVE(&w);", "SMELT_PACK(b);") == ["tiles", "window", "gemm"]
     assert names("#include <smelt/gemm_unit.h>") == ["tiles", "gemm"]
     assert names("#include <smelt/topk_unit.h>", "#include <smelt/no_such_unit.h>") == []

@@ -110,7 +110,7 @@ def _worth(one: Kernel, other: Kernel) -> bool:
 def _made_twice(kernel: Kernel) -> bool:
     """Whether neighbouring lines of its windows share lines of the image."""
     assert kernel.window is not None and kernel.window.band is not None
-    return kernel.window.band.reach > kernel.window.band.stride
+    return kernel.window.band.extent > kernel.window.band.stride
 
 
 def stage_text(kernel: Kernel, task: str, places: Mapping[int, int]) -> str:
@@ -120,7 +120,7 @@ def stage_text(kernel: Kernel, task: str, places: Mapping[int, int]) -> str:
     band = window.band
     numbers = (
         len(kernel.buffers), places[band.image], places.get(band.result or -1, 0), band.in_lines, band.lines, band.line,
-        band.line_bytes, band.stride, band.before, band.reach, band.columns, window.unit, window.depth.const or 1,
+        band.line_bytes, band.stride, band.before, band.extent, band.columns, window.unit, window.depth.const or 1,
         window.taps,
     )  # fmt: skip
     return f"{{&{task}, SMELT_NAME({kernel.name}), {', '.join(map(str, numbers))}, {window.wants}}}"

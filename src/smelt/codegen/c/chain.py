@@ -12,9 +12,9 @@ from smelt.ir.kernel import Buffer, Ix, Product, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
+from .mask_bounds import MaskBounds, bias_of, mask_bounds_lines
 from .names import C_TYPE
 from .product import ProductSizes, ProductWriter
-from .reach import ReachText, bias_of, reach_lines
 
 
 class LinkWriter(ProductWriter):
@@ -26,7 +26,7 @@ class LinkWriter(ProductWriter):
         if nest.unpacked is not None and any(part.source is not None for part in nest.parts):
             self.written = frozenset((*self.written, nest.unpacked.buffer.uid))
         self.bias = bias_of(nest) if kept is not None else None
-        self.within = self.vacant = False
+        self.within = self.zero_padded = False
         self.low, self.limit, self.aside = "low", "limit", "kept"
         self.last = self._take_kept()
         self.in_place = self._may_overwrite()
@@ -82,21 +82,21 @@ class LinkWriter(ProductWriter):
         """Whether not all columns of the product are computed at once, or at all."""
         return self.bias is not None
 
-    def is_vacant(self) -> bool:
-        """Whether what is shut to all rows is zeros; parts are read whole."""
+    def is_zero_padded(self) -> bool:
+        """Whether what is masked in all rows is zeros; parts are read whole."""
         made = self.nest.matmul.definition if self.nest.matmul is not None else None
-        return isinstance(made, Product) and made.vacant and not self.nest.parts
+        return isinstance(made, Product) and made.zero_padded and not self.nest.parts
 
-    def _reach(self, left: str, stride: str) -> list[str]:
+    def _mask_bounds(self, left: str, stride: str) -> list[str]:
         """Columns from `low` to `limit` are all that the rows of the block look at."""
         assert self.bias is not None and self.nest.depth is not None
         self._open()
         whole, part = self._bias_at(tail=False), self._bias_at(tail=True)
         row = self.scopes.pop().lines
-        return reach_lines(
-            ReachText(
+        return mask_bounds_lines(
+            MaskBounds(
                 self._integer(self.columns), self.height(), self.var_names[self._rows()[-1]], left, stride,
-                self._integer(self.nest.depth.extent), row, whole, part, self.vacant,
+                self._integer(self.nest.depth.extent), row, whole, part, self.zero_padded,
             )
         )  # fmt: skip
 
@@ -112,7 +112,7 @@ class LinkWriter(ProductWriter):
         """Columns of the product, rounded up to whole panels."""
         return f"((({self._integer(self.columns)}) + 15) / 16 * 16)"
 
-    def reach_end(self) -> str:
+    def mask_bounds_end(self) -> str:
         return self._integer(self.columns)
 
     def height(self) -> str:
@@ -148,7 +148,7 @@ class LinkWriter(ProductWriter):
         call = self.product_of((a, stride), block, ld)
         if self.bias is not None:
             panels = f"low / 16, (limit + 15) / 16, {ld}"
-            call = [*self._reach(a, stride), *self._multiply(a, stride, f"{block} + low", ld, panels)]
+            call = [*self._mask_bounds(a, stride), *self._multiply(a, stride, f"{block} + low", ld, panels)]
         return self.scoped([*call, *loop])
 
     def product_of(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
@@ -192,7 +192,7 @@ class ChainWriter:
     def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> None:
         self.leader, self.follower = self._lead(leader, kept), LinkWriter(follower)
         self.follower.share(self.leader.buffers, self.leader.symbols)
-        self.leader.vacant = self.leader.is_vacant() and self.follower.is_vacant()
+        self.leader.zero_padded = self.leader.is_zero_padded() and self.follower.is_zero_padded()
 
     def _lead(self, leader: Nest, kept: tuple[Tensor, Buffer]) -> LinkWriter:
         return LinkWriter(leader, kept)
@@ -236,7 +236,7 @@ class ChainWriter:
         ]
         kept, ld = ("block", "ld") if first.in_place else ("kept", "ld")
         if first.bias is not None:
-            head.append(f"int64_t low = 0, limit = {first.reach_end()};")
+            head.append(f"int64_t low = 0, limit = {first.mask_bounds_end()};")
             second.within, kept = True, f"{kept} + low"
         lines = [*first.lines(None, "block", "ld"), *second.lines((kept, ld), "block2", "ld2")]
         return self.task_lines([*head, *lines])

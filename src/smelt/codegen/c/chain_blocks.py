@@ -114,8 +114,8 @@ class _LeaderWriter(LinkWriter):
     def _span(self) -> tuple[str, str]:
         return self.low, self.limit
 
-    def _finish(self, reduction: Reduction, name: str, copies: int) -> None:
-        super()._finish(reduction, name, copies)
+    def _complete(self, reduction: Reduction, name: str, copies: int) -> None:
+        super()._complete(reduction, name, copies)
         if reduction.tensor is self.softmax.top:
             made = self._fresh("r")
             self.scopes[-1].lines.append(f"const v_f32 {made} = max_f32({self.results[reduction.tensor]}, {_LOWEST});")
@@ -146,8 +146,8 @@ class _LeaderWriter(LinkWriter):
         call = self._multiply(*self.left(), "block", "ld", "j0 / 16, (j1 + 15) / 16, j1 + 15")
         return [f"{row} = first;", *call, *loop]
 
-    def reach(self) -> list[str]:
-        return self._reach(*self.left()) if self.bias is not None else []
+    def mask_bounds(self) -> list[str]:
+        return self._mask_bounds(*self.left()) if self.bias is not None else []
 
     def factor_lines(self, total: str) -> tuple[str, list[str]]:
         """The name of what a row is multiplied by at its end."""
@@ -188,7 +188,7 @@ class BlockChainWriter(ChainWriter):
             "row = (char *)(((uintptr_t)row + 63) & ~(uintptr_t)63);",
             *first.row_pointers("w"),
             *second.row_pointers("y"),
-            f"int64_t low = 0, limit = {first.reach_end()}, several = 0;",
+            f"int64_t low = 0, limit = {first.mask_bounds_end()}, several = 0;",
         ]
         lines = [*first.scoped(self._blocks()), "float *made = several ? whole : block2;"]
         lines += [*first.scoped(self._scaled()), *second.scoped(second.rows_of("made", "ld2"))]
@@ -200,7 +200,7 @@ class BlockChainWriter(ChainWriter):
         first, second = self.leader, self.follower
         assert isinstance(first, _LeaderWriter)
         return [
-            *first.reach(),
+            *first.mask_bounds(),
             "several = limit > low && low / ld != (limit - 1) / ld;",
             "int64_t j0 = low, j1;",
             "do {",

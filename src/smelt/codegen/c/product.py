@@ -15,8 +15,8 @@ from smelt.ir.kernel import Buffer, Ix, MatMul, Product, Stored, Tensor, Var, Wi
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 
-from .finish import Finish, finish_of
 from .names import C_TYPE, accumulator_name, constant
+from .register_epilogue import RegisterEpilogue, find_register_epilogue
 from .rows import RowWriter
 
 TASK_OF_ROWS = (
@@ -117,9 +117,9 @@ class ProductWriter(RowWriter):
         store = self._plain_store()
         if store is not None:
             return self._direct_body(store, extents, columns)
-        finish = self._finished_product()
-        if finish is not None:
-            return self._finished_body(finish, extents, columns)
+        epilogue = self._register_epilogue()
+        if epilogue is not None:
+            return self._register_epilogue_body(epilogue, extents, columns)
         self._open()
         self.scopes[-1].lines += [
             f"const float *{accumulator_name(place)} = block + {f'{place} * size + ' if place else ''}(u - first) * ld;"
@@ -148,7 +148,7 @@ class ProductWriter(RowWriter):
         multiply = self._shared_products(total, to, columns, columns)
         return [TASK_OF_ROWS, *self._share_lines(total, columns), "(void)c1; (void)ld;", *multiply]
 
-    def _finished_product(self) -> Finish | None:
+    def _register_epilogue(self) -> RegisterEpilogue | None:
         """The epilogue as something that a product of shared panels does to its sums before it stores them. What is
         added comes from far away, and tiles would wait for it: a loop over the block asks for more of it at once."""
         nest = self.nest
@@ -159,10 +159,10 @@ class ProductWriter(RowWriter):
         whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
         if nest.stores[0].offset != whole or not isinstance(nest.matmul.definition, (MatMul, Product)):
             return None
-        found = finish_of(nest.stores[0], nest.matmul.shape[-1], nest.outer[-1])
+        found = find_register_epilogue(nest.stores[0], nest.matmul.shape[-1], nest.outer[-1])
         return found if found is not None and found.added is None else None
 
-    def _finished_body(self, finish: Finish, extents: list[str], columns: str) -> list[str]:
+    def _register_epilogue_body(self, epilogue: RegisterEpilogue, extents: list[str], columns: str) -> list[str]:
         nest = self.nest
         assert nest.lhs is not None
         total, depth = " * ".join(f"({e})" for e in extents) or "1", self._integer(self._depth_size())
@@ -172,18 +172,18 @@ class ProductWriter(RowWriter):
             TASK_OF_ROWS,
             *self._share_lines(total, columns),
             *self._place_lines(),
-            self._finish_text(finish, columns),
-            f"SMELT_PRODUCT_FINISHED({left}, {panels}, {depth}, block, ld, count, p0, p1, &finish, {self._next()});",
+            self._epilogue_text(epilogue, columns),
+            f"SMELT_PRODUCT_EPILOGUE({left}, {panels}, {depth}, block, ld, count, p0, p1, &epilogue, {self._next()});",
             "if (t->rows) smelt_release(t, local);",
         ]
 
-    def _finish_text(self, finish: Finish, columns: str) -> str:
+    def _epilogue_text(self, epilogue: RegisterEpilogue, columns: str) -> str:
         there = f"first * ({columns}) + c0"
-        added = "NULL" if finish.added is None else f"{self._buffer(finish.added)} + {there}"
+        added = "NULL" if epilogue.added is None else f"{self._buffer(epilogue.added)} + {there}"
         return (
-            f"const smelt_finish finish = {{.bias = {self._buffer(finish.bias)} + c0, .added = {added}, "
-            f".to = {self._buffer(finish.to)} + {there}, .ld = {columns}, .columns = c1 - c0, "
-            f".least = {constant(finish.least, 'f32')}, .most = {constant(finish.most, 'f32')}}};"
+            f"const smelt_epilogue epilogue = {{.bias = {self._buffer(epilogue.bias)} + c0, .added = {added}, "
+            f".to = {self._buffer(epilogue.to)} + {there}, .ld = {columns}, .columns = c1 - c0, "
+            f".least = {constant(epilogue.least, 'f32')}, .most = {constant(epilogue.most, 'f32')}}};"
         )
 
     def _shared_products(self, rows: str, to: str, step: str, valid: str, by_parts: bool = False) -> list[str]:
@@ -197,14 +197,14 @@ class ProductWriter(RowWriter):
         left = f"{self._buffer(nest.lhs.buffer)} + first * ({depth}), {depth}"
         behind = [f"{to} + {place} * size" if place else to for place in range(len(nest.products))]
         panels = [self._buffer(panels_of_product(made)) for made in nest.products]
-        name, terms = ("SMELT_PRODUCT_PART", f"{depth}, t->from, t->terms") if by_parts else ("SMELT_PRODUCT", depth)
+        name, terms = ("SMELT_PRODUCT_K_BLOCK", f"{depth}, t->from, t->terms") if by_parts else ("SMELT_PRODUCT", depth)
         lines = [
             f"{name}({left}, {packed}, {terms}, {at}, {step}, count, p0, p1, {valid});"
             for at, packed in zip(behind, panels, strict=True)
         ]
         if not by_parts:
             last = f"{behind[-1]}, {step}, count, p0, p1, {valid}, {self._next()}"
-            lines[-1] = f"SMELT_PRODUCT_BEFORE({left}, {panels[-1]}, {terms}, {last});"
+            lines[-1] = f"SMELT_PRODUCT_PREFETCH({left}, {panels[-1]}, {terms}, {last});"
         return lines
 
     def _next(self) -> str:

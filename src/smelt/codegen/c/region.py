@@ -34,8 +34,8 @@ from .groups import group_kernels
 from .hints import Hints
 from .in_order import join_rows, rows_in_order
 from .made import info_of, kernel_of, panels_after, sources_of
+from .mask_bounds import watch
 from .names import C_TYPE, Integers
-from .reach import watch
 from .scalars import loose_scalars
 
 
@@ -521,7 +521,7 @@ class _Writer:
         self.lines += ["{", *("  " + line for line in lines), "}"]
 
     def _next_panels(self, kernel: Kernel) -> str:
-        """What the last tiles of a product ask for: panels of the next one."""
+        """What the last tiles of a product prefetch: panels of the next one."""
         found = self.panels_after.get(id(kernel)) if kernel.first_panels is not None else None
         if found is None:
             return ""

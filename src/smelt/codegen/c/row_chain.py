@@ -12,9 +12,9 @@ from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, MatMul, Tensor, flat, ix, of, product
 
 from .chain import ChainWriter, LinkWriter, block_pointers
-from .finish import Finish, finish_of
 from .names import constant
 from .product import ProductSizes, panels_of_product
+from .register_epilogue import RegisterEpilogue, find_register_epilogue
 
 
 class _RowLink(LinkWriter):
@@ -41,10 +41,10 @@ class _RowLink(LinkWriter):
         assert self.nest.matmul is not None
         depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.matmul))
         made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld}"
-        return [f"SMELT_PRODUCT_BEFORE({made}, {self.after});"]
+        return [f"SMELT_PRODUCT_PREFETCH({made}, {self.after});"]
 
     def panels_text(self) -> str:
-        """Its panels as the product before it asks for them."""
+        """Its panels as the product before it prefetches them."""
         assert self.nest.matmul is not None
         panels, depth = self._buffer(panels_of_product(self.nest.matmul)), self._integer(self._depth_size())
         return f"(smelt_panels){{{panels}, ({depth}) * 16}}"
@@ -62,29 +62,32 @@ class _RowLink(LinkWriter):
         return ["{", *("  " + x for x in [*self.scopes[0].lines, *head, *lines]), "}"]
 
     def block_of_rows(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
-        finish = self._finished_rows()
-        if finish is not None:
-            return self.scoped(self._finished_block(finish, left, block, ld))
+        epilogue = self._row_epilogue()
+        if epilogue is not None:
+            return self.scoped(self._row_epilogue_block(epilogue, left, block, ld))
         loop = self.rows_of(block, ld)
         return self.scoped([*self.product_of(left, block, ld), *loop])
 
-    def _finished_rows(self) -> Finish | None:
+    def _row_epilogue(self) -> RegisterEpilogue | None:
         """The epilogue of what stays in the block, as something that is done to the sums before they are stored."""
         nest = self.nest
         if self.kept is None or nest.inner or nest.reductions or len(nest.stores) != 1:
             return None
         extents = tuple(v.extent for v in nest.outer)
         whole = Store(Buffer("block", "f32", extents), flat([of(v) for v in nest.outer], extents), nest.stores[0].value)
-        found = finish_of(whole, self.columns, nest.outer[-1])
+        found = find_register_epilogue(whole, self.columns, nest.outer[-1])
         return found if found is not None and found.added is None else None
 
-    def _finished_block(self, finish: Finish, left: tuple[str, str], block: str, ld: str) -> list[str]:
+    def _row_epilogue_block(self, epilogue: RegisterEpilogue, left: tuple[str, str], block: str, ld: str) -> list[str]:
         assert self.nest.matmul is not None
         depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.matmul))
-        limits = f".least = {constant(finish.least, 'f32')}, .most = {constant(finish.most, 'f32')}"
-        goes = f".bias = {self._buffer(finish.bias)}, .to = {block}, .ld = {ld}, .columns = c1, {limits}"
+        limits = f".least = {constant(epilogue.least, 'f32')}, .most = {constant(epilogue.most, 'f32')}"
+        goes = f".bias = {self._buffer(epilogue.bias)}, .to = {block}, .ld = {ld}, .columns = c1, {limits}"
         made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16"
-        return [f"const smelt_finish finish = {{{goes}}};", f"SMELT_PRODUCT_FINISHED({made}, &finish, {self.after});"]
+        return [
+            f"const smelt_epilogue epilogue = {{{goes}}};",
+            f"SMELT_PRODUCT_EPILOGUE({made}, &epilogue, {self.after});",
+        ]
 
 
 class RowChainWriter(ChainWriter):

@@ -92,7 +92,7 @@ class RowWriter(ValueWriter):
             self._close(f"for (int64_t {name} = 0; {name} < {self.extent_names[var]}; {name}++) {{")
         lines += [f"{name} = add_f32({name}_all, {name});" for name in self._parted_sums(phase)]
         for place, reduction in enumerate(self.phases.reductions[phase]):
-            self._finish(reduction, self._total(phase, place), copies)
+            self._complete(reduction, self._total(phase, place), copies)
 
     def _parted_sums(self, phase: int) -> list[str]:
         """Accumulators of sums down the columns. One chain of additions would gather the roundings of all rows: it ends
@@ -165,7 +165,7 @@ class RowWriter(ValueWriter):
         scope = self.scopes.pop()
         return [head, *("  " + line for line in scope.lines), tail]
 
-    def _finish(self, reduction: Reduction, name: str, copies: int) -> None:
+    def _complete(self, reduction: Reduction, name: str, copies: int) -> None:
         lines = self.scopes[-1].lines
         dtype = reduction.value.dtype
         combine = combine_name(reduction.kind, dtype)

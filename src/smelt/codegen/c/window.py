@@ -15,8 +15,8 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.panels import PANEL
 from smelt.ir.kernel.window import LEAST_CHANNELS, LEAST_PIXELS, LINES_DEPTH, LINES_WINDOWS, numbers
 
-from .finish import Finish, finish_of
 from .product import ProductWriter
+from .register_epilogue import RegisterEpilogue, find_register_epilogue
 
 Form = Literal["pointwise", "depthwise", "im2col", "lines", "dots", "narrow", "nchw", "square", "winograd"]
 _FORMS: dict[str, str] = {
@@ -38,7 +38,7 @@ _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL
 class Band:
     """Lines of a kernel of known sizes: what it reads (`image`) and, where it is all that it makes, its dense `result`.
 
-    A window reaches over `reach` lines of the image; both are uids of buffers.
+    A window reaches over `extent` lines of the image; both are uids of buffers.
     """
 
     image: int
@@ -49,7 +49,7 @@ class Band:
     columns: int
     stride: int
     before: int
-    reach: int
+    extent: int
 
     @property
     def line_bytes(self) -> int:
@@ -142,9 +142,9 @@ class WindowWriter(ProductWriter):
         image = self.nest.lhs.buffer.uid
         if image in self._loaded() or window.groups not in (1, columns):
             return None
-        reach = (g.kernel[0] - 1) * g.dilation[0] + 1
+        extent = (g.kernel[0] - 1) * g.dilation[0] + 1
         result = self._dense_result()
-        return Band(image, result, sizes[0], sizes[2], sizes[3], columns, g.stride[0], sizes[4], reach)
+        return Band(image, result, sizes[0], sizes[2], sizes[3], columns, g.stride[0], sizes[4], extent)
 
     def _loaded(self) -> set[int]:
         roots = (*(s.value for s in self.nest.stores), *(r.value for r in self.nest.reductions))
@@ -165,16 +165,19 @@ class WindowWriter(ProductWriter):
         return PANEL if window.groups == 1 or columns is None or window.kind == "narrow" else columns // window.groups
 
     def _product_body(self) -> list[str]:
-        """Kernels that finish their sums, and pools that nothing follows, leave nothing to loop over."""
+        """Kernels with a register epilogue, and pools that nothing follows, leave nothing to loop over."""
         window = self._window()
-        finish = self._finished(window) if window is not None else None
-        if window is None or (finish is None and not self._is_plain(window)):
+        epilogue = self._window_epilogue(window) if window is not None else None
+        if window is None or (epilogue is None and not self._is_plain(window)):
             return super()._product_body()
         extents = [self._integer(v.extent) for v in self._rows()]
-        if finish is not None:
-            part = [self._finish_text(finish, self._integer(self._columns_of())), self._fill(window, finished=True)]
+        if epilogue is not None:
+            part = [
+                self._epilogue_text(epilogue, self._integer(self._columns_of())),
+                self._fill(window, in_registers=True),
+            ]
         else:
-            part = [self._fill(window, finished=True)]
+            part = [self._fill(window, in_registers=True)]
         lines = self._window_lines(window, extents, self._integer(self._columns_of()), part)
         return [*lines, "if (t->rows) smelt_release(t, local);"]
 
@@ -224,12 +227,12 @@ class WindowWriter(ProductWriter):
             f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
         ]
 
-    def _finished(self, window: Window) -> Finish | None:
+    def _window_epilogue(self, window: Window) -> RegisterEpilogue | None:
         """The epilogue as something that kernels do to their sums before they store them."""
         result, nest = self._dense_result(), self.nest
         if result is None or nest.twins or window.kind in _POOLS or _form(window) in _BY_LINES:
             return None
-        return finish_of(nest.stores[0], self._columns_of(), nest.outer[-1])
+        return find_register_epilogue(nest.stores[0], self._columns_of(), nest.outer[-1])
 
     def _is_plain(self, window: Window) -> bool:
         """A pool whose results are stored as they are."""
@@ -254,17 +257,21 @@ class WindowWriter(ProductWriter):
         assert self.nest.matmul is not None
         return self.nest.matmul.shape[-1]
 
-    def _fill(self, window: Window, finished: bool = False) -> str:
+    def _fill(self, window: Window, in_registers: bool = False) -> str:
         nest = self.nest
         assert nest.lhs is not None
         image = self._buffer(nest.lhs.buffer)
         if window.kind in _POOLS:
-            to = f"{self._buffer(nest.stores[0].buffer)} + first * columns + c0, columns" if finished else "block, ld"
+            to = (
+                f"{self._buffer(nest.stores[0].buffer)} + first * columns + c0, columns"
+                if in_registers
+                else "block, ld"
+            )
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, {to});"
         assert nest.panels is not None
         panels, form, task = self._buffer(nest.panels), _form(window), "first, count, c0, c1, block, ld"
         name = _WIDE if form == "depthwise" and _is_wide(window) else _FILLED_BY.get(form, "SMELT_CONVOLVE")
-        plain = f"{name}(&w, {image}, {panels}, {task}, {'&finish' if finished else 'NULL'});"
+        plain = f"{name}(&w, {image}, {panels}, {task}, {'&epilogue' if in_registers else 'NULL'});"
         if form not in _BY_LINES:
             return plain
         used = f"SMELT_SLOT(t->part, t->wide, {self._integer(self.extra_bytes())})"

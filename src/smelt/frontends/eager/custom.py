@@ -17,10 +17,10 @@ import torch
 
 from smelt.base.errors import ConfigError
 from smelt.export import Call, Refused, register_converter
+from smelt.export.assemble import assembled_model
 from smelt.export.builder import Builder
 from smelt.export.dtypes import to_onnx, to_torch
 from smelt.export.expressions import Expression
-from smelt.export.finish import finished_model
 from smelt.export.records import DEFAULT_OPSET
 from smelt.export.sizes import Sizes
 
@@ -232,7 +232,7 @@ def _inferred(meaning: Meaning, arguments: Mapping[str, Any]) -> list[tuple[list
     except Refused as refused:
         raise RuntimeError(f"the shape of the result is not known: give `meta`. {refused}") from refused
     outputs: list[Any] = [*results] if isinstance(results, (list, tuple)) else [results]
-    model, _ = finished_model(builder, inputs, outputs)
+    model, _ = assembled_model(builder, inputs, outputs)
     proto = onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True)
     return [_described(info, names) for info in proto.graph.output]
 

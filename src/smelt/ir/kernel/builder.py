@@ -395,12 +395,12 @@ class Builder:
     def matmul_packed(self, a: Tensor, b: Tensor, columns: IxLike) -> Tensor:
         return self.make((*a.shape[:-1], ix(columns)), a.dtype, MatMul(a, b, ix(columns)))
 
-    def product(self, a: Tensor, b: Tensor, *, vacant: bool = False) -> Tensor:
+    def product(self, a: Tensor, b: Tensor, *, zero_padded: bool = False) -> Tensor:
         """A matrix product of run-time operands, leading axes broadcast."""
         self.require_equal(a.shape[-1], b.shape[-2], "the inner sizes of a product must agree")
         batch = self.broadcast(a.shape[:-2], b.shape[:-2])
         a, b = (self._respelled(x, (*batch, *x.shape[-2:])) for x in (a, b))
-        return self.make((*batch, a.shape[-2], b.shape[-1]), a.dtype, Product(a, b, vacant))
+        return self.make((*batch, a.shape[-2], b.shape[-1]), a.dtype, Product(a, b, zero_padded))
 
     def window(
         self, kind: str, a: Tensor, b: Tensor | None, geometry: Geometry, columns: IxLike, *,

@@ -54,8 +54,8 @@ def _at_tap(
         place: Array = o * stride + tap[axis] * dilation - before
         valid: Array = np.ones(out, bool)
         if window.geometry.spread:
-            reached: Array = o + before - tap[axis] * dilation
-            place, valid = reached // stride, reached % stride == 0
+            landed: Array = o + before - tap[axis] * dilation
+            place, valid = landed // stride, landed % stride == 0
         along = [-1 if a == axis + 1 else 1 for a in range(5)]
         inside = inside & (valid & (place >= 0) & (place < size)).reshape(along)
         counted = counted & ((place >= -before) & (place < size + after)).reshape(along)

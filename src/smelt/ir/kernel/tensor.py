@@ -111,11 +111,12 @@ class MatMul:
 class Product:
     """a[..., M, K] @ b[..., K, N], both known only at run time; leading axes broadcast.
 
-    `vacant`: one of two products of an attention whose mask shuts nothing of b but zeros, for all rows together."""
+    `zero_padded`: one of two products of an attention whose mask hides nothing of b but zero padding, for all rows
+    together."""
 
     a: Tensor
     b: Tensor
-    vacant: bool = False
+    zero_padded: bool = False
 
 
 @dataclass(frozen=True, eq=False)

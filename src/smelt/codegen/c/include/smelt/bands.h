@@ -26,7 +26,7 @@ typedef struct {
   int32_t buffers, from, to;         /* their number; the place of the image, and of the result that is kept (last: unused) */
   int64_t in_lines, lines, line;     /* lines of the image and of the result, windows in one of these */
   int64_t line_bytes;                /* of the result */
-  int64_t stride, before, reach;     /* down the image; a window reaches over so many lines */
+  int64_t stride, before, extent;     /* down the image; a window reaches over so many lines */
   int64_t columns, unit, depth, taps;
   int form, whole_rows;
 } smelt_stage;
@@ -45,7 +45,7 @@ typedef struct {
 /* Lines of the image that lines r of the result see. */
 SMELT_INLINE smelt_lines_of smelt_stage_needs(const smelt_stage *s, smelt_lines_of r) {
   smelt_lines_of n = {smelt_max(r.lo * s->stride - s->before, 0),
-                      smelt_min((r.hi - 1) * s->stride - s->before + s->reach, s->in_lines)};
+                      smelt_min((r.hi - 1) * s->stride - s->before + s->extent, s->in_lines)};
   n.lo = smelt_min(n.lo, s->in_lines);
   if (n.hi < n.lo || r.hi <= r.lo) n.hi = n.lo;
   return n;
@@ -90,7 +90,7 @@ static inline __attribute__((unused)) int64_t smelt_band_bytes(smelt_bands *b, i
   int64_t total = 0, lines = high;
   for (int64_t i = b->count - 1; i > 0; i--) {
     const smelt_stage *s = &b->stages[i];
-    lines = smelt_min((lines - 1) * s->stride + s->reach, s->in_lines);
+    lines = smelt_min((lines - 1) * s->stride + s->extent, s->in_lines);
     b->kept[i - 1] = (lines * b->stages[i - 1].line_bytes + 63) & ~(int64_t)63;
     total += b->kept[i - 1];
   }

@@ -10,7 +10,7 @@
 #ifndef SMELT_CONVOLVE_H
 #define SMELT_CONVOLVE_H
 
-#include <smelt/convolve_finish.h>
+#include <smelt/convolve_epilogue.h>
 #include <smelt/convolve_lines.h>
 
 /* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
@@ -154,14 +154,14 @@ SMELT_GEMM_INLINE void smelt_im2col(const smelt_window *w, const float *image, i
 
 /* All columns of some rows, a few panels at a time and block by block over k: a block of panels stays in L1 while the rows pass
  * by. After the last columns comes the next block of k where there is `more`, or else what follows them. */
-static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s, int more, const smelt_finish *finish) {
+static __attribute__((unused)) void smelt_convolve_rows(const smelt_gemm_slab *s, int more, const smelt_epilogue *epilogue) {
   const int64_t depth = smelt_gemm_depth(s->kc);
   for (int64_t col = 0, panels; col < s->cols; col += panels * SMELT_GEMM_PANEL) {
     panels = smelt_gemm_panels(s, col);
     const int64_t next = col / SMELT_GEMM_PANEL + panels;
     const float *following = more && next * SMELT_GEMM_PANEL >= s->cols ? s->b + s->kc * SMELT_GEMM_PANEL
                                                                         : s->b + next * s->panel_stride;
-    smelt_finish_blocks(s, col, panels, depth, following, finish);
+    smelt_epilogue_blocks(s, col, panels, depth, following, epilogue);
   }
 }
 
@@ -197,7 +197,7 @@ static __attribute__((unused)) int64_t smelt_contiguous_run(const smelt_window *
 /* One group of channels: `count` windows from `first` on, `cols` columns of the panels b on. */
 static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, const float *image, int64_t depth,
                                                          const float *b, int64_t first, int64_t count, int64_t cols,
-                                                         float *block, int64_t ld, const smelt_finish *finish) {
+                                                         float *block, int64_t ld, const smelt_epilogue *epilogue) {
   float rows[SMELT_WINDOW_ROWS * SMELT_CONVOLVE_LD] __attribute__((aligned(64)));
   const int64_t K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth, step = smelt_convolve_depth(K);
   const int64_t chunks = smelt_gemm_ceil_div(count, SMELT_WINDOW_ROWS);
@@ -207,14 +207,14 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0;
       smelt_im2col(w, image, depth, first + i, k, &s, rows);
-      const smelt_finish here = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
-      smelt_convolve_rows(&s, k + step < K, finish && k + step >= K ? &here : NULL);
+      const smelt_epilogue here = epilogue ? smelt_epilogue_at(epilogue, i, 0) : (smelt_epilogue){0};
+      smelt_convolve_rows(&s, k + step < K, epilogue && k + step >= K ? &here : NULL);
     }
     if (K <= 0)
       for (int64_t row = 0; row < s.m; ++row)
         __builtin_memset(s.c + row * ld, 0, (size_t)cols * sizeof(float));
   }
-  if (finish && K <= 0) smelt_finish_block(finish, block, ld, count);
+  if (epilogue && K <= 0) smelt_epilogue_block(epilogue, block, ld, count);
 }
 
 /* The same where windows are contiguous along an axis: they are read where they lie, in the same blocks of k; those at the borders
@@ -222,23 +222,23 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
 static __attribute__((noinline, unused)) void smelt_convolve_along(const smelt_window *w, int axis, const float *image,
                                                                    int64_t depth, const float *b, int64_t first, int64_t count,
                                                                    int64_t cols, float *block, int64_t ld,
-                                                                   const smelt_finish *finish) {
+                                                                   const smelt_epilogue *epilogue) {
   const int64_t K = w->kernel[axis] * depth, step = smelt_convolve_depth(K);
   smelt_gemm_slab s = {NULL, w->stride[axis] * w->pixel, b, K * SMELT_GEMM_PANEL, 0, block, ld, 0, cols, 0, 0, NULL, 0, 0};
   for (int64_t i = 0; i < count; i += s.m) {
     const float *at = NULL;
     const int64_t run = smelt_contiguous_run(w, axis, image, first + i, count - i, &at);
-    const smelt_finish here = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
+    const smelt_epilogue here = epilogue ? smelt_epilogue_at(epilogue, i, 0) : (smelt_epilogue){0};
     s.c = block + i * ld;
     if (run <= 0) {
       s.m = smelt_gemm_min(count - i, SMELT_WINDOW_ROWS);
-      smelt_convolve_group(w, image, depth, b, first + i, s.m, cols, s.c, ld, finish ? &here : NULL);
+      smelt_convolve_group(w, image, depth, b, first + i, s.m, cols, s.c, ld, epilogue ? &here : NULL);
       continue;
     }
     s.m = smelt_gemm_ceil_div(run, smelt_gemm_ceil_div(run, SMELT_GEMM_MC));
     for (int64_t k = 0; k < K; k += step) {
       s.kc = smelt_gemm_min(step, K - k), s.b = b + k * SMELT_GEMM_PANEL, s.add = k > 0, s.a = at + k;
-      smelt_convolve_rows(&s, k + step < K, finish && k + step >= K ? &here : NULL);
+      smelt_convolve_rows(&s, k + step < K, epilogue && k + step >= K ? &here : NULL);
     }
   }
 }
@@ -251,8 +251,8 @@ SMELT_GEMM_INLINE smelt_span smelt_tap_range(const smelt_window *w, int64_t t, i
   const int64_t stride = w->stride[2], start = o * stride + t * w->dilation[2] - w->before[2];
   smelt_span s = {start, 0, count};
   if (start < 0) s.lo = smelt_gemm_min(smelt_gemm_ceil_div(-start, stride), count);
-  const int64_t reach = start >= w->in[2] ? 0 : smelt_gemm_ceil_div(w->in[2] - start, stride);
-  s.hi = smelt_gemm_min(reach, count);
+  const int64_t inside = start >= w->in[2] ? 0 : smelt_gemm_ceil_div(w->in[2] - start, stride);
+  s.hi = smelt_gemm_min(inside, count);
   if (s.hi < s.lo) s.hi = s.lo;
   return s;
 }
@@ -350,30 +350,30 @@ enum { SMELT_ALONG_DEPTH = 256 };
  * is. */
 static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
                                                    int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                   int64_t ld, const smelt_finish *finish) {
+                                                   int64_t ld, const smelt_epilogue *epilogue) {
   const int64_t depth = w->pixel, K = w->kernel[0] * w->kernel[1] * w->kernel[2] * depth;
   const int64_t cols = smelt_gemm_ceil_div(c1 - c0, SMELT_GEMM_HALF) * SMELT_GEMM_HALF;
   const float *b = panels + c0 * K;
   const int axis = K > 0 ? smelt_contiguous_axis(w) : -1;
   if (axis >= 0 && K >= SMELT_ALONG_DEPTH) {
-    smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, finish);
+    smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, epilogue);
     return;
   }
   if (w->nchw ? smelt_lines_fit(w, depth) > 0 : w->groups == 1 && smelt_by_lines(w, depth)) {
-    smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, finish);
+    smelt_convolve_lines(w, image, depth, b, first, count, cols, block, ld, epilogue);
     return;
   }
   if (axis >= 0) {
-    smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, finish);
+    smelt_convolve_along(w, axis, image, depth, b, first, count, cols, block, ld, epilogue);
     return;
   }
   if (w->groups == 1 && !smelt_by_taps(w, depth)) {
-    smelt_convolve_group(w, image, depth, b, first, count, cols, block, ld, finish);
+    smelt_convolve_group(w, image, depth, b, first, count, cols, block, ld, epilogue);
     return;
   }
   if (w->groups > 1) smelt_convolve_groups(w, image, panels, first, count, c0, c1, block, ld);
   else smelt_convolve_taps(w, image, depth, b, first, count, cols, block, ld);
-  if (finish) smelt_finish_block(finish, block, ld, count);
+  if (epilogue) smelt_epilogue_block(epilogue, block, ld, count);
 }
 
 #endif

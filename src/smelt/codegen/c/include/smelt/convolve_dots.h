@@ -127,7 +127,7 @@ SMELT_INLINE void smelt_dots_put(const float *results, int64_t count, int64_t co
 }
 
 /* Results one after the other, finished where they go, which lies alike. `bias` repeats itself. */
-SMELT_INLINE void smelt_dots_finish(const smelt_finish *f, const float *bias, const float *results, int64_t total) {
+SMELT_INLINE void smelt_dots_epilogue(const smelt_epilogue *f, const float *bias, const float *results, int64_t total) {
   const v_f32 least = bc_f32(f->least), most = bc_f32(f->most);
   for (int64_t i = 0; i < total; i += SMELT_L) {
     const int64_t n = smelt_min(total - i, SMELT_L);
@@ -139,9 +139,9 @@ SMELT_INLINE void smelt_dots_finish(const smelt_finish *f, const float *bias, co
   }
 }
 
-/* `run` windows side by side. With `bias`, the finish's repeated, results go where it says; else into the block. */
+/* `run` windows side by side. With `bias`, the epilogue's repeated, results go where it says; else into the block. */
 static __attribute__((unused)) void smelt_dots_run(const smelt_dots *d, const float *a, int64_t run, int64_t columns,
-                                                   float *block, int64_t ld, const smelt_finish *finish, const float *bias) {
+                                                   float *block, int64_t ld, const smelt_epilogue *epilogue, const float *bias) {
   float results[SMELT_DOTS_WINDOWS * SMELT_DOTS_COLUMNS] __attribute__((aligned(64)));
   for (int64_t i = 0; i < run; i += SMELT_DOTS_WINDOWS) {
     const int64_t count = smelt_min(run - i, SMELT_DOTS_WINDOWS);
@@ -150,8 +150,8 @@ static __attribute__((unused)) void smelt_dots_run(const smelt_dots *d, const fl
       smelt_dots_put(results, count, columns, block + i * ld, ld);
       continue;
     }
-    const smelt_finish here = smelt_finish_at(finish, i, 0);
-    smelt_dots_finish(&here, bias, results, count * columns);
+    const smelt_epilogue here = smelt_epilogue_at(epilogue, i, 0);
+    smelt_dots_epilogue(&here, bias, results, count * columns);
   }
 }
 
@@ -159,10 +159,10 @@ static __attribute__((unused)) void smelt_dots_run(const smelt_dots *d, const fl
  * they lie where a window is one, else their lines are copied; smelt_lines_fit(w, depth) is not 0. */
 static __attribute__((unused)) void smelt_dots_group(const smelt_window *w, const float *image, int64_t depth,
                                                      const float *weights, int64_t first, int64_t count, int64_t columns,
-                                                     float *block, int64_t ld, const smelt_finish *finish, const float *bias) {
+                                                     float *block, int64_t ld, const smelt_epilogue *epilogue, const float *bias) {
   if (smelt_pointwise(w)) {
     const smelt_dots d = {w->pixel, 1, 0, depth, weights};
-    smelt_dots_run(&d, image + first * w->pixel, count, columns, block, ld, finish, bias);
+    smelt_dots_run(&d, image + first * w->pixel, count, columns, block, ld, epilogue, bias);
     return;
   }
   float lines[SMELT_LINES_FLOATS] __attribute__((aligned(64)));
@@ -173,7 +173,7 @@ static __attribute__((unused)) void smelt_dots_group(const smelt_window *w, cons
     const smelt_place p = smelt_place_of(w, first + i);
     run = smelt_min(smelt_min(count - i, w->out[2] - p.at[2]), most);
     const int64_t pixels = (run - 1) * w->stride[2] + w->kernel[2];
-    const smelt_finish here = bias ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
+    const smelt_epilogue here = bias ? smelt_epilogue_at(epilogue, i, 0) : (smelt_epilogue){0};
     d.segment = pixels * depth;
     smelt_lines_fill(w, image, &p, pixels, &form, lines);
     smelt_dots_run(&d, lines, run, columns, block + i * ld, ld, &here, bias);
@@ -183,16 +183,16 @@ static __attribute__((unused)) void smelt_dots_group(const smelt_window *w, cons
 /* Columns c0..c1-1, which lie between groups. Where rows of the result are those of one group, they are finished at once. */
 static __attribute__((unused)) void smelt_convolve_dots(const smelt_window *w, const float *image, const float *weights,
                                                         int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                        int64_t ld, const smelt_finish *finish) {
+                                                        int64_t ld, const smelt_epilogue *epilogue) {
   const int64_t depth = w->pixel / w->groups, each = w->columns / w->groups;
   const int64_t floats = w->kernel[0] * w->kernel[1] * SMELT_DOTS_BLOCKS(w->kernel[2] * depth) * 16 * each;
   float bias[SMELT_DOTS_WINDOWS * SMELT_DOTS_COLUMNS] __attribute__((aligned(64)));
-  const int direct = finish && finish->ld == each;
-  for (int64_t i = 0; direct && i < SMELT_DOTS_WINDOWS * each; i++) bias[i] = finish->bias[i % each];
+  const int direct = epilogue && epilogue->ld == each;
+  for (int64_t i = 0; direct && i < SMELT_DOTS_WINDOWS * each; i++) bias[i] = epilogue->bias[i % each];
   for (int64_t c = c0; c < c1; c += each)
     smelt_dots_group(w, image + c / each * depth, depth, weights + c / each * floats, first, count, each, block + (c - c0), ld,
-                     finish, direct ? bias : NULL);
-  if (finish && !direct) smelt_finish_block(finish, block, ld, count);
+                     epilogue, direct ? bias : NULL);
+  if (epilogue && !direct) smelt_epilogue_block(epilogue, block, ld, count);
 }
 
 #endif

@@ -10,8 +10,8 @@
 #include <smelt/convolve_dots.h>
 
 void SMELT_CONVOLVE_DOTS(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                         int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish) {
-  smelt_convolve_dots(w, image, panels, first, count, c0, c1, block, ld, finish);
+                         int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue) {
+  smelt_convolve_dots(w, image, panels, first, count, c0, c1, block, ld, epilogue);
 }
 
 #endif

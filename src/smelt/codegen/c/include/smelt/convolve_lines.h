@@ -9,7 +9,7 @@
 #ifndef SMELT_CONVOLVE_LINES_H
 #define SMELT_CONVOLVE_LINES_H
 
-#include <smelt/convolve_finish.h>
+#include <smelt/convolve_epilogue.h>
 
 /* Defines smelt_lines_RxW: R windows `lda` floats apart times W vectors of columns. A window's elements are `segments` runs of
  * `taps` floats, `segment` floats apart. */
@@ -17,7 +17,7 @@
   static __attribute__((noinline)) void smelt_lines_##R##x##W(const float *a_, int64_t lda, int64_t segments,          \
                                                               int64_t segment, int64_t taps, const float *b_,          \
                                                               int64_t panel_stride, float *c_, int64_t ldc,            \
-                                                              const smelt_finish *f) {                                 \
+                                                              const smelt_epilogue *f) {                                 \
     SMELT_GEMM_STRIDES                                                                                                 \
     SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
     SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
@@ -32,7 +32,7 @@
       }                                                                                                                \
     }                                                                                                                  \
     if (f) {                                                                                                           \
-      SMELT_FINISH_TILE(R, W)                                                                                          \
+      SMELT_EPILOGUE_TILE(R, W)                                                                                          \
     } else {                                                                                                           \
       float *crow = c_;                                                                                                \
       SMELT_ROWS_##R(SMELT_ROW_PUT_##W, 0)                                                                             \
@@ -46,7 +46,7 @@
   }
 
 typedef void (*smelt_lines_tile)(const float *a, int64_t lda, int64_t segments, int64_t segment, int64_t taps,
-                                 const float *b, int64_t panel_stride, float *c, int64_t ldc, const smelt_finish *f);
+                                 const float *b, int64_t panel_stride, float *c, int64_t ldc, const smelt_epilogue *f);
 
 /* By height, the tallest first; for main tiles and, on AVX-512, for an odd panel. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
@@ -95,22 +95,22 @@ typedef struct {
   int64_t panel_stride;
   float *c;
   int64_t ldc;
-  const smelt_finish *finish; /* of the run's windows; NULL: sums are stored */
+  const smelt_epilogue *epilogue; /* of the run's windows; NULL: sums are stored */
 } smelt_lines_run;
 
 SMELT_GEMM_INLINE void smelt_lines_block(const smelt_lines_run *r, int kind, int64_t panels, int64_t window, int64_t col) {
   const float *a = r->lines + window * r->side, *b = r->b + col / SMELT_GEMM_PANEL * r->panel_stride;
   float *c = r->c + window * r->ldc + col;
 #if SMELT_VL == 64
-  const smelt_finish f = r->finish ? smelt_finish_at(r->finish, window, col) : (smelt_finish){0};
+  const smelt_epilogue f = r->epilogue ? smelt_epilogue_at(r->epilogue, window, col) : (smelt_epilogue){0};
   (panels == 2 ? smelt_lines_main : smelt_lines_narrow)[kind](a, r->side, r->segments, r->segment, r->taps, b,
-                                                              r->panel_stride, c, r->ldc, r->finish ? &f : NULL);
+                                                              r->panel_stride, c, r->ldc, r->epilogue ? &f : NULL);
 #else
   (void)panels;
   for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES) {
-    const smelt_finish f = r->finish ? smelt_finish_at(r->finish, window, col + j) : (smelt_finish){0};
+    const smelt_epilogue f = r->epilogue ? smelt_epilogue_at(r->epilogue, window, col + j) : (smelt_epilogue){0};
     smelt_lines_main[kind](a, r->side, r->segments, r->segment, r->taps, b + j, r->panel_stride, c + j, r->ldc,
-                           r->finish ? &f : NULL);
+                           r->epilogue ? &f : NULL);
   }
 #endif
 }
@@ -123,9 +123,9 @@ static __attribute__((unused)) void smelt_lines_half_tiles(const smelt_lines_run
     const int kind = smelt_lines_kind(smelt_lines_half_heights, run, run - window);
     high = smelt_lines_half_heights[kind];
     const int64_t at = smelt_min(window, run - high);
-    const smelt_finish f = r->finish ? smelt_finish_at(r->finish, at, col) : (smelt_finish){0};
+    const smelt_epilogue f = r->epilogue ? smelt_epilogue_at(r->epilogue, at, col) : (smelt_epilogue){0};
     smelt_lines_half[kind](r->lines + at * r->side, r->side, r->segments, r->segment, r->taps, b, r->panel_stride,
-                           r->c + at * r->ldc + col, r->ldc, r->finish ? &f : NULL);
+                           r->c + at * r->ldc + col, r->ldc, r->epilogue ? &f : NULL);
   }
 }
 #endif
@@ -216,23 +216,23 @@ SMELT_GEMM_INLINE int64_t smelt_lines_fit(const smelt_window *w, int64_t depth) 
  * fill their panels, windows are finished in a pass of their own. */
 static __attribute__((unused)) void smelt_convolve_lines(const smelt_window *w, const float *image, int64_t depth,
                                                          const float *b, int64_t first, int64_t count, int64_t cols,
-                                                         float *block, int64_t ld, const smelt_finish *finish) {
+                                                         float *block, int64_t ld, const smelt_epilogue *epilogue) {
   float lines[SMELT_LINES_FLOATS] __attribute__((aligned(64)));
-  const int direct = finish && !finish->added && finish->columns == cols;
+  const int direct = epilogue && !epilogue->added && epilogue->columns == cols;
   const smelt_line_form form = smelt_line_form_of(w, depth);
   const int64_t segments = form.planes * w->kernel[0] * w->kernel[1], taps = w->kernel[2] * form.depth;
   const int64_t fit = smelt_lines_fit(w, depth), high = smelt_lines_heights[0], most = fit < high ? fit : fit / high * high, side = w->stride[2] * form.depth;
   smelt_lines_run r = {lines, side, segments, 0, taps, b, segments * taps * SMELT_GEMM_PANEL, block, ld, NULL};
   for (int64_t i = 0, run; i < count; i += run, r.c += run * ld) {
     const smelt_place p = smelt_place_of(w, first + i);
-    const smelt_finish here = direct ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
+    const smelt_epilogue here = direct ? smelt_epilogue_at(epilogue, i, 0) : (smelt_epilogue){0};
     run = smelt_min(smelt_min(count - i, w->out[2] - p.at[2]), most);
     const int64_t pixels = (run - 1) * w->stride[2] + w->kernel[2];
-    r.segment = pixels * form.depth, r.finish = direct ? &here : NULL;
+    r.segment = pixels * form.depth, r.epilogue = direct ? &here : NULL;
     smelt_lines_fill(w, image, &p, pixels, &form, lines);
     smelt_lines_tiles(&r, run, cols);
   }
-  if (finish && !direct) smelt_finish_block(finish, block, ld, count);
+  if (epilogue && !direct) smelt_epilogue_block(epilogue, block, ld, count);
 }
 
 /* The same for the `each` columns of a group: what fills up the last panel must not reach the next group's, nor the next row. */

@@ -33,7 +33,7 @@ typedef struct {
 } smelt_narrow;
 
 /* Finishes the last columns, which do not fill a vector. */
-static __attribute__((noinline, unused)) void smelt_narrow_end(const smelt_finish *f, int64_t at, int64_t lane, v_f32 x) {
+static __attribute__((noinline, unused)) void smelt_narrow_end(const smelt_epilogue *f, int64_t at, int64_t lane, v_f32 x) {
   const int64_t n = f->columns - lane;
   x += ld_f32_n(f->bias + lane, n);
   if (f->added) x += ld_f32_n(f->added + at, n);
@@ -43,7 +43,7 @@ static __attribute__((noinline, unused)) void smelt_narrow_end(const smelt_finis
 /* R windows times SMELT_L columns from lane `lane` of 16 on; LINE adds up what one line of the image gives. */
 #define SMELT_NARROW_TILE(NAME, R, LINE, OF_GROUP)                                                                     \
   static __attribute__((noinline)) void NAME(const smelt_narrow *n, const float *a, int64_t lane, float *to, int64_t ld, \
-                                             const smelt_finish *f) {                                                 \
+                                             const smelt_epilogue *f) {                                                 \
     v_f32 acc[R];                                                                                                      \
     v_i32 first = bc_i32(0);                                                                                           \
     const int64_t wide = n->wide, side = n->side * 16, taps = n->taps;                                                 \
@@ -96,7 +96,7 @@ static __attribute__((noinline, unused)) void smelt_narrow_end(const smelt_finis
   }
 
 typedef void (*smelt_narrow_tile)(const smelt_narrow *n, const float *a, int64_t lane, float *to, int64_t ld,
-                                  const smelt_finish *f);
+                                  const smelt_epilogue *f);
 /* Most windows at a time, and heights that cut a run evenly: fewer than eight sums wait for each other. */
 #if SMELT_VL == 64 || defined(__aarch64__)
 enum { SMELT_NARROW_HIGH = 14 };
@@ -134,14 +134,14 @@ SMELT_INLINE int smelt_narrow_kind(int64_t left) {
 
 /* `run` windows side by side, `cols` columns of a panel. */
 static __attribute__((unused)) void smelt_narrow_run(const smelt_narrow *n, int64_t run, int64_t cols, float *block, int64_t ld,
-                                                     const smelt_finish *finish) {
+                                                     const smelt_epilogue *epilogue) {
   const smelt_narrow_tile *tiles = smelt_narrow_tiles_of(n);
   for (int64_t i = 0, high; i < run; i += high) {
     const int kind = smelt_narrow_kind(run - i);
     high = smelt_narrow_heights[kind];
-    const smelt_finish f = finish ? smelt_finish_at(finish, i, 0) : (smelt_finish){0};
+    const smelt_epilogue f = epilogue ? smelt_epilogue_at(epilogue, i, 0) : (smelt_epilogue){0};
     for (int64_t lane = 0; lane < cols; lane += SMELT_L)
-      tiles[kind](n, n->lines + i * n->side * 16, lane, block + i * ld, ld, finish ? &f : NULL);
+      tiles[kind](n, n->lines + i * n->side * 16, lane, block + i * ld, ld, epilogue ? &f : NULL);
   }
 }
 
@@ -170,7 +170,7 @@ static __attribute__((unused)) void smelt_narrow_fill(const smelt_window *w, con
 /* Columns c0..c1-1, whole panels or the last ones; smelt_lines_fit(w, 16) is not 0. */
 static __attribute__((unused)) void smelt_convolve_narrow(const smelt_window *w, const float *image, const float *weights,
                                                           int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                          int64_t ld, const smelt_finish *finish) {
+                                                          int64_t ld, const smelt_epilogue *epilogue) {
   float lines[SMELT_LINES_FLOATS] __attribute__((aligned(64)));
   const smelt_line_form form = smelt_line_form_of(w, 16);
   const int64_t wide = w->pixel / w->groups, most = smelt_lines_fit(w, 16);
@@ -182,11 +182,11 @@ static __attribute__((unused)) void smelt_convolve_narrow(const smelt_window *w,
       const smelt_place p = smelt_place_of(w, first + i);
       run = smelt_min(smelt_min(count - i, w->out[2] - p.at[2]), most);
       const int64_t pixels = (run - 1) * w->stride[2] + w->kernel[2];
-      const smelt_finish here = finish ? smelt_finish_at(finish, i, c - c0) : (smelt_finish){0};
+      const smelt_epilogue here = epilogue ? smelt_epilogue_at(epilogue, i, c - c0) : (smelt_epilogue){0};
       n.segment = pixels * 16;
       if (cols == 16) smelt_lines_fill(w, image + c, &p, pixels, &form, lines);
       else smelt_narrow_fill(w, image + c, &p, pixels, cols, lines);
-      smelt_narrow_run(&n, run, cols, block + i * ld + (c - c0), ld, finish ? &here : NULL);
+      smelt_narrow_run(&n, run, cols, block + i * ld + (c - c0), ld, epilogue ? &here : NULL);
     }
   }
 }

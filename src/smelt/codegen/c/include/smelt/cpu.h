@@ -76,10 +76,10 @@ static int smelt_same_text(const char *a, const char *b) {
 
 static int32_t smelt_cpu_level(void) {
   int32_t level = smelt_cpu_detect();
-  const char *wish = getenv("SMELT_LEVEL");
-  if (level < 0 || !wish || !*wish) return level;
+  const char *level_name = getenv("SMELT_LEVEL");
+  if (level < 0 || !level_name || !*level_name) return level;
   for (int32_t i = 0; i < SMELT_LEVELS && smelt_level_names[i]; i++)
-    if (smelt_same_text(wish, smelt_level_names[i])) return i < level ? i : level;
+    if (smelt_same_text(level_name, smelt_level_names[i])) return i < level ? i : level;
   return SMELT_CPU_BAD_NAME;
 }
 

@@ -81,9 +81,9 @@ SMELT_DEPTHWISE_ROW(smelt_depthwise_1, SMELT_TILE_1X4, SMELT_VECTORS_4, 4, SMELT
 
 /* Windows from p on that lie side by side in one line with all their taps along it in the image; at most `left`. */
 SMELT_INLINE int64_t smelt_side_by_side(const smelt_window *w, const smelt_place *p, int64_t left) {
-  const int64_t reach = (w->kernel[2] - 1) * w->dilation[2], start = p->at[2] * w->stride[2] - w->before[2];
-  if (start < 0 || start + reach >= w->in[2]) return 1;
-  const int64_t run = (w->in[2] - 1 - reach - start) / w->stride[2] + 1;
+  const int64_t extent = (w->kernel[2] - 1) * w->dilation[2], start = p->at[2] * w->stride[2] - w->before[2];
+  if (start < 0 || start + extent >= w->in[2]) return 1;
+  const int64_t run = (w->in[2] - 1 - extent - start) / w->stride[2] + 1;
   return smelt_min(smelt_min(run, w->out[2] - p->at[2]), left);
 }
 
@@ -116,13 +116,13 @@ static __attribute__((unused)) void smelt_depthwise_block(const smelt_window *w,
 /* The same, finished where they belong; the block has room for whole panels. */
 static __attribute__((unused)) void smelt_depthwise(const smelt_window *w, const float *image, const float *panels,
                                                       int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
-                                                      int64_t ld, const smelt_finish *finish) {
+                                                      int64_t ld, const smelt_epilogue *epilogue) {
   if (smelt_three_taps(w)) {
-    smelt_depthwise_three(w, image, panels, first, count, c0, c1, block, ld, finish);
+    smelt_depthwise_three(w, image, panels, first, count, c0, c1, block, ld, epilogue);
     return;
   }
   smelt_depthwise_block(w, image, panels, first, count, c0, c1, block, ld);
-  if (finish) smelt_finish_block(finish, block, ld, count);
+  if (epilogue) smelt_epilogue_block(epilogue, block, ld, count);
 }
 
 /* What a mean divides by: taps in the image, or in the image and its padding. */

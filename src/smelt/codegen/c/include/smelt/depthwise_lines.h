@@ -27,7 +27,7 @@ typedef struct {
 } smelt_line;
 
 /* A vector of channels of R windows side by side that see K taps along a line. `live` is the number of lanes of a partial
- * vector, 0 for a whole one. The next vector's pixels are asked for: they may come from another core. */
+ * vector, 0 for a whole one. The next vector's pixels are prefetched: they may come from another core. */
 SMELT_INLINE void smelt_line_tile(const smelt_line *t, const float *x, const float *row, int64_t live, float *to, int64_t ld,
                                   const int R, const int K) {
   const int64_t pixel = t->pixel, line = t->line;

@@ -8,7 +8,7 @@
 #define SMELT_DEPTHWISE_THREE_H
 
 #include <smelt/depthwise_taps.h>
-#include <smelt/finish.h>
+#include <smelt/epilogue.h>
 
 /* Most windows of a tile, and vectors of a tile of whole ones. */
 enum { SMELT_THREE_MOST = 7, SMELT_THREE_VECTORS = SMELT_L == 16 ? 2 : 1 };
@@ -20,11 +20,11 @@ typedef struct {
   int64_t down, line, pixel;  /* lines that it sees, from one to the next, from one pixel to the next */
   int64_t panel;              /* of the weights */
   int left, right;            /* the first one's first tap, or the last one's last, lies outside of the image */
-  const smelt_finish *finish; /* of all windows and columns of the task, whose result lies at its `to`; NULL: sums are stored */
+  const smelt_epilogue *epilogue; /* of all windows and columns of the task, whose result lies at its `to`; NULL: sums are stored */
 } smelt_three;
 
 /* Sums of R windows from column `col` on become what is stored at `to`. */
-SMELT_INLINE void smelt_three_finish(const smelt_finish *f, v_f32 *acc, const int R, int64_t col, int64_t live,
+SMELT_INLINE void smelt_three_epilogue(const smelt_epilogue *f, v_f32 *acc, const int R, int64_t col, int64_t live,
                                      const float *to, int64_t ld) {
   const v_f32 bias = live ? ld_f32_n(f->bias + col, live) : ld_f32(f->bias + col);
   const v_f32 least = bc_f32(f->least), most = bc_f32(f->most);
@@ -75,7 +75,7 @@ SMELT_INLINE void smelt_three_tile(const smelt_three *t, const float *x, const f
   }
 #pragma GCC unroll 2
   for (int v = 0; v < V; v++, to += SMELT_L) {
-    if (t->finish) smelt_three_finish(t->finish, acc[v], R, col + v * SMELT_L, live, to, ld);
+    if (t->epilogue) smelt_three_epilogue(t->epilogue, acc[v], R, col + v * SMELT_L, live, to, ld);
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
       if (live) st_f32_n(to + r * ld, acc[v][r], live);
@@ -117,14 +117,14 @@ SMELT_INLINE int smelt_three_taps(const smelt_window *w) {
 /* `count` windows from p on, all of one line. */
 static __attribute__((unused)) void smelt_three_line(const smelt_window *w, const float *image, const smelt_place *p,
                                                      int64_t count, const float *panels, int64_t c0, int64_t c1, float *to,
-                                                     int64_t ld, const smelt_finish *finish) {
+                                                     int64_t ld, const smelt_epilogue *epilogue) {
   static const smelt_three_tiles tiles[2][SMELT_THREE_MOST + 1] = {
       {0, smelt_three_1_1, smelt_three_2_1, 0, smelt_three_4_1, 0, 0, smelt_three_7_1},
       {0, smelt_three_1_2, smelt_three_2_2, 0, smelt_three_4_2, 0, 0, smelt_three_7_2}};
   smelt_taps taps = smelt_taps_of(w, image, p);
   taps.s[2].lo = 0, taps.s[2].hi = 3;
   const smelt_tap_box b = smelt_box_of(w, &taps);
-  smelt_three t = {b.at, panels + b.first_row, b.sheets > 0 ? b.down : 0, b.line_step, b.tap_step, w->kernel[1] * 48, 0, 0, finish};
+  smelt_three t = {b.at, panels + b.first_row, b.sheets > 0 ? b.down : 0, b.line_step, b.tap_step, w->kernel[1] * 48, 0, 0, epilogue};
   for (int64_t n, x = taps.s[2].start; count > 0; count -= n, x += n * w->stride[2], t.at += n * b.side, to += n * ld) {
     n = smelt_three_windows(count);
     t.left = x < 0, t.right = x + (n - 1) * w->stride[2] + 2 >= w->in[2];
@@ -134,13 +134,13 @@ static __attribute__((unused)) void smelt_three_line(const smelt_window *w, cons
 
 static __attribute__((unused)) void smelt_depthwise_three(const smelt_window *w, const float *image, const float *panels,
                                                             int64_t first, int64_t count, int64_t c0, int64_t c1,
-                                                            float *block, int64_t ld, const smelt_finish *finish) {
-  float *const to = finish ? finish->to : block;
-  const int64_t step = finish ? finish->ld : ld;
+                                                            float *block, int64_t ld, const smelt_epilogue *epilogue) {
+  float *const to = epilogue ? epilogue->to : block;
+  const int64_t step = epilogue ? epilogue->ld : ld;
   smelt_place p = smelt_place_of(w, first);
   for (int64_t i = 0, run; i < count; i += run) {
     run = smelt_min(w->out[2] - p.at[2], count - i);
-    smelt_three_line(w, image, &p, run, panels, c0, c1, to + i * step, step, finish);
+    smelt_three_line(w, image, &p, run, panels, c0, c1, to + i * step, step, epilogue);
     p.at[2] += run - 1;
     smelt_place_next(w, &p);
   }

@@ -9,8 +9,8 @@
 #include <smelt/depthwise.h>
 
 void SMELT_DEPTHWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish) {
-  smelt_depthwise(w, image, panels, first, count, c0, c1, block, ld, finish);
+                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue) {
+  smelt_depthwise(w, image, panels, first, count, c0, c1, block, ld, epilogue);
 }
 
 #endif

@@ -9,19 +9,19 @@
 
 #include <smelt/depthwise_lines.h>
 #include <smelt/depthwise_patch.h>
-#include <smelt/finish.h>
+#include <smelt/epilogue.h>
 
 /* Finished where they belong; the block has room for whole panels. */
 static __attribute__((unused)) void smelt_depthwise_wide(const smelt_window *w, const float *image, const float *panels,
                                                            int64_t first, int64_t count, int64_t c0, int64_t c1,
-                                                           float *block, int64_t ld, const smelt_finish *finish) {
+                                                           float *block, int64_t ld, const smelt_epilogue *epilogue) {
   if (smelt_lines_pay(w)) smelt_depthwise_lines(w, image, panels, first, count, c0, c1, block, ld);
   else if (smelt_patches_pay(w)) smelt_depthwise_patches(w, image, panels, first, count, c0, c1, block, ld);
   else {
-    SMELT_DEPTHWISE(w, image, panels, first, count, c0, c1, block, ld, finish);
+    SMELT_DEPTHWISE(w, image, panels, first, count, c0, c1, block, ld, epilogue);
     return;
   }
-  if (finish) smelt_finish_block(finish, block, ld, count);
+  if (epilogue) smelt_epilogue_block(epilogue, block, ld, count);
 }
 
 #endif

@@ -24,9 +24,9 @@
 #endif
 #define SMELT_GEMM_MC (SMELT_GEMM_ROWS / SMELT_GEMM_WIDE_MR * SMELT_GEMM_WIDE_MR)
 /* Depth of A that passes by all panels before the rest does: so much of it stays in L2. */
-#define SMELT_GEMM_REACH (SMELT_VL == 64 && SMELT_GEMM_KC < 768 ? 768 : SMELT_GEMM_KC < 512 ? 512 : SMELT_GEMM_KC)
+#define SMELT_GEMM_K_OUTER (SMELT_VL == 64 && SMELT_GEMM_KC < 768 ? 768 : SMELT_GEMM_KC < 512 ? 512 : SMELT_GEMM_KC)
 /* Leading dimension of A's copy: off a power of two, so that rows do not share a cache set. */
-#define SMELT_GEMM_LD (SMELT_GEMM_REACH + 16)
+#define SMELT_GEMM_LD (SMELT_GEMM_K_OUTER + 16)
 /* Floats of workspace that smelt_gemm_f32 may use for m rows; 64-byte alignment helps and is not required. */
 #define SMELT_GEMM_WORKSPACE(m) ((int64_t)((m) < SMELT_GEMM_MC ? (m) : SMELT_GEMM_MC) * SMELT_GEMM_LD)
 
@@ -51,8 +51,8 @@ typedef struct {
   int64_t cols; /* valid columns, from the first panel on */
   int add;
   int nontemporal; /* whole tiles are written by non-temporal stores */
-  const float *then; /* panels that are read after the last ones, NULL: those that lie behind them */
-  int64_t then_stride, next_stride; /* from one of those to the next; the same of what tiles ask for, 0: panel_stride */
+  const float *prefetch; /* panels to prefetch in the last tiles, NULL: those that lie behind them */
+  int64_t prefetch_stride, next_stride; /* from one of those to the next; the same of what tiles prefetch, 0: panel_stride */
 } smelt_gemm_slab;
 
 /* `rows` rows of one panel of which only `cols` columns exist in C. */
@@ -109,7 +109,7 @@ SMELT_GEMM_INLINE const float *smelt_gemm_next(const smelt_gemm_slab *s, const f
   return next + (t >> shift) * stride + (t & (each - 1)) * (s->kc / 4 * lines) * SMELT_GEMM_PANEL;
 }
 
-/* Lines that tiles of at least `rows` rows ask for at a time. */
+/* Lines that tiles of at least `rows` rows prefetch at a time. */
 SMELT_GEMM_INLINE int smelt_gemm_lines(int64_t tiles, int64_t panels, int64_t rows) {
 #ifdef SMELT_GEMM_EAGER_ROWS
   return tiles < 4 * panels && panels == SMELT_GEMM_WP && rows >= SMELT_GEMM_EAGER_ROWS ? 2 : 1;
@@ -144,12 +144,12 @@ static __attribute__((noinline, unused)) void smelt_gemm_half_rows(const smelt_g
   float *c = s->c + col, tile[SMELT_GEMM_HALF_MR * SMELT_GEMM_HALF];
   for (int64_t t = 0, rows; t < count; ++t, a += rows * s->lda, c += rows * s->ldc) {
     rows = s->m / count + (t < s->m % count);
-    const float *ask = smelt_gemm_next(s, next, 1, t, 0, 1);
+    const float *prefetch = smelt_gemm_next(s, next, 1, t, 0, 1);
     if (cols == SMELT_GEMM_HALF) {
-      smelt_gemm_half[rows](a, s->lda, b, s->panel_stride, s->kc, c, s->ldc, s->add, ask);
+      smelt_gemm_half[rows](a, s->lda, b, s->panel_stride, s->kc, c, s->ldc, s->add, prefetch);
       continue;
     }
-    smelt_gemm_half[rows](a, s->lda, b, s->panel_stride, s->kc, tile, SMELT_GEMM_HALF, 0, ask);
+    smelt_gemm_half[rows](a, s->lda, b, s->panel_stride, s->kc, tile, SMELT_GEMM_HALF, 0, prefetch);
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < cols; ++j) {
         float *to = c + i * s->ldc + j;
@@ -159,7 +159,7 @@ static __attribute__((noinline, unused)) void smelt_gemm_half_rows(const smelt_g
 }
 #endif
 
-/* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Tiles ask for `next`
+/* All rows of the slab times `panels` panels from column `col` on, of which `cols` columns are valid. Tiles prefetch `next`
  * on the way. */
 static __attribute__((unused)) void smelt_gemm_rows(const smelt_gemm_slab *s, int64_t col, int64_t panels, int64_t cols,
                                                     const float *next) {
@@ -223,24 +223,24 @@ static __attribute__((unused)) void smelt_gemm_blocks(const smelt_gemm_slab *s, 
   for (int64_t k = 0; k < K; k += depth, part.add = 1) {
     part.a = s->a + k, part.b = s->b + k * SMELT_GEMM_PANEL, part.kc = smelt_gemm_min(depth, K - k);
     const float *here = part.b + first * s->panel_stride, *following = s->b + (first + panels) * s->panel_stride;
-    const int ends = k + depth >= K, then = ends && s->then && col + cols >= s->cols;
-    part.next_stride = then ? s->then_stride : 0;
-    smelt_gemm_rows(&part, col, panels, cols, then ? s->then : ends ? following : here + part.kc * SMELT_GEMM_PANEL);
+    const int ends = k + depth >= K, last = ends && s->prefetch && col + cols >= s->cols;
+    part.next_stride = last ? s->prefetch_stride : 0;
+    smelt_gemm_rows(&part, col, panels, cols, last ? s->prefetch : ends ? following : here + part.kc * SMELT_GEMM_PANEL);
   }
 }
 
-/* Depth of one part: as much of A as stays in L2, in whole blocks. */
-SMELT_GEMM_INLINE int64_t smelt_gemm_reach(int64_t depth) { return SMELT_GEMM_REACH / depth * depth; }
+/* Depth of an outer K block: as much of A as stays in L2, in whole blocks. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_k_outer(int64_t depth) { return SMELT_GEMM_K_OUTER / depth * depth; }
 
 /* Up to SMELT_GEMM_MC rows. */
 static __attribute__((unused)) void smelt_gemm_pass(smelt_gemm_slab s, const float *A, int64_t row_stride,
                                                     int64_t col_stride, int64_t K, int64_t depth, float *workspace) {
-  const int64_t reach = smelt_gemm_reach(depth);
-  const float *b = s.b, *then = s.then;
+  const int64_t k_outer = smelt_gemm_k_outer(depth);
+  const float *b = s.b, *prefetch = s.prefetch;
   const int add = s.add;
-  for (int64_t k = 0; k < K; k += reach) {
-    const int64_t part = smelt_gemm_min(reach, K - k);
-    s.then = k + reach < K ? NULL : then;
+  for (int64_t k = 0; k < K; k += k_outer) {
+    const int64_t part = smelt_gemm_min(k_outer, K - k);
+    s.prefetch = k + k_outer < K ? NULL : prefetch;
     s.a = A + k * col_stride, s.lda = row_stride, s.b = b + k * SMELT_GEMM_PANEL, s.add = add || k > 0;
     if (col_stride != 1) {
       smelt_gemm_pack_a(s.a, row_stride, col_stride, s.m, part, workspace, SMELT_GEMM_LD);
@@ -304,25 +304,25 @@ static __attribute__((unused)) void smelt_gemm_f32(const float *A, int64_t lda, 
 }
 
 /* The same with the panels that are read next, and the floats from one of them to the next. */
-static __attribute__((unused)) void smelt_gemm_f32_before(const float *A, int64_t lda, const float *Bp, int64_t K, float *C,
+static __attribute__((unused)) void smelt_gemm_f32_prefetch(const float *A, int64_t lda, const float *Bp, int64_t K, float *C,
                                                           int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid,
-                                                          const float *then, int64_t then_stride) {
+                                                          const float *prefetch, int64_t prefetch_stride) {
   const int64_t cols = smelt_gemm_min(n_valid, p1 * SMELT_GEMM_PANEL) - p0 * SMELT_GEMM_PANEL;
   if (cols <= 0 || m <= SMELT_GEMM_THIN_ROWS || K <= 0) {
     smelt_gemm_f32(A, lda, Bp, K, C, ldc, m, p0, p1, n_valid, NULL);
     return;
   }
   const smelt_gemm_slab s = {A, lda, Bp + p0 * K * SMELT_GEMM_PANEL, K * SMELT_GEMM_PANEL, 0, C, ldc, m, cols, 0, 0,
-                             then, then_stride, 0};
+                             prefetch, prefetch_stride, 0};
   smelt_gemm_chunks(s, A, lda, 1, K, smelt_gemm_depth(K), NULL);
 }
 
-/* Terms of a part of a product that is computed part by part. */
-SMELT_GEMM_INLINE int64_t smelt_gemm_part(int64_t K) { return K > SMELT_GEMM_KC ? smelt_gemm_reach(smelt_gemm_depth(K)) : K; }
+/* Terms of a K block of a product that is computed block by block. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_k_block(int64_t K) { return K > SMELT_GEMM_KC ? smelt_gemm_k_outer(smelt_gemm_depth(K)) : K; }
 
-/* `terms` terms from `from` on, K of them or a part; those of the first part are stored, others are added to what is there. All
- * parts after each other give the bits of smelt_gemm_f32. */
-static __attribute__((unused)) void smelt_gemm_f32_part(const float *A, int64_t lda, const float *Bp, int64_t K, int64_t from,
+/* `terms` terms from `from` on, K of them or a K block; those of the first block are stored, others are added to what is there. All
+ * blocks after each other give the bits of smelt_gemm_f32. */
+static __attribute__((unused)) void smelt_gemm_f32_k_block(const float *A, int64_t lda, const float *Bp, int64_t K, int64_t from,
                                                         int64_t terms, float *C, int64_t ldc, int64_t m, int64_t p0,
                                                         int64_t p1, int64_t n_valid) {
   const int64_t cols = smelt_gemm_min(n_valid, p1 * SMELT_GEMM_PANEL) - p0 * SMELT_GEMM_PANEL;

@@ -136,7 +136,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_B_STEP(U, J)                                                                                             \
   if (SMELT_B_LEAD(J))                                                                                                 \
     p##J += (U) * SMELT_GEMM_PANEL * 4;
-/* A low tile waits for memory: it asks for each panel SMELT_GEMM_AHEAD steps early. */
+/* A low tile waits for memory: it prefetches each panel SMELT_GEMM_AHEAD steps early. */
 #define SMELT_GEMM_AHEAD 24
 #define SMELT_B_AHEAD(U, J)                                                                                            \
   if ((J) % SMELT_GEMM_VPP == 0)                                                                                       \
@@ -167,7 +167,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_GEMM_MICRO(R, W) SMELT_GEMM_MICRO_AS(micro, R, W, 1)
 
 /* The sums of a tile as c##row##_##vector. TO, rows `STEP` floats apart, is where they go; `LINES` lines of what comes next are
- * asked for every four steps. */
+ * prefetched every four steps. */
 #define SMELT_GEMM_SUMS(R, W, LINES, TO, STEP)                                                                         \
   SMELT_GEMM_STRIDES                                                                                                   \
   SMELT_BASES_##R(SMELT_BASE_DECL)                                                                                     \
@@ -203,7 +203,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
     SMELT_COLS_##W(SMELT_B_STEP, 4)                                                                                    \
   }
 
-/* The same by another name. It asks for `LINES` lines of what comes next every four steps. */
+/* The same by another name. It prefetches `LINES` lines of what comes next every four steps. */
 #define SMELT_GEMM_MICRO_AS(NAME, R, W, LINES) SMELT_TILE(SMELT_GEMM_MICRO_CODE(NAME, R, W, LINES))
 #define SMELT_GEMM_MICRO_CODE(NAME, R, W, LINES)                                                                       \
   static __attribute__((noinline)) void smelt_gemm_##NAME##_##R##x##W(                                                 \
@@ -219,7 +219,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
   }
 
 /* The barrier keeps clang from loading B for several steps at once, and gcc from holding lda_bytes + 4, + 8 and + 12 apart:
- * there are no registers for either. The counter of the loop is also the offset of what is asked for: each instruction less
+ * there are no registers for either. The counter of the loop is also the offset of what is prefetched: each instruction less
  * counts where another thread shares the core. */
 #define SMELT_STEP(R, W, U)                                                                                            \
   {                                                                                                                    \
@@ -260,7 +260,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_GROUP_ROWS_3(F, B, I, J, K, U) F(I, B, 0, U) F(J, B, 1, U) F(K, B, 2, U)
 #if SMELT_VL == 64 && defined(__AVX512F__)
 /* One statement for a group of rows, or for a row of four vectors and more, whose operands would be too many. Between several,
- * gcc moves accumulators about, and the 39 tiles and as many that finish their sums took it four times as long. */
+ * gcc moves accumulators about, and the 39 tiles and as many that epilogue their sums took it four times as long. */
 #define SMELT_ASM_PLACE_0 "%c[u](%[r])"
 #define SMELT_ASM_PLACE_1 "%c[u](%[r],%[l])"
 #define SMELT_ASM_PLACE_2 "%c[u](%[r],%[l],2)"

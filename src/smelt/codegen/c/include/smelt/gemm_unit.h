@@ -8,7 +8,7 @@
 
 #define SMELT_TILES_LINKED
 #include <smelt/gemv.h>
-#include <smelt/gemm_finish.h>
+#include <smelt/gemm_epilogue.h>
 #include <smelt/gemm_unpacked.h>
 #include <smelt/loop_gemm.h>
 #include <smelt/nontemporal.h>
@@ -23,23 +23,23 @@ void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int6
   smelt_gemm_f32_within(a, lda, 1, panels, whole, depth, c, ldc, m, p0, p1, n_valid, NULL);
 }
 
-void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
+void SMELT_PRODUCT_K_BLOCK(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
                         float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid) {
-  smelt_gemm_f32_part(a, lda, panels, depth, from, terms, c, ldc, m, p0, p1, n_valid);
+  smelt_gemm_f32_k_block(a, lda, panels, depth, from, terms, c, ldc, m, p0, p1, n_valid);
 }
 
-int64_t SMELT_PART_OF(int64_t rows, int64_t depth) {
-  return (double)rows * (double)depth * sizeof(float) > SMELT_NEAR_ROWS ? smelt_gemm_part(depth) : depth;
+int64_t SMELT_K_BLOCK_OF(int64_t rows, int64_t depth) {
+  return (double)rows * (double)depth * sizeof(float) > SMELT_NEAR_ROWS ? smelt_gemm_k_block(depth) : depth;
 }
 
-void SMELT_PRODUCT_BEFORE(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+void SMELT_PRODUCT_PREFETCH(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
                           int64_t p0, int64_t p1, int64_t n_valid, smelt_panels next) {
-  smelt_gemm_f32_before(a, lda, panels, depth, c, ldc, m, p0, p1, n_valid, next.at, next.stride);
+  smelt_gemm_f32_prefetch(a, lda, panels, depth, c, ldc, m, p0, p1, n_valid, next.at, next.stride);
 }
 
-void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
-                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish, smelt_panels next) {
-  smelt_gemm_f32_finished(a, lda, panels, depth, block, ld, m, p0, p1, finish, next.at, next.stride);
+void SMELT_PRODUCT_EPILOGUE(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
+                            int64_t m, int64_t p0, int64_t p1, const smelt_epilogue *epilogue, smelt_panels next) {
+  smelt_gemm_f32_epilogue(a, lda, panels, depth, block, ld, m, p0, p1, epilogue, next.at, next.stride);
 }
 
 void SMELT_PRODUCT_UNPACKED(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,

@@ -28,24 +28,24 @@ typedef struct {
 typedef struct {
   const float *from;
   int64_t step, runs, lines;
-} smelt_gemm_wish;
+} smelt_gemm_prefetch;
 
-SMELT_GEMM_INLINE smelt_gemm_wish smelt_gemm_wish_for(const smelt_gemm_matrix *b, int64_t k, int64_t depth, int64_t col,
+SMELT_GEMM_INLINE smelt_gemm_prefetch smelt_gemm_prefetch_of(const smelt_gemm_matrix *b, int64_t k, int64_t depth, int64_t col,
                                                      int64_t cols) {
   const float *from = b->at + k * b->k_step + col * b->n_step;
   if (b->k_step == 1)
-    return (smelt_gemm_wish){from, b->n_step, cols, (depth + 15) / 16};
+    return (smelt_gemm_prefetch){from, b->n_step, cols, (depth + 15) / 16};
   if (b->n_step == 1)
-    return (smelt_gemm_wish){from, b->k_step, depth, (cols + 15) / 16};
-  return (smelt_gemm_wish){from, 0, 0, 0};
+    return (smelt_gemm_prefetch){from, b->k_step, depth, (cols + 15) / 16};
+  return (smelt_gemm_prefetch){from, 0, 0, 0};
 }
 
-/* Part t of `parts` of the wish. */
-SMELT_GEMM_INLINE void smelt_gemm_ask(const smelt_gemm_wish *wish, int64_t t, int64_t parts) {
-  const int64_t first = wish->runs * t / parts, last = wish->runs * (t + 1) / parts;
+/* Part t of `parts` of it. */
+SMELT_GEMM_INLINE void smelt_gemm_prefetch_part(const smelt_gemm_prefetch *prefetch, int64_t t, int64_t parts) {
+  const int64_t first = prefetch->runs * t / parts, last = prefetch->runs * (t + 1) / parts;
   for (int64_t run = first; run < last; ++run)
-    for (int64_t line = 0; line < wish->lines; ++line)
-      __builtin_prefetch(wish->from + run * wish->step + line * 16, 0, 2);
+    for (int64_t line = 0; line < prefetch->lines; ++line)
+      __builtin_prefetch(prefetch->from + run * prefetch->step + line * 16, 0, 2);
 }
 
 /* Results of so many bytes that are complete after one block of k go past the caches: a store through them reads the line
@@ -67,8 +67,8 @@ SMELT_GEMM_INLINE void smelt_gemm_nt_tile(const smelt_gemm_slab *s, const float 
       smelt_nt_line(c + i * s->ldc + j, tile + i * width + j);
 }
 
-/* All rows times the panels that lie in `s->b`; tile by tile it is asked for what comes next. */
-static __attribute__((unused)) void smelt_gemm_unpacked_rows(const smelt_gemm_slab *s, int64_t panels, smelt_gemm_wish wish) {
+/* All rows times the panels that lie in `s->b`; tile by tile what comes next is prefetched. */
+static __attribute__((unused)) void smelt_gemm_unpacked_rows(const smelt_gemm_slab *s, int64_t panels, smelt_gemm_prefetch prefetch) {
   const int64_t most = panels < SMELT_GEMM_NP   ? SMELT_GEMM_NARROW_MR
                        : panels < SMELT_GEMM_WP ? SMELT_GEMM_MR
                                                 : SMELT_GEMM_WIDE_MR;
@@ -77,7 +77,7 @@ static __attribute__((unused)) void smelt_gemm_unpacked_rows(const smelt_gemm_sl
   float *c = s->c;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t rows = base + (t < extra);
-    smelt_gemm_ask(&wish, t, tiles);
+    smelt_gemm_prefetch_part(&prefetch, t, tiles);
     if (s->cols < panels * SMELT_GEMM_PANEL)
       smelt_gemm_ragged(s, a, s->b, c, rows, s->cols);
     else if (s->nontemporal && panels == SMELT_GEMM_WP)
@@ -105,7 +105,7 @@ static __attribute__((unused)) void smelt_gemm_unpacked_blocks(const smelt_gemm_
     const int64_t next_col = last ? col + part.cols : col, next_k = last ? k0 : k0 + k + depth;
     const int64_t cols = smelt_gemm_min(part.cols, s->cols - next_col);
     const int64_t next_depth = smelt_gemm_min(depth, k0 + K - next_k);
-    smelt_gemm_unpacked_rows(&part, panels, smelt_gemm_wish_for(b, next_k, next_depth, next_col, cols));
+    smelt_gemm_unpacked_rows(&part, panels, smelt_gemm_prefetch_of(b, next_k, next_depth, next_col, cols));
   }
 }
 
@@ -119,11 +119,11 @@ static __attribute__((unused)) void smelt_gemm_unpacked_columns(const smelt_gemm
 /* Up to SMELT_GEMM_MC rows, read in place. */
 static __attribute__((unused)) void smelt_gemm_unpacked_pass(smelt_gemm_slab s, const smelt_gemm_matrix *b, int64_t K,
                                                           int64_t depth, float *packed) {
-  const int64_t reach = SMELT_GEMM_REACH / depth * depth;
+  const int64_t k_outer = SMELT_GEMM_K_OUTER / depth * depth;
   const float *a = s.a;
-  for (int64_t k = 0; k < K; k += reach) {
+  for (int64_t k = 0; k < K; k += k_outer) {
     s.a = a + k, s.add = k > 0;
-    smelt_gemm_unpacked_columns(&s, b, k, smelt_gemm_min(reach, K - k), depth, packed);
+    smelt_gemm_unpacked_columns(&s, b, k, smelt_gemm_min(k_outer, K - k), depth, packed);
   }
 }
 

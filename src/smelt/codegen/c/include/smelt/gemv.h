@@ -40,7 +40,7 @@ SMELT_GEMM_INLINE smelt_gemv_q smelt_gemv_sums(smelt_gemv_q a, smelt_gemv_q b, s
   return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
-/* Rows or columns of B that are asked for before they are needed: they come from memory, and its pages are short. */
+/* Rows or columns of B that are prefetched: they come from memory, and its pages are short. */
 #ifndef SMELT_GEMV_AHEAD
 #define SMELT_GEMV_AHEAD 16
 #endif

@@ -107,7 +107,7 @@ SMELT_INLINE smelt_int8_v smelt_int8_quantized(smelt_int8_f x, int is_signed, in
 }
 
 /* One panel of one row of sums to where it belongs. */
-SMELT_INLINE void smelt_int8_finish(const smelt_int8_product *p, int64_t row, int64_t panel, int32_t *sums, int32_t a_sum,
+SMELT_INLINE void smelt_int8_epilogue(const smelt_int8_product *p, int64_t row, int64_t panel, int32_t *sums, int32_t a_sum,
                                     int32_t a_zero, const smelt_int8_columns *columns, int64_t at) {
   const smelt_task *t = p->task;
   const smelt_int8_header *header = (const smelt_int8_header *)(p->panels + panel * p->stride);
@@ -172,7 +172,7 @@ SMELT_INLINE void smelt_int8_compute(const smelt_int8_product *p, int64_t first,
     p->tiles[tall - 1][some > 1](rows, p->panels + (panel + done) * p->stride, p->stride, p->groups, sums);
     for (int64_t r = 0; r < tall; r++)
       for (int64_t j = 0; j < some; j++)
-        smelt_int8_finish(p, first + i + r, panel + done + j, sums + (r * some + j) * SMELT_INT8_PANEL, a_sums[i + r], a_zeros[i + r],
+        smelt_int8_epilogue(p, first + i + r, panel + done + j, sums + (r * some + j) * SMELT_INT8_PANEL, a_sums[i + r], a_zeros[i + r],
                           columns, (done + j) * SMELT_INT8_PANEL);
     done += some;
   }

@@ -12,10 +12,10 @@
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
 #define SMELT_PRODUCT_WITHIN SMELT_NAME(smelt_product_within)
-#define SMELT_PRODUCT_BEFORE SMELT_NAME(smelt_product_before)
-#define SMELT_PRODUCT_PART SMELT_NAME(smelt_product_part)
-#define SMELT_PART_OF SMELT_NAME(smelt_part_of)
-#define SMELT_PRODUCT_FINISHED SMELT_NAME(smelt_product_finished)
+#define SMELT_PRODUCT_PREFETCH SMELT_NAME(smelt_product_prefetch)
+#define SMELT_PRODUCT_K_BLOCK SMELT_NAME(smelt_product_k_block)
+#define SMELT_K_BLOCK_OF SMELT_NAME(smelt_k_block_of)
+#define SMELT_PRODUCT_EPILOGUE SMELT_NAME(smelt_product_epilogue)
 #define SMELT_PRODUCT_UNPACKED SMELT_NAME(smelt_product_unpacked)
 #define SMELT_UNPACKED_SPLIT SMELT_NAME(smelt_unpacked_split)
 #define SMELT_MODEST SMELT_NAME(smelt_modest)
@@ -28,7 +28,7 @@ typedef struct {
   int64_t rows, panels, row_tasks, panel_tasks;
 } smelt_split;
 
-/* What becomes of the sums of some rows (windows) and columns: min(max(sum + bias + added, least), most) goes to `to`. See finish.h. */
+/* What becomes of the sums of some rows (windows) and columns: min(max(sum + bias + added, least), most) goes to `to`. See epilogue.h. */
 typedef struct {
   const float *bias, *added; /* of the first column; of the first row and column, or NULL */
   float *to;
@@ -36,7 +36,7 @@ typedef struct {
   float least, most;
   const float *sums; /* in kernels: what the sum goes on from, or NULL */
   int64_t sums_ld;
-} smelt_finish;
+} smelt_epilogue;
 
 /* Rows 0..m-1 of the columns of panels p0..p1-1; see smelt_gemm_f32 in gemm.h. */
 void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
@@ -44,18 +44,18 @@ void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t dep
 /* The same over `depth` rows of panels that are `whole` deep. */
 void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
                           int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
-/* The same; its last tiles ask for the panels of the product after it. */
-void SMELT_PRODUCT_BEFORE(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+/* The same; its last tiles prefetch the panels of the product after it. */
+void SMELT_PRODUCT_PREFETCH(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
                           int64_t p0, int64_t p1, int64_t n_valid, smelt_panels next);
-/* `terms` terms of it from `from` on, a part or all, added to those of the parts before. */
-void SMELT_PRODUCT_PART(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
+/* `terms` terms of it from `from` on, a K block or all, added to those of the blocks before. */
+void SMELT_PRODUCT_K_BLOCK(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
                         float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
 /* Terms that all columns get before any gets the next ones. A left operand that does not stay in L2 beside the panels would
  * come from farther away for every group of them. */
-int64_t SMELT_PART_OF(int64_t rows, int64_t depth);
-/* The whole product goes where `finish` says; the block is for sums that are not complete yet. */
-void SMELT_PRODUCT_FINISHED(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
-                            int64_t m, int64_t p0, int64_t p1, const smelt_finish *finish, smelt_panels next);
+int64_t SMELT_K_BLOCK_OF(int64_t rows, int64_t depth);
+/* The whole product goes where `epilogue` says; the block is for sums that are not complete yet. */
+void SMELT_PRODUCT_EPILOGUE(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
+                            int64_t m, int64_t p0, int64_t p1, const smelt_epilogue *epilogue, smelt_panels next);
 /* The same with both operands where they lie, by the steps of their rows and columns; see gemm_unpacked.h. */
 void SMELT_PRODUCT_UNPACKED(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
@@ -216,7 +216,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
   task->whole = work->whole;
   task->apart = SMELT_PRODUCT_ONLY;
   task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
-  task->from = 0, task->terms = unpacked ? depth : SMELT_PART_OF(rows, depth);
+  task->from = 0, task->terms = unpacked ? depth : SMELT_K_BLOCK_OF(rows, depth);
   do {
     if (smelt_run_now(task, body, split.row_tasks * split.panel_tasks)) return env->code;
     task->from += task->terms;

@@ -220,7 +220,7 @@ static inline int smelt_ort_input(smelt_ort_call *call, smelt_ort_dims *store, i
 }
 
 /* The runtime's own report is the cause when there is one; else the region's is. */
-static OrtStatus *smelt_ort_finish(smelt_ort_call *call, const smelt_entry *entry, int32_t code) {
+static OrtStatus *smelt_ort_conclude(smelt_ort_call *call, const smelt_entry *entry, int32_t code) {
   smelt_message message;
   if (__builtin_expect(!code && !call->env.code && !call->status, 1)) return NULL;
   if (call->status) return call->status;
@@ -249,7 +249,7 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   int32_t code = SMELT_OK, i = 0;
   while (i < count && smelt_ort_input(&call, &store, i, in, in_dims, in_rank)) i++;
   if (i == count) code = SMELT_RUN(op, &call.env);
-  OrtStatus *status = smelt_ort_finish(&call, op->entry, code);
+  OrtStatus *status = smelt_ort_conclude(&call, op->entry, code);
   call.status = status; /* so that a failure to free is released, not lost, and never hides the first one */
   smelt_ort_release(&call);
   return call.status;

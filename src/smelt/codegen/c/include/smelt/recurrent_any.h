@@ -1,6 +1,6 @@
 /* The gates of a recurrent layer with any of ONNX's activations, clipping, peepholes and coupled gates.
  *
- * Input:     smelt_cell, a row at a step, its products as in recurrent_gates.h. Output: smelt_cell_finish().
+ * Input:     smelt_cell, a row at a step, its products as in recurrent_gates.h. Output: smelt_cell_epilogue().
  * Invariant: as in recurrent_gates.h; activations are those of math.h. It is rare, and written to be short.
  */
 #ifndef SMELT_RECURRENT_ANY_H
@@ -57,18 +57,18 @@ SMELT_FN void smelt_rnn_any(const smelt_cell *cell, const smelt_cell_row *row, f
   smelt_store_state(row, u, n, smelt_gate_any(cell, 0, smelt_gate_sum(cell, sums, x, 0, 0, u)));
 }
 
-SMELT_CELL_FINISH(smelt_finish_lstm_any, SMELT_CELL_EACH(smelt_lstm_any, 4))
-SMELT_CELL_FINISH(smelt_finish_gru_any, SMELT_CELL_EACH(smelt_gru_any, 3))
-SMELT_CELL_FINISH(smelt_finish_gru_reset_any, SMELT_CELL_EACH(smelt_gru_reset_any, 2))
-SMELT_CELL_FINISH(smelt_finish_gru_after_reset_any, SMELT_CELL_EACH(smelt_gru_after_reset_any, 1))
-SMELT_CELL_FINISH(smelt_finish_rnn_any, SMELT_CELL_EACH(smelt_rnn_any, 1))
+SMELT_CELL_EPILOGUE(smelt_epilogue_lstm_any, SMELT_CELL_EACH(smelt_lstm_any, 4))
+SMELT_CELL_EPILOGUE(smelt_epilogue_gru_any, SMELT_CELL_EACH(smelt_gru_any, 3))
+SMELT_CELL_EPILOGUE(smelt_epilogue_gru_reset_any, SMELT_CELL_EACH(smelt_gru_reset_any, 2))
+SMELT_CELL_EPILOGUE(smelt_epilogue_gru_after_reset_any, SMELT_CELL_EACH(smelt_gru_after_reset_any, 1))
+SMELT_CELL_EPILOGUE(smelt_epilogue_rnn_any, SMELT_CELL_EACH(smelt_rnn_any, 1))
 
-static smelt_cell_finish_fn smelt_cell_finish(const smelt_cell *cell, int phase) {
-  if (cell->kind == SMELT_LSTM) return cell->usual ? smelt_finish_lstm : smelt_finish_lstm_any;
-  if (cell->kind == SMELT_RNN) return cell->usual ? smelt_finish_rnn : smelt_finish_rnn_any;
-  if (cell->modified) return cell->usual ? smelt_finish_gru : smelt_finish_gru_any;
-  if (phase) return cell->usual ? smelt_finish_gru_after_reset : smelt_finish_gru_after_reset_any;
-  return cell->usual ? smelt_finish_gru_reset : smelt_finish_gru_reset_any;
+static smelt_cell_epilogue_fn smelt_cell_epilogue(const smelt_cell *cell, int phase) {
+  if (cell->kind == SMELT_LSTM) return cell->usual ? smelt_epilogue_lstm : smelt_epilogue_lstm_any;
+  if (cell->kind == SMELT_RNN) return cell->usual ? smelt_epilogue_rnn : smelt_epilogue_rnn_any;
+  if (cell->modified) return cell->usual ? smelt_epilogue_gru : smelt_epilogue_gru_any;
+  if (phase) return cell->usual ? smelt_epilogue_gru_after_reset : smelt_epilogue_gru_after_reset_any;
+  return cell->usual ? smelt_epilogue_gru_reset : smelt_epilogue_gru_reset_any;
 }
 
 /* A row past its own length keeps its state and gives zeros. */

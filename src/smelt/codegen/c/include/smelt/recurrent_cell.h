@@ -23,17 +23,17 @@ static void smelt_cell_group(const smelt_cell *cell, const smelt_cell_row *rows,
   const int made = rows[0].sums != NULL;
   float *x = made ? rows[0].sums + smelt_sums_block(cell, phase, block) : own;
   const int64_t ld = made ? cell->sums_row : wide;
-  const smelt_cell_finish_fn finish = smelt_cell_finish(cell, phase);
+  const smelt_cell_epilogue_fn epilogue = smelt_cell_epilogue(cell, phase);
   int any = 0;
   for (int64_t r = 0; r < count; r++) any |= rows[r].active;
   if (any && !made) smelt_rows_inputs(cell, rows, count, phase, block, blocks, x, ld);
   if (any) smelt_cell_product(cell, a, cell->padded, count, cell->panels, cell->hidden, phase, block, blocks, sums, wide);
   for (int64_t r = 0; r < count; r++)
-    (rows[r].active ? finish : smelt_keep_state)(cell, &rows[r], sums + r * wide, x + r * ld, block * SMELT_CELL_PANEL,
+    (rows[r].active ? epilogue : smelt_keep_state)(cell, &rows[r], sums + r * wide, x + r * ld, block * SMELT_CELL_PANEL,
                                                  (block + blocks) * SMELT_CELL_PANEL);
 }
 
-/* What many rows write at this step and read at the next one is not in L2: it is asked for before the products. */
+/* What many rows write at this step and read at the next one is not in L2: it is prefetched before the products. */
 static void smelt_cell_prefetch(const smelt_cell *cell, const smelt_cell_row *row, int64_t b0, int64_t b1) {
   const float *x = row->x + (cell->reverse ? -cell->x_step : cell->x_step), *y = row->y ? row->y + b0 * SMELT_CELL_PANEL : NULL;
   for (int64_t k = 0; k < cell->width; k += SMELT_CELL_PANEL) __builtin_prefetch(x + k);

@@ -1,7 +1,7 @@
 /* The gates of a recurrent layer: from the sums of a row's products to its new states, for the activations that layers have.
  *
  * Input:     smelt_cell, a row at a step, its products by block of 16 units and gate: those of the state (`sums`), in whose
- *            place intermediate values go, and of the inputs (`x`). Output: the functions smelt_finish_...
+ *            place intermediate values go, and of the inputs (`x`). Output: the functions smelt_epilogue_...
  * Invariant: an element is the same expression whatever is computed beside it. Gates are kept as what divides them, so that
  *            sigmoid(x) tanh(y) is one division. Nothing cancels: each is within a few ULP, down to sigmoid(-87); below that
  *            it stays there.
@@ -129,20 +129,20 @@ SMELT_FN void smelt_rnn_output(const smelt_cell *cell, const smelt_cell_row *row
   }
 #define SMELT_CELL_AT(gates) sums + SMELT_CELL_PLACE(gates), x + SMELT_CELL_PLACE(gates)
 #define SMELT_CELL_PLACE(gates) ((v - u) / SMELT_CELL_PANEL * (gates) * SMELT_CELL_PANEL + v % SMELT_CELL_PANEL)
-#define SMELT_CELL_FINISH(name, ...)                                                                                       \
+#define SMELT_CELL_EPILOGUE(name, ...)                                                                                       \
   static __attribute__((noinline)) void name(const smelt_cell *cell_, const smelt_cell_row *row_, float *sums,             \
                                              const float *x, int64_t u, int64_t end) {                                 \
     const smelt_cell own = *cell_, *cell = &own; /* copies, which no store can change */                                   \
     const smelt_cell_row its = *row_, *row = &its;                                                                         \
     __VA_ARGS__                                                                                                            \
   }
-typedef void (*smelt_cell_finish_fn)(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x,
+typedef void (*smelt_cell_epilogue_fn)(const smelt_cell *cell, const smelt_cell_row *row, float *sums, const float *x,
                                      int64_t u, int64_t end);
-SMELT_CELL_FINISH(smelt_finish_lstm, SMELT_CELL_EACH(smelt_lstm_gates, 4) SMELT_CELL_EACH(smelt_lstm_state, 4)
+SMELT_CELL_EPILOGUE(smelt_epilogue_lstm, SMELT_CELL_EACH(smelt_lstm_gates, 4) SMELT_CELL_EACH(smelt_lstm_state, 4)
                                          SMELT_CELL_EACH(smelt_lstm_output, 4))
-SMELT_CELL_FINISH(smelt_finish_gru, SMELT_CELL_EACH(smelt_gru_gates, 3) SMELT_CELL_EACH(smelt_gru_output, 3))
-SMELT_CELL_FINISH(smelt_finish_gru_reset, SMELT_CELL_EACH(smelt_gru_reset, 2))
-SMELT_CELL_FINISH(smelt_finish_gru_after_reset, SMELT_CELL_EACH(smelt_gru_after_reset, 1))
-SMELT_CELL_FINISH(smelt_finish_rnn, SMELT_CELL_EACH(smelt_rnn_output, 1))
+SMELT_CELL_EPILOGUE(smelt_epilogue_gru, SMELT_CELL_EACH(smelt_gru_gates, 3) SMELT_CELL_EACH(smelt_gru_output, 3))
+SMELT_CELL_EPILOGUE(smelt_epilogue_gru_reset, SMELT_CELL_EACH(smelt_gru_reset, 2))
+SMELT_CELL_EPILOGUE(smelt_epilogue_gru_after_reset, SMELT_CELL_EACH(smelt_gru_after_reset, 1))
+SMELT_CELL_EPILOGUE(smelt_epilogue_rnn, SMELT_CELL_EACH(smelt_rnn_output, 1))
 
 #endif

@@ -36,20 +36,20 @@ enum { SMELT_PANELS, SMELT_DOTS, SMELT_NARROW };
 
 enum { SMELT_POOL_MAX, SMELT_POOL_MEAN, SMELT_POOL_SUM };
 
-/* With `finish`, results go where it says, and the block is for what is not finished yet; NULL: sums are left in the block. */
+/* With `epilogue`, results go where it says, and the block is for what is not finished yet; NULL: sums are left in the block. */
 void SMELT_CONVOLVE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue);
 void SMELT_CONVOLVE_DOTS(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue);
 void SMELT_CONVOLVE_NARROW(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+                    int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue);
 void SMELT_WINOGRAD(const smelt_window *w, const float *image, const float *panels, int transformed, int64_t first,
                     int64_t count, int64_t c0, int64_t c1, float *block, int64_t ld, float *workspace);
 void SMELT_DEPTHWISE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue);
 /* Filters of five or seven taps along a line, or of SMELT_PATCH_TAPS taps and more; others are SMELT_DEPTHWISE's. */
 void SMELT_DEPTHWISE_WIDE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
-                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_finish *finish);
+                       int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue);
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
                 float *block, int64_t ld);
 
@@ -64,7 +64,7 @@ enum {
   SMELT_WINDOW_FEW = 4,         /* lines that are too few to be tasks */
   SMELT_WINDOW_PANELS = 200000, /* floats of panels that stay in L2 between tasks */
   SMELT_WINDOW_PART = 8192,     /* floats of a part that its epilogue finds in L1 */
-  SMELT_PART_PANELS = 65536,    /* floats of panels that are read again for each part, rather than for many rows */
+  SMELT_K_BLOCK_PANELS = 65536,    /* floats of panels that are read again for each part, rather than for many rows */
   SMELT_PATCH_TAPS = 16,        /* of one channel, from which on windows are computed patch by patch */
   SMELT_PATCH_COLUMNS = 64,     /* of a part that is computed so: many lines of windows share their pixels */
   SMELT_LINES_FLOATS = 8192,    /* of an image's lines that are copied side by side */
@@ -143,7 +143,7 @@ SMELT_INLINE void smelt_window_parts(smelt_task *task, int64_t line, int64_t uni
       2 * line * SMELT_LINES_COLUMNS <= SMELT_WINDOW_PART)
     task->wide = smelt_min(task->wide, smelt_max(SMELT_LINES_COLUMNS / unit, 1));
   const int64_t fit = smelt_max((patches ? SMELT_WINDOW_BLOCK : SMELT_WINDOW_PART) / (task->wide * unit), 14);
-  const int64_t pixels = depth * task->wide * unit > SMELT_PART_PANELS ? SMELT_WINDOW_ROWS : smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS);
+  const int64_t pixels = depth * task->wide * unit > SMELT_K_BLOCK_PANELS ? SMELT_WINDOW_ROWS : smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS);
   task->part = form == SMELT_BY_PIXELS ? pixels : smelt_window_part(line, fit);
   task->part = smelt_min(task->part, task->step);
 }

@@ -104,13 +104,13 @@ def test_what_is_not_a_number_stays_so(form: tuple[tuple[int, ...], tuple[int, .
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_plain_epilogues_are_finished_by_the_kernels(epilogue: str) -> None:
     text = source(convolution(*FORMS[0], epilogue))
-    assert text.count("const smelt_finish finish") == (2 if "residual" in epilogue else 1)
+    assert text.count("const smelt_epilogue epilogue") == (2 if "residual" in epilogue else 1)
 
 
 def test_a_convolution_without_a_bias_is_finished_by_its_kernel() -> None:
     model = Graph("(float[N,32,6,6] x) => (float[N,32,6,6] y) { c = Conv(x, w)  y = Relu(c) }", []).model(21)
     model.graph.initializer.append(numpy_helper.from_array(floats(32, 32, 1, 1), "w"))
-    assert "smelt_finish finish" in source(model)
+    assert "smelt_epilogue epilogue" in source(model)
 
 
 OTHERS = [
@@ -126,4 +126,4 @@ def test_other_epilogues_are_left_to_loops(text: str) -> None:
     model = Graph(f"(float[N,32,6,6] x) => (float[N,32,6,6] y) {{ {text} }}", []).model(21)
     given = {"w": floats(32, 32, 1, 1), "b": floats(32), "one": np.float32(1), "two": np.float32(2)}
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in given.items() if n in text)
-    assert "smelt_finish finish" not in source(model)
+    assert "smelt_epilogue epilogue" not in source(model)

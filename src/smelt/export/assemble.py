@@ -17,7 +17,7 @@ from smelt.export.builder import Builder
 IR_VERSION: Final = 10
 
 
-def finished_model(
+def assembled_model(
     builder: Builder, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
 ) -> tuple[ir.Model, list[ir.Value]]:
     """The model, and the inputs that it still has."""

@@ -28,7 +28,7 @@ def allowed(kind: str, rows: int, keys: int) -> np.ndarray:
         "causal": j <= i,
         "window": (j <= i) & (j > i - 9),
         "padded": np.broadcast_to((j >= 3) & (j < keys - 20), (rows, keys)),
-        "one row shut": (j <= i) & (i != keys - 2),
+        "one row masked": (j <= i) & (i != keys - 2),
         "random": RNG.random((rows, keys)) < 0.4,
         "all": j >= 0,
     }[kind]
@@ -44,7 +44,7 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SMELT_CFLAGS", request.param)
 
 
-KINDS = ("causal", "window", "padded", "one row shut", "random", "all")
+KINDS = ("causal", "window", "padded", "one row masked", "random", "all")
 
 
 @pytest.mark.parametrize("sizes", [(40, 40), (7, 61), (64, 64)], ids=str)
@@ -54,7 +54,7 @@ def test_masks_of_any_kind(sizes: tuple[int, int]) -> None:
         mask, operands = allowed(kind, *sizes), heads(*sizes)
         graphs.append(Graph(PLAIN, [*operands, np.where(mask, 0, LOWEST).astype(np.float32)]))
         graphs.append(Graph(CHOSEN, [*operands, mask]))
-        if kind != "one row shut":
+        if kind != "one row masked":
             graphs.append(Graph(PLAIN, [*operands, np.where(mask, RNG.random(), -np.inf).astype(np.float32)]))
     check(*graphs, atol=2e-6, levels="v3")
 

@@ -1,7 +1,7 @@
 """Epilogues that kernels of convolutions and products do to their sums in registers.
 
-Input: what is stored. Output: a `Finish`, or None where the epilogue is anything else. Invariant: the result is
-min(max(sum + bias + added, least), most) in that order of rounding, and NaN stays NaN.
+Input: what is stored. Output: a `RegisterEpilogue`, or None where the epilogue is anything else. Invariant: the result
+is min(max(sum + bias + added, least), most) in that order of rounding, and NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from smelt.ir.kernel import expr as E
 
 
 @dataclass(frozen=True)
-class Finish:
+class RegisterEpilogue:
     """`bias` has an element for each column; `added` lies like the result `to`."""
 
     to: Buffer
@@ -25,7 +25,7 @@ class Finish:
     most: float
 
 
-def finish_of(store: Store, columns: Ix, column: Var) -> Finish | None:
+def find_register_epilogue(store: Store, columns: Ix, column: Var) -> RegisterEpilogue | None:
     """`column` counts the result's last axis, of `columns` elements."""
     value, most = _limited(store.value, "min", math.inf)
     value, least = _limited(value, "max", -math.inf)
@@ -37,7 +37,7 @@ def finish_of(store: Store, columns: Ix, column: Var) -> Finish | None:
     found = _other(value, of(column))
     if found is None or not isinstance(found[0].kind, E.Ref) or found[1].elements != columns:
         return None
-    return Finish(store.buffer, found[1], added[1] if added is not None else None, least, most)
+    return RegisterEpilogue(store.buffer, found[1], added[1] if added is not None else None, least, most)
 
 
 def _limited(value: Expr, name: str, unlimited: float) -> tuple[Expr, float]:

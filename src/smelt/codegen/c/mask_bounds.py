@@ -1,9 +1,9 @@
 """Which columns of a masked product can matter: a causal mask, padding, a window.
 
 Input: the nest of a product whose rows become weights (a softmax) and go to the next product. Output: the bias of its
-scores, or None where leaving out columns could change a result. Invariant: a column whose bias is `SHUT` or less weighs
-exactly 0 in a row that has one above `OPEN`, as long as operands are modest; whether they are is found out at run time.
-Nothing is assumed about how a mask was made: its rows are looked at.
+scores, or None where leaving out columns could change a result. Invariant: a column whose bias is `MASKED` or less
+weighs exactly 0 in a row that has one above `UNMASKED`, as long as operands are modest; whether they are is found out
+at run time. Nothing is assumed about how a mask was made: its rows are looked at.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from smelt.ir.kernel import Tensor
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.expr import Expr
 
-SHUT, OPEN = -1e30, -1e28
+MASKED, UNMASKED = -1e30, -1e28
 LARGEST = ("max", "top")
 
 
 @dataclass(frozen=True)
-class ReachText:
+class MaskBounds:
     """Names and lines of C: how many columns and rows, the row's variable, the left operand with its step and depth;
-    what a row needs first, and the bias of whole vectors and of the last few columns as (name, lines). `vacant`: what
-    is shut to all rows is known to be zeros, so that a few rows, which read operands as they lie, look as well."""
+    what a row needs first, and the bias of whole vectors and of the last few columns as (name, lines). `zero_padded`:
+    what is masked to all rows is known to be zeros, so that a few rows, which read operands as they lie, look as
+    well."""
 
     columns: str
     rows: str
@@ -37,53 +38,53 @@ class ReachText:
     head: list[str]
     whole: tuple[str, list[str]]
     part: tuple[str, list[str]]
-    vacant: bool = False
+    zero_padded: bool = False
 
 
-def reach_lines(text: ReachText) -> list[str]:
-    """Look at each row's bias from both ends. Where a row has no open column or operands are not modest, all columns
-    are kept."""
+def mask_bounds_lines(text: MaskBounds) -> list[str]:
+    """Look at each row's bias from both ends. Where a row has no unmasked column or operands are not modest, all
+    columns are kept."""
     whole, part = text.whole[0], text.part[0]
-    shut = f"le_f32({whole}, bc_f32({SHUT!r}f))"
-    shut_part = f"or_b(le_f32({part}, bc_f32({SHUT!r}f)), not_b(tail_mask(n)))"
-    open_part = f"and_b(gt_f32({part}, bc_f32({OPEN!r}f)), tail_mask(n))"
+    masked = f"le_f32({whole}, bc_f32({MASKED!r}f))"
+    masked_part = f"or_b(le_f32({part}, bc_f32({MASKED!r}f)), not_b(tail_mask(n)))"
+    unmasked_part = f"and_b(gt_f32({part}, bc_f32({UNMASKED!r}f)), tail_mask(n))"
     in_whole, in_part = (["  " + x for x in lines] for lines in (text.whole[1], text.part[1]))
     last = f"const int64_t n = ({text.columns}) - v;"
     row = [
         f"const int64_t {text.row} = first + u;",
         *text.head,
         "int64_t v = 0;",
-        "open = 0;",
-        f"for (; v + SMELT_L <= {text.columns} && !open; v += SMELT_L) {{",
+        "unmasked = 0;",
+        f"for (; v + SMELT_L <= {text.columns} && !unmasked; v += SMELT_L) {{",
         *in_whole,
-        f"  if (hand_b({shut})) continue;",
+        f"  if (hand_b({masked})) continue;",
         "  from = smelt_min(from, v);",
-        f"  open = hor_b(gt_f32({whole}, bc_f32({OPEN!r}f)));",
+        f"  unmasked = hor_b(gt_f32({whole}, bc_f32({UNMASKED!r}f)));",
         "}",
-        f"if (v < {text.columns} && !open) {{ {last}",
+        f"if (v < {text.columns} && !unmasked) {{ {last}",
         *in_part,
-        f"  if (!hand_b({shut_part})) from = smelt_min(from, v), open = hor_b({open_part});",
+        f"  if (!hand_b({masked_part})) from = smelt_min(from, v), unmasked = hor_b({unmasked_part});",
         "}",
         f"v = ({text.columns}) / SMELT_L * SMELT_L;",
         f"if (v < {text.columns} && to < {text.columns}) {{ {last}",
         *in_part,
-        f"  if (!hand_b({shut_part})) to = {text.columns};",
+        f"  if (!hand_b({masked_part})) to = {text.columns};",
         "}",
         "for (v -= SMELT_L; v >= to; v -= SMELT_L) {",
         *in_whole,
-        f"  if (!hand_b({shut})) to = v + SMELT_L;",
+        f"  if (!hand_b({masked})) to = v + SMELT_L;",
         "}",
     ]
     many, usual = f"({text.rows}) > {GEMV_ROWS}", "!__atomic_load_n(&t->work->unusual, __ATOMIC_RELAXED)"
     return [
-        f"if ({many} ? {usual} : {int(text.vacant)}) {{",
-        f"  int64_t from = {text.columns}, to = 0, open = 1;",
-        "  for (int64_t u = 0; u < count && open; u++)",
-        f"    open = SMELT_MODEST({text.left} + u * ({text.step}), {text.depth});",
-        "  for (int64_t u = count - 1; u >= 0 && open; u--) {",
+        f"if ({many} ? {usual} : {int(text.zero_padded)}) {{",
+        f"  int64_t from = {text.columns}, to = 0, unmasked = 1;",
+        "  for (int64_t u = 0; u < count && unmasked; u++)",
+        f"    unmasked = SMELT_MODEST({text.left} + u * ({text.step}), {text.depth});",
+        "  for (int64_t u = count - 1; u >= 0 && unmasked; u--) {",
         *("    " + x for x in row),
         "  }",
-        f"  if (open) low = from & ~(int64_t)15, limit = smelt_min((to + 15) & ~(int64_t)15, {text.columns});",
+        f"  if (unmasked) low = from & ~(int64_t)15, limit = smelt_min((to + 15) & ~(int64_t)15, {text.columns});",
         "}",
     ]
 
@@ -114,7 +115,7 @@ class _Softmax:
         self.bias = self._bias(self.scores) if self.scores is not None else None
 
     def is_plain(self) -> bool:
-        """Every reduction ignores shut columns, and so does the only store."""
+        """Every reduction ignores masked columns, and so does the only store."""
         if self.bias is None or self.scores is None or not self._varies(self.bias) or len(self.nest.stores) != 1:
             return False
         if not all(self._ignores(r.kind, r.value) for r in self.nest.reductions):
@@ -127,7 +128,7 @@ class _Softmax:
         return kind == "sum" and self._vanishes(value)
 
     def _vanishes(self, e: Expr) -> bool:
-        """exp(scores - a row's value), perhaps times a row's value, or 0 for a whole row: 0 in a shut column."""
+        """exp(scores - a row's value), perhaps times a row's value, or 0 for a whole row: 0 in a masked column."""
         if not isinstance(e.kind, E.Op):
             return False
         name, args = e.kind.name, e.kind.args
@@ -148,7 +149,7 @@ class _Softmax:
         return False
 
     def _bias(self, scores: Expr) -> Expr | None:
-        """What is added to the product, or what a select that replaces shut scores comes to."""
+        """What is added to the product, or what a select that replaces masked scores comes to."""
         kind = scores.kind
         if not isinstance(kind, E.Op) or scores.dtype != "f32":
             return None

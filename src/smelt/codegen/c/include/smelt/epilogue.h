@@ -1,11 +1,11 @@
 /* What becomes of a convolution's sums: a bias for each column, an image that is added, limits; then they are stored.
  *
- * Input:     sums of windows, in registers or in a block. Output: smelt_finish, smelt_finish_block().
+ * Input:     sums of windows, in registers or in a block. Output: smelt_epilogue, smelt_epilogue_block().
  * Invariant: an element is min(max(sum + bias + added, least), most), rounded after each addition, whoever computes it;
  *            NaN stays NaN. What is added may lie where the result goes: each element is read just before it is written.
  */
-#ifndef SMELT_FINISH_H
-#define SMELT_FINISH_H
+#ifndef SMELT_EPILOGUE_H
+#define SMELT_EPILOGUE_H
 
 #include <smelt/vec.h>
 #include <smelt/window.h>
@@ -15,8 +15,8 @@ SMELT_INLINE v_f32 smelt_limited(v_f32 x, v_f32 least, v_f32 most) {
 }
 
 /* The same for the window `row` places on, from column `col` on. */
-SMELT_INLINE smelt_finish smelt_finish_at(const smelt_finish *f, int64_t row, int64_t col) {
-  smelt_finish there = *f;
+SMELT_INLINE smelt_epilogue smelt_epilogue_at(const smelt_epilogue *f, int64_t row, int64_t col) {
+  smelt_epilogue there = *f;
   there.bias += col, there.to += row * f->ld + col;
   if (f->added) there.added += row * f->ld + col;
   if (f->sums) there.sums += row * f->sums_ld + col;
@@ -25,7 +25,7 @@ SMELT_INLINE smelt_finish smelt_finish_at(const smelt_finish *f, int64_t row, in
 }
 
 /* `rows` windows whose sums lie in a block. */
-static __attribute__((unused)) void smelt_finish_block(const smelt_finish *f, const float *block, int64_t ld, int64_t rows) {
+static __attribute__((unused)) void smelt_epilogue_block(const smelt_epilogue *f, const float *block, int64_t ld, int64_t rows) {
   const v_f32 least = bc_f32(f->least), most = bc_f32(f->most);
   for (int64_t row = 0; row < rows; row++, block += ld) {
     float *to = f->to + row * f->ld;
