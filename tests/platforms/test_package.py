@@ -1,4 +1,4 @@
-"""The wheel holds all that runs, the sdist all that tests; an environment with nothing but the wheel works."""
+"""The wheels hold all that runs, the sdist all that tests; environments with nothing but the wheels work."""
 
 from __future__ import annotations
 
@@ -8,28 +8,83 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KEPT = ("src", "tests", "docs", "examples", "bench")
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
-# The build changes sys.argv.
-BUILD = "import setuptools.build_meta as b, sys; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
+KEPT = ("src", "tests", "docs", "examples", "bench", "packages")
+PROVIDER = Path("packages") / "onnxruntime-ep-smelt"
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
+Say = Callable[..., str]
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """That of a user who never heard of smelt."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(("SMELT", "PYTHON"))} | more
+
+
+def interpreter(release: str) -> str:
+    """A Python of that release, by its name or among those of pyenv."""
+    found = [shutil.which(f"python{release}"), *Path.home().glob(f".pyenv/versions/{release}.*/bin/python")]
+    for path in filter(None, found):
+        asked = subprocess.run(
+            [path, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, check=False
+        )
+        if asked.stdout.startswith(f"{release}."):
+            return str(path)
+    pytest.skip(f"there is no Python {release} here")
+
+
+def made_environment(place: Path, *packages: str, python: str = sys.executable) -> Path:
+    subprocess.run([python, "-m", "venv", str(place)], check=True)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", *packages]
+    done = subprocess.run(pip, env=clean_environment(), check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"needs a package index: {done.stderr[-300:]}")
+    return place / "bin"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Built from a copy, so that nothing is left in the sources."""
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_environment(tmp_path_factory.mktemp("tools") / "environment", "build", "twine")
+
+
+@pytest.fixture(scope="module")
+def distributions(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """By `python -m build`, from a copy, so that nothing is left in the sources."""
     tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", "results", "build", "*.so", "prebuilt")
     for name in KEPT:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "results"))
+        shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
     for path in ROOT.iterdir():
         if path.is_file() and not path.name.startswith("."):
             shutil.copy(path, tree)
-    subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=tree, check=True, capture_output=True)
-    return {path.suffix: path for path in out.iterdir()}
+    for source in (tree, tree / PROVIDER):
+        command = [str(tools / "python"), "-m", "build", "--outdir", str(out), str(source)]
+        done = subprocess.run(command, env=clean_environment(), check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return sorted(out.iterdir())
+
+
+@pytest.fixture(scope="module")
+def built(distributions: list[Path]) -> dict[str, Path]:
+    return {path.suffix: path for path in distributions if path.name.startswith("onnx_smelt-")}
+
+
+@pytest.fixture(scope="module")
+def provider(distributions: list[Path]) -> Path:
+    return next(
+        path for path in distributions if path.name.startswith("onnxruntime_ep_smelt-") and path.suffix == ".whl"
+    )
+
+
+def test_the_index_would_take_what_is_built(tools: Path, distributions: list[Path]):
+    assert len(distributions) == 4
+    command = [str(tools / "twine"), "check", "--strict", *map(str, distributions)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def below(folder: str, suffixes: tuple[str, ...]) -> set[str]:
@@ -54,32 +109,86 @@ def test_the_sdist_has_all_tests_and_pages(built: dict[str, Path]):
         assert below(folder, (".py", ".md", ".h", ".c")) <= names
 
 
-def test_an_empty_environment_runs_the_first_commands(built: dict[str, Path], tmp_path: Path):
-    place = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", str(built[".whl"])]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SMELT", "PYTHON"))}
-    environment["SMELT_CACHE_DIR"] = str(tmp_path / "cache")
-    if subprocess.run(pip, env=environment, check=False, capture_output=True).returncode:
-        pytest.skip("needs a package index")
-    smelt = str(place / "bin" / "smelt")
+MODEL = (
+    "import onnx; from onnx import helper as h, TensorProto as t;"
+    "x, y = (h.make_tensor_value_info(n, t.FLOAT, ['n', 64]) for n in 'xy');"
+    "g = h.make_graph([h.make_node('Softmax', ['x'], ['s']), h.make_node('Erf', ['s'], ['y'])], 'g', [x], [y]);"
+    "onnx.save(h.make_model(g, opset_imports=[h.make_opsetid('', 17)], ir_version=8), 'm.onnx')"
+)
 
-    def say(*command: str, **more: str) -> str:
+
+def speaker(folder: Path) -> Say:
+    """Runs a command in `folder` as its user would, and gives what it prints."""
+
+    def say(*command: object, **more: str) -> str:
+        environment = clean_environment(SMELT_CACHE_DIR=str(folder / "cache"), **more)
         ran = subprocess.run(
-            command, env={**environment, **more}, capture_output=True, text=True, check=False, cwd=tmp_path
+            list(map(str, command)), env=environment, capture_output=True, text=True, check=False, cwd=folder
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
-    assert "smelt" in say(smelt, "--version")
-    say(smelt, "doctor")
-    model = (
-        "import onnx; from onnx import helper as h, TensorProto as t;"
-        "x, y = (h.make_tensor_value_info(n, t.FLOAT, ['n', 64]) for n in 'xy');"
-        "g = h.make_graph([h.make_node('Softmax', ['x'], ['s']), h.make_node('Erf', ['s'], ['y'])], 'g', [x], [y]);"
-        "onnx.save(h.make_model(g, opset_imports=[h.make_opsetid('', 17)], ir_version=8), 'm.onnx')"
+    return say
+
+
+def first_commands(programs: Path, folder: Path) -> Say:
+    """What the README begins with."""
+    say = speaker(folder)
+    assert "smelt" in say(programs / "smelt", "--version")
+    say(programs / "smelt", "doctor")
+    say(programs / "python", "-c", MODEL)
+    say(programs / "smelt", "compile", "m.onnx", "-o", "out", "--force")
+    say(programs / "smelt", "verify", "out", "--against", "m.onnx")
+    say(programs / "smelt", "explain", "m.onnx", "--html", "why.html")
+    return say
+
+
+@pytest.mark.parametrize("release", ["3.11", "3.12", "3.13", "3.14"])
+def test_an_empty_environment_runs_the_first_commands(
+    built: dict[str, Path], provider: Path, tmp_path: Path, release: str
+):
+    wheels = (str(built[".whl"]), str(provider))
+    programs = made_environment(tmp_path / "environment", *wheels, python=interpreter(release))
+    say = first_commands(programs, tmp_path)
+    assert "waits up to" in say(programs / "smelt", "doctor", SMELT_HOOK="on")  # by smelt_hook.pth
+    code = (
+        "import onnxruntime as ort, onnxruntime_ep_smelt as ep; from pathlib import Path;"
+        "ort.register_execution_provider_library('smelt', ep.get_library_path());"
+        "print(sum(d.ep_name == ep.get_ep_name() for d in ort.get_ep_devices()))"
     )
-    say(str(place / "bin" / "python"), "-c", model)
-    say(smelt, "compile", "m.onnx", "-o", "out", "--force")
-    say(smelt, "verify", "out", "--against", "m.onnx")
-    assert "waits up to" in say(smelt, "doctor", SMELT_HOOK="on")  # by smelt_hook.pth
+    assert int(say(programs / "python", "-c", code)) >= 1
+
+
+def test_the_compiler_from_the_index_is_enough(built: dict[str, Path], tmp_path: Path):
+    programs = made_environment(tmp_path / "environment", f"{built['.whl']}[zig]")
+    (tmp_path / "bin").mkdir()  # no cc, gcc or clang by name
+    say = speaker(tmp_path)
+    found = say(programs / "smelt", "doctor", PATH=str(tmp_path / "bin"), CC="")
+    assert "zig" in found
+    say(programs / "python", "-c", MODEL)
+    say(programs / "smelt", "compile", "m.onnx", "-o", "out", "--force", PATH=str(tmp_path / "bin"), CC="")
+    assert list((tmp_path / "out").glob("*.so"))
+
+
+@pytest.mark.parametrize("extra", ["torch", "all"])
+def test_with_torch_a_module_is_compiled(built: dict[str, Path], tmp_path: Path, extra: str):
+    torch = pytest.importorskip("torch")
+    release = torch.__version__.partition("+")[0]
+    programs = made_environment(tmp_path / "environment", f"torch=={release}", f"{built['.whl']}[{extra}]")
+    code = (
+        "import torch, smelt; torch.manual_seed(0);"
+        "m = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16)).eval();"
+        "x = torch.randn(3, 8); fast = smelt.compile(m);"
+        "torch.testing.assert_close(fast(x), m(x), rtol=1e-5, atol=1e-5);"
+        "torch.testing.assert_close(torch.compile(m, backend='smelt')(x), m(x), rtol=1e-5, atol=1e-5)"
+    )
+    speaker(tmp_path)(programs / "python", "-c", code)
+
+
+def test_pipx_runs_the_wheel(built: dict[str, Path], tmp_path: Path):
+    pipx = made_environment(tmp_path / "environment", "pipx") / "pipx"
+    say = speaker(tmp_path)
+    say(sys.executable, "-c", MODEL)
+    command = ("run", "--spec", built[".whl"], "onnx-smelt", "compile", "m.onnx", "-o", "out", "--force")
+    say(pipx, *command, PIPX_HOME=str(tmp_path / "pipx"), PIPX_DEFAULT_PYTHON=sys.executable)
+    assert (tmp_path / "out" / "manifest.json").is_file()

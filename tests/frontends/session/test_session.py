@@ -224,8 +224,12 @@ def test_a_time_limit_means_stock_and_leaves_nothing(cache, saved, caplog):
     assert "not compiled within" in stock_reason(caplog)
     assert left_over(cache) == []
     caplog.clear()
-    smelt.InferenceSession(saved)  # it is remembered: nobody waits twice
-    assert "not compiled within" in stock_reason(caplog)
+    begun = time.monotonic()
+    smelt.InferenceSession(saved, compile_limit_s=0.05)  # it is remembered: nobody waits twice
+    assert "not compiled within 0.05 s" in stock_reason(caplog) and time.monotonic() - begun < 5
+    caplog.clear()
+    smelt.InferenceSession(saved)  # but a longer limit is another attempt
+    assert [r for r in caplog.records if "stock ONNX Runtime" in r.getMessage()] == []
 
 
 def test_a_cache_that_others_can_write_means_stock(cache, saved, caplog):

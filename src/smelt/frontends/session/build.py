@@ -39,7 +39,8 @@ def main(job_file: Path) -> int:
     except CacheError:  # another process is at it
         return 1
     except TimeUpError:
-        store.fail(job["key"], f"not compiled within {job['limit_s']:g} s")
+        if not job["locked"]:  # else the session that waits remembers it, by its own limit
+            store.fail_for_time(job["key"], float(job["limit_s"]))
         return 1
     finally:
         shutil.rmtree(job_file.parent, ignore_errors=True)

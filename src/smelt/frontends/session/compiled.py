@@ -7,6 +7,7 @@ model at a time, in a process of its own that is gone with its children when the
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from smelt.frontends.session.store import Store
 BACKGROUND_LIMIT_S: Final = 1800.0
 _GRACE_S: Final = 5.0
 _END_S: Final = 5.0
+_AT_ONCE_S: Final = 1.0  # nobody held the lock
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def artifact_for(model: Path | bytes, wanted: Wanted, config: Config | None = No
         found = store.find(key)
         if found is not None:
             return Found(found)
-        failed = store.failure(key)
+        failed = store.failure(key, wanted.limit_s or BACKGROUND_LIMIT_S)
         if failed is not None:
             return Found(None, failed)
         made = _made(store, key, model, wanted)
@@ -82,10 +84,11 @@ def _made(store: Store, key: str, model: Path | bytes, wanted: Wanted) -> Found:
             found = store.find(key)  # by who held the lock
             if found is not None:
                 return Found(found)
-            failed = store.failure(key)
+            failed = store.failure(key, wanted.limit_s)
             if failed is not None:
                 return Found(None, failed)
-            left = max(wanted.limit_s - (time.monotonic() - waiting), 0.1)
+            waited = time.monotonic() - waiting
+            left = wanted.limit_s if waited < _AT_ONCE_S else max(wanted.limit_s - waited, 0.1)
             folder, held = store.cache.claim()
             try:
                 return _wait(store, key, _start(folder, held, key, model, wanted, locked=True), left)
@@ -125,8 +128,7 @@ def _wait(store: Store, key: str, process: subprocess.Popen[bytes], limit_s: flo
     try:
         process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        reason = f"it was not compiled within {limit_s:.0f} s"
-        store.fail(key, reason)
+        reason = store.fail_for_time(key, math.ceil(limit_s * 100) / 100)
         return Found(store.find(key), reason)
     finally:
         _end(process)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -24,7 +23,6 @@ from smelt.frontends.session.build import TimeUpError, stop_after
 from smelt.frontends.session.store import Store
 
 BACKGROUND_LIMIT_S: Final = 1800.0
-OUT_OF_TIME: Final = "it was not compiled within {} s"  # the provider reads the number
 
 
 def main(folder: Path) -> int:
@@ -48,20 +46,13 @@ def _run(job: dict[str, Any], folder: Path, limit_s: float) -> int:
     store = Store(Config.from_env())
     try:
         with store.lock(job["key"], 0 if job["background"] else limit_s):
-            if store.find(job["key"]) is None and not _has_failed(store, job["key"], limit_s):
+            if store.find(job["key"]) is None and store.failure(job["key"], limit_s) is None:
                 _compile(store, job, folder, limit_s)
     except CacheError as error:
         print(error.message, file=sys.stderr)
     except TimeUpError:
         print(f"another process was still compiling it after {limit_s:g} s", file=sys.stderr)
     return 0 if store.find(job["key"]) is not None else 1
-
-
-def _has_failed(store: Store, key: str, limit_s: float) -> bool:
-    """Whether trying again is in vain: an attempt that ran out of time says nothing of a longer one."""
-    reason = store.failure(key)
-    late = re.fullmatch(OUT_OF_TIME.replace("{}", "([0-9.e+]+)"), reason or "")
-    return reason is not None and (late is None or limit_s <= float(late.group(1)))
 
 
 def _compile(store: Store, job: dict[str, Any], folder: Path, limit_s: float) -> None:
@@ -81,7 +72,7 @@ def _compile(store: Store, job: dict[str, Any], folder: Path, limit_s: float) ->
     except SmeltError as error:
         store.fail(job["key"], f"{error.code}: {error.message}")
     except TimeUpError:
-        store.fail(job["key"], OUT_OF_TIME.format(f"{limit_s:g}"))
+        store.fail_for_time(job["key"], limit_s)
 
 
 if __name__ == "__main__":

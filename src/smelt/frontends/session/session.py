@@ -164,7 +164,8 @@ def _construct_over(session: Any, construct: Construct, request: Request, folder
         run_overrides_on_stock(session, opened.manifest["frozen"], lambda: _stock(request, construct))
     if not isinstance(request.model, bytes):
         session._model_path = os.fspath(request.model)  # programs look for files beside their model
-    _log.info("%s runs on compiled kernels, threads: %s", request.name, threads)
+    kernels = "compiled kernels" if opened.library else "stock's kernels, since none of its own was kept"
+    _log.info("%s runs on %s, threads: %s", request.name, kernels, threads)
 
 
 def _threads(options: Any) -> str:

@@ -1,7 +1,8 @@
 """Artifacts that sessions use, in the cache.
 
 Input: keys. Output: artifact folders, and reasons why there is none. Invariant: an artifact appears whole or not at all
-(rename); what could not be compiled is remembered for a day, so that no start waits for it twice.
+(rename); what could not be compiled is remembered for a day, so that no start waits for it twice: an attempt that ran
+out of time says nothing of a longer one.
 
     <cache>/session/<key>/artifact/    an artifact folder
     <cache>/session/<key>/failed.json  why there is none
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +28,7 @@ from smelt.runtime import ort_version
 from smelt.toolchain import Cache
 
 FORMAT: Final = 1
+OUT_OF_TIME: Final = "it was not compiled within {} s"  # the provider reads the number
 _FORGET_S: Final = 24 * 3600.0
 
 
@@ -51,12 +54,13 @@ class Store:
             os.utime(folder)
         return folder
 
-    def failure(self, key: str) -> str | None:
-        """Why an earlier attempt of the last day gave nothing."""
+    def failure(self, key: str, limit_s: float | None = None) -> str | None:
+        """Why an earlier attempt of the last day gave nothing, if one of `limit_s` seconds would not either."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             content: dict[str, Any] = json.loads((self.root / key / "failed.json").read_bytes())
-            if time.time() - float(content["time"]) < _FORGET_S:
-                return str(content["reason"])
+            reason = str(content["reason"])
+            if time.time() - float(content["time"]) < _FORGET_S and not _was_shorter(reason, limit_s):
+                return reason
         return None
 
     def kept(self) -> tuple[int, list[str]]:
@@ -72,6 +76,12 @@ class Store:
             aside = folder / f"failed.{os.getpid()}"
             aside.write_text(json.dumps({"time": time.time(), "reason": reason}), encoding="utf-8")
             aside.replace(folder / "failed.json")
+
+    def fail_for_time(self, key: str, limit_s: float) -> str:
+        """Remember an attempt that ran out of time; the reason for the log."""
+        reason = OUT_OF_TIME.format(f"{limit_s:g}")
+        self.fail(key, reason)
+        return reason
 
     def publish(self, key: str, staged: Path) -> None:
         """Move a finished artifact into its place; where another process was first, its own stays."""
@@ -89,3 +99,8 @@ class Store:
         """Held by the process that compiles."""
         with self.cache.lock(key, timeout_s):
             yield
+
+
+def _was_shorter(reason: str, limit_s: float | None) -> bool:
+    late = re.fullmatch(OUT_OF_TIME.replace("{}", "([0-9.e+-]+)"), reason)
+    return late is not None and limit_s is not None and limit_s > float(late.group(1))
