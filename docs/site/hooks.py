@@ -1,6 +1,6 @@
 """What mkdocs does not do by itself: reference pages from the code, the picture of the results, links out of docs/.
 
-Input: the installed package, README.md, the pages. Output: generated pages under reference/, an SVG in place of
+Input: the installed package and the pages. Output: generated pages under reference/, an SVG in place of
 `<!-- results -->`. Invariant: nothing here is written by hand twice; a page that cannot be generated fails the build.
 """
 
@@ -14,7 +14,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_ROW = re.compile(r"^\| ([^|]+) \| [^|]+ \| \*{0,2}([0-9.]+)\*{0,2} \[([0-9.]+), ([0-9.]+)\] \|", re.MULTILINE)
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./((?:examples|packages|bench)/[^)]+)\)")
 
 
@@ -50,33 +49,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def results_picture() -> str:
-    """Speed on two threads against stock, from the table of the README."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = text[text.index("<!-- bench:models -->") : text.index("<!-- /bench:models -->")]
-    found = [(name, *(float(number) for number in numbers)) for name, *numbers in _ROW.findall(table)]
-    assert found, "README.md has no table of models"
-    left, line, width = 150, 26, 480
-    scale = (width - left - 48) / max(high for *_, high in found)
-    bottom = line * len(found) + 10
-    parts = [_bar(i * line + 4, left, scale, *row) for i, row in enumerate(found)]
-    one = left + scale
-    parts.append(f'<line class="stock" x1="{one:.1f}" y1="0" x2="{one:.1f}" y2="{bottom}"/>')
-    parts.append(f'<text x="{one:.1f}" y="{bottom + 16}" text-anchor="middle">stock ONNX Runtime = 1</text>')
-    title = "Speed of compiled models on two threads, stock ONNX Runtime is 1"
-    return (
-        f'<svg class="smelt-results" viewBox="0 0 {width} {bottom + 24}" role="img" aria-label="{title}">'
-        f"<title>{title}</title>{''.join(parts)}</svg>"
-    )
+    """Both panels, each for itself, so that a phone shows them one below the other."""
+    from smelt.bench.front_page import drawn_panels, to_svg
 
-
-def _bar(top: int, left: int, scale: float, name: str, middle: float, low: float, high: float) -> str:
-    end, center, first, last = left + scale * middle, top + 9, left + scale * low, left + scale * high
-    return (
-        f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{name.strip()}</text>'
-        f'<rect class="bar" x="{left}" y="{top}" width="{scale * middle:.1f}" height="18" rx="2"/>'
-        f'<line class="range" x1="{first:.1f}" y1="{center}" x2="{last:.1f}" y2="{center}"/>'
-        f'<text x="{max(end, last) + 6:.1f}" y="{top + 14}">{middle:.2f}</text>'
-    )
+    parts = [to_svg([panel]).strip() for panel in drawn_panels(ROOT)]
+    return f'<div class="smelt-results">{"".join(parts)}</div>'
 
 
 # The command line

@@ -36,10 +36,10 @@ def test_the_navigation_has_every_page_and_no_other(hooks):
     assert "faq.md" in nav[-1]["More"]
 
 
-def test_the_picture_shows_the_table_of_the_readme(hooks):
+def test_the_picture_shows_both_tables(hooks):
     picture = hooks.results_picture()
-    assert picture.count('class="bar"') >= 11
-    assert "distilbert" in picture and "UNet block" in picture
+    assert picture.count('class="bar"') >= 30 and picture.count("<svg") == 2
+    assert "distilbert" in picture and "UNet block" in picture and "magika" in picture
 
 
 def test_reference_pages_come_from_the_code(hooks):

@@ -30,6 +30,8 @@ from smelt.bench import (
     write_plot,
 )
 from smelt.bench.compile_time import measure_compile, print_compile_times
+from smelt.bench.front_page import PAGES as FRONT_PAGES
+from smelt.bench.front_page import write_front_page
 from smelt.bench.goals import judge
 from smelt.bench.published import PAGES, publish
 from smelt.bench.runs import RUNS, Run, find_run
@@ -100,6 +102,8 @@ def _print_goals(results: Path) -> None:
 def _write_tables(results: Path) -> None:
     for written in publish(_stored(results), [page for page in PAGES if page.is_file()]):
         print(written)
+    if all(page.is_file() for page in FRONT_PAGES):
+        write_front_page()
 
 
 def _stored(results: Path) -> dict[str, Outcome]:

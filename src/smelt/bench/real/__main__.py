@@ -18,6 +18,7 @@ from smelt.base.config import Config
 from smelt.base.progress import Progress, open_progress
 from smelt.base.sources import compiling_sources
 from smelt.bench import Pace, Plan, describe_machine, find_peers, parse_threads
+from smelt.bench.front_page import write_front_page
 from smelt.bench.real.collect import KINDS, collect
 from smelt.bench.real.page import findings, is_right, summary, write_page
 from smelt.bench.real.results import Facts, Known, Step, Store
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given.page:
         write_page(store.all(), describe_machine())
+        write_front_page()
         return 0
     steps: list[Step] = [step for step in _STEPS if step in given.steps.split(",")]
     with open_progress(config) as progress:
@@ -65,7 +67,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="begin nothing after so long")
     parser.add_argument("--keep", action="store_true", help="take results of other sources and machines for good")
     parser.add_argument("--results", type=Path, default=Path("build/real"))
-    parser.add_argument("--page", action="store_true", help="write the results into docs/real_models.md, run nothing")
+    parser.add_argument("--page", action="store_true", help="write docs/real_models.md and the README, run nothing")
     parser.add_argument("--report", action="store_true", help="print what is wrong or slow, run nothing")
     return parser.parse_args(arguments)
 
