@@ -149,7 +149,7 @@ def test_without_a_compiler_the_artifact_is_the_stock_model_and_says_so(
     def none(*_):
         raise NoCompilerError("SM-TOOL-001", "no C compiler was found")
 
-    monkeypatch.setattr(smelt.pipeline, "find_compiler", none)
+    monkeypatch.setattr(smelt.kernels, "find_compiler", none)
     result = compile_to(model, tmp_path / "out", Options(force=True), config)
     assert result.artifact.manifest["library"] is None and any("SM-TOOL-001" in note for note in result.notes)
     assert np.allclose(Executable.open(result.artifact).run({"x": X})[0][0, 0], np.exp(X[0, 0]), rtol=1e-5)

@@ -242,7 +242,7 @@ def test_a_target_without_a_compiler_is_an_error(tmp_path: Path, config: Config,
     def none(*_: object) -> None:
         raise NoCompilerError("SM-TOOL-003", f"no compiler here makes code for {other}")
 
-    monkeypatch.setattr(smelt.pipeline, "find_compiler", none)
+    monkeypatch.setattr(smelt.kernels, "find_compiler", none)
     with pytest.raises(NoCompilerError, match=f"makes code for {other}"):
         compile_to(covered(), tmp_path / "out", Options(arch=other), config)
     assert not (tmp_path / "out").exists()

@@ -25,7 +25,8 @@ import onnx_ir as ir
 from smelt.base.errors import ArtifactError, SmeltError
 from smelt.base.version import __version__
 from smelt.check import Findings, Verdict
-from smelt.codegen import Generated, packed_names
+from smelt.codegen import packed_names
+from smelt.ir.backend import Generated
 from smelt.ir.faults import Fault
 from smelt.ir.records import Artifact, Library, Plan
 from smelt.ir.save import Saved, save_model
@@ -229,6 +230,7 @@ def _regions(generated: Generated | None) -> list[dict[str, Any]]:
         {
             "index": region.index,
             "entry": name,
+            "backend": region.backend,
             "nodes": len(region.nodes),
             "kernels": [{"name": k.name, "kind": k.kind, "summary": k.summary} for k in entries[name].kernels],
         }

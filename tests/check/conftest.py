@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import smelt.pipeline
 from smelt.base.config import Config
-from smelt.codegen import CBackend
+from smelt.codegen import registry
+from smelt.codegen.c.backend import CBackend
 
 Spoil = Callable[[int, str], None]
 
@@ -61,5 +61,5 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Spoil:
                 units = tuple(dataclasses.replace(u, text=u.text.replace(head, text)) for u in units)
             return dataclasses.replace(made, source=dataclasses.replace(made.source, units=units))
 
-    monkeypatch.setattr(smelt.pipeline, "CBackend", Spoiled)
+    monkeypatch.setitem(registry._REGISTERED, "c", Spoiled)
     return planted.__setitem__

@@ -118,7 +118,7 @@ def test_a_claim_costs_its_node(tmp_path: Path, lenient: Config, monkeypatch: py
 
 
 def test_weighing_a_region_costs_it(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c_backend.CBackend, "worth", boom)
+    monkeypatch.setattr(c_backend.CBackend, "cost", boom)
     result = checked(chain(), tmp_path, lenient, Options(levels=("v2",)))
     assert not result.plan.regions and [(f.stage, len(f.nodes)) for f in result.faults] == [("capture", COUNT)]
 
@@ -167,7 +167,7 @@ def test_packing_costs_a_part_of_its_region(tmp_path: Path, lenient: Config, mon
 
 def test_examining_costs_the_kernels(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing tells whose fault it is: no region raises alone."""
-    monkeypatch.setattr(smelt.pipeline, "examine", boom)
+    monkeypatch.setattr(smelt.kernels, "examine", boom)
     result = checked(chain(), tmp_path, lenient)
     assert not result.plan.regions and [fault.stage for fault in result.faults] == ["examine"]
     assert result.artifact.manifest["library"] is None
@@ -182,7 +182,7 @@ def test_rewriting_costs_the_kernels(tmp_path: Path, lenient: Config, monkeypatc
 def test_tuning_costs_the_choice_of_sizes(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     import dataclasses
 
-    monkeypatch.setattr(smelt.pipeline, "choose_settings", boom)
+    monkeypatch.setattr(smelt.kernels, "choose_settings", boom)
     result = checked(chain(), tmp_path, lenient, dataclasses.replace(OPTIONS, tune=True))
     assert [fault.stage for fault in result.faults] == ["tune"]
 
@@ -195,7 +195,7 @@ def test_strict_raises(tmp_path: Path, config: Config, monkeypatch: pytest.Monke
         "pass": (CommonSubexpressions, "__call__"),
         "capture": (smelt.pipeline, "capture"),
         "write": (c_backend, "write_region"),
-        "examine": (smelt.pipeline, "examine"),
+        "examine": (smelt.kernels, "examine"),
         "rewrite": (smelt.pipeline, "attach_packed"),
     }
     if what == "op":

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from smelt.base.config import Config
 from smelt.check.findings import Findings
 from smelt.check.settle import settle
-from smelt.codegen import CBackend
-from smelt.ir.direct import is_direct
+from smelt.codegen.c.backend import CBackend
+from smelt.ir.direct import is_direct, mark_direct
 from smelt.ir.kernel import expr as E
 from smelt.ir.records import Plan
 from smelt.ops import lookup
@@ -213,6 +213,6 @@ def test_nothing_falls_back_for_the_whole_while_convolutions_can_be_stated() -> 
         why = "the whole model gave a wrong result"
         return Made(plan), Findings(rejected={r.index: why for r in plan.regions}, notes=("all were given back",))
 
-    made, findings = settle(Plan(regions, ()), attempt)
+    made, findings = settle(Plan(regions, ()), attempt, lambda region: mark_direct(region.nodes))
     assert len(tried) == 2 and [len(r.nodes) for r in made.plan.regions] == [1, 1] and not made.plan.left
     assert not findings.rejected and len(findings.notes) == 1 and "Winograd" in findings.notes[0]

@@ -16,7 +16,7 @@ from merged import feeds_of, merge, split
 
 import smelt
 from smelt.base.target import select_targets
-from smelt.codegen import CBackend
+from smelt.codegen import Backends, find_backends
 from smelt.ir.load import load_model
 from smelt.ops import analyze
 from smelt.partition import capture
@@ -85,8 +85,8 @@ def source(model: onnx.ModelProto) -> str:
     """The generated C of a model whose nodes are all taken, which nobody compiles."""
     loaded = load_model(model)
     run_passes(loaded)
-    backend = CBackend(analyze(loaded), list(loaded.graph.inputs))
-    plan = capture(loaded, backend, force=True)
+    backend = Backends(find_backends("c"), analyze(loaded), list(loaded.graph.inputs))
+    plan = capture(loaded, backend.all, force=True)
     generated = backend.generate(plan.regions, select_targets(None, ("v3",)))
     assert not plan.left and not generated.left
     return "".join(unit.text for unit in generated.source.units)

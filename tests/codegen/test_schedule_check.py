@@ -14,7 +14,7 @@ from region_check import Graph, check, floats
 
 from smelt.base.errors import CodegenError
 from smelt.base.target import select_targets
-from smelt.codegen import CBackend
+from smelt.codegen import Backends, find_backends
 from smelt.codegen.cluster import Cluster, Store
 from smelt.codegen.schedule_check import check_schedule
 from smelt.ir.kernel import Buffer, Var, ix, of
@@ -100,8 +100,8 @@ def generate(model: onnx.ModelProto) -> None:
     """As far as C text, which nobody compiles."""
     loaded = load_model(model)
     run_passes(loaded)
-    backend = CBackend(analyze(loaded), list(loaded.graph.inputs))
-    backend.generate(capture(loaded, backend, (), (), True).regions, select_targets(None, ("v3",)))
+    backend = Backends(find_backends("c"), analyze(loaded), list(loaded.graph.inputs))
+    backend.generate(capture(loaded, backend.all, (), (), True).regions, select_targets(None, ("v3",)))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

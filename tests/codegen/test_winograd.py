@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from region_check import floats, stock
 
 import smelt
-from smelt.codegen import Packed
+from smelt.ir.backend import Packed
 
 LAYERS = [
     ((2, 32, 14, 13), 48, [1, 1, 1, 1]),

@@ -21,7 +21,7 @@ from merged import merge
 
 from smelt.base.config import Config
 from smelt.base.target import select_targets
-from smelt.codegen import CBackend, attach_packed, with_inputs
+from smelt.codegen import Backends, attach_packed, find_backends, with_inputs
 from smelt.codegen.c import backend as c_backend
 from smelt.ir.load import load_model
 from smelt.ir.records import Library, Plan, Region
@@ -40,7 +40,7 @@ def sessions(
 ) -> list[ort.InferenceSession | Exception | None]:
     model = load_model(merge(models))
     run_passes(model)
-    backend = CBackend(analyze(model), list(model.graph.inputs))
+    backend = Backends(find_backends("c"), analyze(model), list(model.graph.inputs))
     targets = select_targets(None, (level,))
     c_backend.UNIT_LINES = 1 << 30  # the headers are read once
     generated = backend.generate(_regions(model, backend, len(models)), targets)
@@ -55,7 +55,7 @@ def sessions(
     return [_session(whole, m, place, generated.source.domain, library) for place, m in enumerate(models)]
 
 
-def _regions(model: ir.Model, backend: CBackend, count: int) -> list[Region]:
+def _regions(model: ir.Model, backend: Backends, count: int) -> list[Region]:
     """The regions of each model by itself."""
     found: list[Region] = []
     home: dict[ir.Node, int] = {}
@@ -66,7 +66,7 @@ def _regions(model: ir.Model, backend: CBackend, count: int) -> list[Region]:
             home[node] = min(above)
     for place in range(count):
         nodes = [node for node, owner in home.items() if owner == place]
-        numbers = cluster(dependencies(nodes, {}), [backend.claims(node).ok for node in nodes])
+        numbers = cluster(dependencies(nodes, {}), [backend.all[0].claims(node).ok for node in nodes])
         for number in sorted(set(numbers) - {NO_CLUSTER}):
             found.append(make_region(len(found), [n for n, k in zip(nodes, numbers, strict=True) if k == number]))
     return found

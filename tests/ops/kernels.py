@@ -14,7 +14,7 @@ from onnx import helper
 
 from smelt.base.config import Config
 from smelt.base.target import select_targets
-from smelt.codegen import CBackend, attach_packed, with_inputs
+from smelt.codegen import Backends, attach_packed, find_backends, with_inputs
 from smelt.ir.records import Plan, Region
 from smelt.ops import LONG, Facts, analyze
 from smelt.partition import rewrite
@@ -71,7 +71,7 @@ def _install(model: ir.Model, level: str) -> str:
     facts = analyze(model)
     assert not facts.refusals, facts.refusals
     _declare_outputs(model, facts)
-    backend = CBackend(facts, list(model.graph.inputs))
+    backend = Backends(find_backends("c"), facts, list(model.graph.inputs))
     targets = select_targets(None, [level])
     generated = backend.generate([_region(i, n) for i, n in enumerate(model.graph)], targets)
     assert not generated.left, generated.left

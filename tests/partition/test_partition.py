@@ -22,7 +22,7 @@ class NameBackend:
     def claims(self, node: ir.Node) -> Claim:
         return Claim(True) if node.op_type == "Yes" else Claim(False, "says no")
 
-    def worth(self, region: Region) -> Claim:
+    def cost(self, region: Region) -> Claim:
         return Claim(len(region.nodes) > 1, "too small")
 
 
@@ -71,7 +71,7 @@ def assert_convex(model: ir.Model, region: Region) -> None:
 @settings(max_examples=300, deadline=None)
 @given(dags())
 def test_every_node_is_in_one_place_and_regions_are_convex(model: ir.Model) -> None:
-    plan = capture(model, NameBackend(), force=True)
+    plan = capture(model, [NameBackend()], force=True)
     placed = [node for region in plan.regions for node in region.nodes] + [left.node for left in plan.left]
     assert sorted(map(id, placed)) == sorted(map(id, model_nodes(model)))
     assert all(node.op_type == "Yes" for region in plan.regions for node in region.nodes)
@@ -85,7 +85,7 @@ def test_every_node_is_in_one_place_and_regions_are_convex(model: ir.Model) -> N
 def test_rewritten_graphs_are_in_topological_order_for_any_subset_of_regions(
     model: ir.Model, data: st.DataObject
 ) -> None:
-    plan = capture(model, NameBackend(), force=True)
+    plan = capture(model, [NameBackend()], force=True)
     kept = tuple(region for region in plan.regions if data.draw(st.booleans()))
     outputs = [value.name for value in model.graph.outputs]
     before = len(model.graph)
@@ -103,7 +103,7 @@ def test_rewritten_graphs_are_in_topological_order_for_any_subset_of_regions(
 @settings(max_examples=200, deadline=None)
 @given(dags())
 def test_region_borders_hold_exactly_what_crosses_them(model: ir.Model) -> None:
-    for region in capture(model, NameBackend(), force=True).regions:
+    for region in capture(model, [NameBackend()], force=True).regions:
         inside = set(region.nodes)
         used = {v for node in region.nodes for v in node.inputs if v is not None and v.producer() not in inside}
         assert set(region.inputs) == used and len(region.inputs) == len(used)
@@ -119,7 +119,7 @@ def test_claimed_neighbours_are_apart_only_when_joining_them_makes_a_cycle_or_a_
     """With every node claimed nothing can conflict: regions are the connected parts of the graph."""
     for node in model.graph:
         node.op_type = "Yes"
-    regions = capture(model, NameBackend(), force=True).regions
+    regions = capture(model, [NameBackend()], force=True).regions
     where = {node: region.index for region in regions for node in region.nodes}
     for node in model.graph:
         assert all(where[p] == where[node] for p in node.predecessors())
@@ -128,23 +128,23 @@ def test_claimed_neighbours_are_apart_only_when_joining_them_makes_a_cycle_or_a_
 def test_an_early_node_joins_its_later_consumer() -> None:
     # n0 (yes) and n1 (no) both feed n2 (yes): n0 waits for n2's region.
     model = make_model([[], [], [0, 1]], [True, False, True], [2])
-    (region,) = capture(model, NameBackend(), force=True).regions
+    (region,) = capture(model, [NameBackend()], force=True).regions
     assert [node.name for node in region.nodes] == ["n0", "n2"]
 
 
 def test_a_node_needed_by_an_outside_consumer_stays_early() -> None:
     # n0 feeds n1 (no) which feeds n2: joining n0 and n2 would be a cycle.
     model = make_model([[], [0], [0, 1]], [True, False, True], [2])
-    regions = capture(model, NameBackend(), force=True).regions
+    regions = capture(model, [NameBackend()], force=True).regions
     assert [[node.name for node in region.nodes] for region in regions] == [["n0"], ["n2"]]
 
 
 def test_worth_and_cost_refuse_with_a_reason_unless_forced() -> None:
     model = make_model([[], [0]], [True, False], [1])
-    plan = capture(model, NameBackend())
+    plan = capture(model, [NameBackend()])
     assert plan.regions == ()
     assert plan.left[0].reason.startswith("alone")
-    assert len(capture(model, NameBackend(), force=True).regions) == 1
+    assert len(capture(model, [NameBackend()], force=True).regions) == 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_worth_and_cost_refuse_with_a_reason_unless_forced() -> None:
 )
 def test_patterns_choose_by_name_and_op_type(select: list[str], exclude: list[str], taken: int) -> None:
     model = make_model([[], [0], [1]], [True, True, True], [2])
-    plan = capture(model, NameBackend(), select=select, exclude=exclude, force=True)
+    plan = capture(model, [NameBackend()], select=select, exclude=exclude, force=True)
     assert sum(len(region.nodes) for region in plan.regions) == taken
     assert all(left.reason for left in plan.left)
 
@@ -175,7 +175,7 @@ def nested_model() -> ir.Model:
 
 def test_bodies_are_partitioned_on_their_own_and_captures_become_inputs() -> None:
     model = nested_model()
-    plan = capture(model, NameBackend(), force=True)
+    plan = capture(model, [NameBackend()], force=True)
     names = [[node.name for node in region.nodes] for region in plan.regions]
     # d uses a and the If, which captures a: joining a and d would be a cycle through the If.
     assert names == [["a"], ["d"], ["bthen_branch", "cthen_branch"], ["belse_branch", "celse_branch"]]
@@ -192,7 +192,7 @@ def test_bodies_are_partitioned_on_their_own_and_captures_become_inputs() -> Non
 
 def test_replaced_values_keep_name_type_and_shape() -> None:
     model = make_model([[], [0], [1]], [True, True, False], [1, 2])
-    rewrite(model, capture(model, NameBackend(), force=True), "smelt.t", ["r0"])
+    rewrite(model, capture(model, [NameBackend()], force=True), "smelt.t", ["r0"])
     value = model.graph.outputs[0]
     assert (value.name, value.dtype, value.shape) == ("v1", ir.DataType.FLOAT, ir.Shape([4]))
     assert value.producer() is model.graph[0]
@@ -204,7 +204,7 @@ def test_a_long_chain_is_partitioned_without_recursion(alternate: bool, count: i
     model = make_model(
         [[i - 1] if i else [] for i in range(count)], [not alternate or i % 3 > 0 for i in range(count)], [count - 1]
     )
-    plan = capture(model, NameBackend(), force=True)
+    plan = capture(model, [NameBackend()], force=True)
     assert len(plan.regions) == (-(-(count - 1) // 3) if alternate else 1)
     rewrite(model, plan, "smelt.t", {region.index: "r0" for region in plan.regions})
     assert_topological(model.graph)
@@ -215,7 +215,7 @@ def test_20000_nodes_with_wide_fan_out_take_less_than_two_seconds() -> None:
     edges = [sorted({i - 1, i // 2, 0, max(0, i - 7)} - {i}) if i else [] for i in range(count)]
     model = make_model(edges, [i % 5 > 0 for i in range(count)], [count - 1])
     start = time.process_time()
-    plan = capture(model, NameBackend(), force=True)
+    plan = capture(model, [NameBackend()], force=True)
     seconds = time.process_time() - start
     assert plan.regions
     assert seconds < 2.0, f"{seconds:.2f} s"

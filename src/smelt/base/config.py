@@ -31,6 +31,7 @@ class Config:
     cc: str | None = None
     cc_from: str = ""
     cflags: str = ""
+    backend: str = ""
     levels: tuple[str, ...] = ()
     level: str = ""
     jobs: int = 0
@@ -80,6 +81,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("SMELT_CACHE_DIR", "cache_dir", "folder of compiled libraries"),
     Knob("SMELT_CC", "cc", "C compiler, with arguments if need be; before CC"),
     Knob("SMELT_CFLAGS", "cflags", "flags added to every compilation"),
+    Knob("SMELT_BACKEND", "backend", "code generators to use, the preferred one first; default: c"),
     Knob("SMELT_LEVELS", "levels", "CPU levels to build, e.g. v2,v3; default: all of the architecture"),
     Knob("SMELT_LEVEL", "level", "CPU level that libraries run at, at most; default: the best that this machine has"),
     Knob("SMELT_JOBS", "jobs", "compilers run at once; 0: one per CPU"),
@@ -124,6 +126,7 @@ def _read(env: Mapping[str, str]) -> Config:
         cc=compiler,
         cc_from=variable if compiler else "",
         cflags=env.get("SMELT_CFLAGS", "").strip(),
+        backend=env.get("SMELT_BACKEND", "").strip(),
         levels=tuple(name.strip() for name in env.get("SMELT_LEVELS", "").split(",") if name.strip()),
         level=env.get("SMELT_LEVEL", "").strip(),
         jobs=_integer(env, "SMELT_JOBS", 0),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from smelt.check.race_ahead import RaceAhead
     from smelt.check.standalone_program import Standalone
     from smelt.check.weights_digest import WeightsDigest
-    from smelt.codegen import Generated
+    from smelt.ir.backend import Generated
     from smelt.ir.records import Library, Source
 
 

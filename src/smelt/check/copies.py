@@ -118,6 +118,5 @@ def _moved(
     region: Region, values: dict[ir.Value, ir.Value], nodes: dict[ir.Node, ir.Node], stub: ir.Node | None
 ) -> Region:
     inside = tuple(nodes[node] for node in region.nodes) if stub is None else (stub,)
-    return Region(
-        region.index, inside, tuple(values[v] for v in region.inputs), tuple(values[v] for v in region.outputs)
-    )
+    inputs, outputs = (tuple(values[v] for v in side) for side in (region.inputs, region.outputs))
+    return Region(region.index, inside, inputs, outputs, region.backend)

@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from smelt.base.errors import ArtifactError
 from smelt.check.findings import Findings
-from smelt.codegen import Generated
+from smelt.ir.backend import Generated
 from smelt.ir.printer import format_model
 from smelt.ir.proto import to_proto
 from smelt.ir.records import Artifact, Entry, Library, Plan, Source, Unit

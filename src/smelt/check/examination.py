@@ -33,7 +33,7 @@ from smelt.check.variants import Alone, Variants
 from smelt.check.watch import Limits, Ran, Worker, limited, run_worker
 from smelt.check.watched_bodies import Keys, WatchedBodies
 from smelt.check.weights_digest import WeightsDigest
-from smelt.codegen import Generated
+from smelt.ir.backend import Generated
 from smelt.ir.records import Library
 from smelt.ir.walk import model_nodes
 from smelt.toolchain import Cache

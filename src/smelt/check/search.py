@@ -30,7 +30,6 @@ from smelt.check.kernel_search import Team, Ticks, judge, teams_of
 from smelt.check.variants import Variants
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.codegen import (
-    Generated,
     KernelSetting,
     Setting,
     kernel_settings_of,
@@ -39,6 +38,7 @@ from smelt.codegen import (
     with_clocks,
     with_settings,
 )
+from smelt.ir.backend import Generated
 from smelt.ir.records import Library, Source
 from smelt.runtime import ort_version
 from smelt.toolchain import Cache, hash_headers

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from smelt.check.findings import Fault, Findings
-from smelt.ir.direct import mark_direct
-from smelt.ir.records import Plan
+from smelt.ir.records import Plan, Region
 from smelt.partition import Splitter
 
 # Parts are a quarter of what they come from. A round costs a build; one that looks for lost time costs timing too.
@@ -32,13 +31,15 @@ T = TypeVar("T", bound=Attempt)
 Try = Callable[[Plan, tuple[int, ...]], tuple[T, Findings]]  # the plan, and the regions that need no verification
 
 
-def settle(plan: Plan, attempt: Try[T]) -> tuple[T, Findings]:
-    return _Rounds(plan, attempt).run(plan)
+def settle(plan: Plan, attempt: Try[T], exact: Callable[[Region], bool]) -> tuple[T, Findings]:
+    """`exact` asks a region's backend for code that rounds less: whether there is any."""
+    return _Rounds(plan, attempt, exact).run(plan)
 
 
 class _Rounds(Generic[T]):
-    def __init__(self, plan: Plan, attempt: Try[T]) -> None:
+    def __init__(self, plan: Plan, attempt: Try[T], exact: Callable[[Region], bool]) -> None:
         self.attempt = attempt
+        self.exact = exact
         self.splitter = Splitter(plan)
         self.first = {region.index: len(region.nodes) for region in plan.regions}
         self.cut: set[int] = set()
@@ -71,7 +72,7 @@ class _Rounds(Generic[T]):
     def _as_stated(self, plan: Plan, found: Findings) -> tuple[Plan, set[int]]:
         """Regions at fault with their convolutions as they are stated, and which ones have any that were not."""
         suspects = found.faults.keys() or found.rejected.keys()
-        direct = {r.index for r in plan.regions if r.index in suspects and mark_direct(r.nodes)}
+        direct = {r.index for r in plan.regions if r.index in suspects and self.exact(r)}
         self.direct |= direct & self.first.keys()
         self.cut |= direct
         return self.splitter.renewed(plan, direct), direct

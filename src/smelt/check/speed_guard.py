@@ -31,7 +31,7 @@ from smelt.check.remembered import findings_key, recall, remember
 from smelt.check.variants import Variants
 from smelt.check.watch import Ran, run_worker
 from smelt.check.weights_digest import WeightsDigest
-from smelt.codegen import Generated
+from smelt.ir.backend import Generated
 from smelt.ir.records import Library
 from smelt.toolchain import Cache
 

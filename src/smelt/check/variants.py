@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from smelt.check.copies import copy_model
 from smelt.check.op_types import op_types_of
-from smelt.codegen import Generated, Packed, RegionCode, attach_packed, panel_nodes, with_inputs
+from smelt.codegen import attach_packed, panel_nodes, with_inputs
+from smelt.ir.backend import Generated, Packed, RegionCode
 from smelt.ir.records import Plan, Region
 from smelt.ir.walk import model_nodes
 from smelt.partition import rewrite
@@ -161,7 +162,7 @@ def _plain_model(region: Region, opsets: dict[str, int]) -> tuple[ir.Model, tupl
 
 
 def _moved_code(code: RegionCode, values: dict[ir.Value, ir.Value]) -> RegionCode:
-    inputs = tuple(Packed(values[v.source], v.layout) if isinstance(v, Packed) else values[v] for v in code.inputs)
+    inputs = tuple(replace(v, source=values[v.source]) if isinstance(v, Packed) else values[v] for v in code.inputs)
     return replace(code, inputs=inputs, outputs=tuple(values[v] for v in code.outputs))
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 from smelt.base.config import Config
 from smelt.base.errors import ToolchainError
 from smelt.base.target import find_target
-from smelt.codegen import Generated, launch_counts, with_clocks
+from smelt.codegen import launch_counts, with_clocks
+from smelt.ir.backend import Generated
 from smelt.ir.records import Library
 from smelt.runtime import LaunchClocks, SessionSettings, session_for
 from smelt.toolchain import Cache, build, find_compiler, hash_headers

@@ -51,6 +51,9 @@ Dims = Annotated[
     list[str] | None, typer.Option("--dims", metavar="NAME=SIZE", help="Fix named sizes, e.g. batch=1,seq=128.")
 ]
 TargetArch = Annotated[str | None, typer.Option("--target", metavar="ARCH", help="Architecture: x86-64 or aarch64.")]
+BackendNames = Annotated[
+    str, typer.Option("--backend", metavar="NAMES", help="Code generators, the preferred one first; default: c.")
+]
 Levels = Annotated[str, typer.Option("--levels", metavar="NAMES", help="CPU levels to build, e.g. v2,v3.")]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Do not compare results with the reference.")]
 Tune = Annotated[

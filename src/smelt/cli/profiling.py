@@ -25,6 +25,7 @@ from smelt.cli.compiling import Compilation
 from smelt.cli.feeds import feed_attempts, first_that_runs
 from smelt.cli.kernel_times import launch_times
 from smelt.cli.options import shape_text
+from smelt.ir.kernel import Ix
 from smelt.ir.kernel.index import evaluate
 from smelt.ir.load import load_model
 from smelt.report import Launch, Peaks, Times, by_op, divide
@@ -69,10 +70,10 @@ def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> 
     bounds: dict[int, float] = {}
     launches: dict[str, list[Launch]] = {entry: [Launch(us) for us in spent] for entry, spent in measured.items()}
     for region, entry, code in zip(generated.regions, generated.entry_of, generated.codes, strict=True):
-        bound = [bound_us(kernel, sizes, peaks) for kernel in code.kernels]
-        if all(part is not None for part in bound):
+        bound = [bound_us(flops, moved, sizes, peaks) for flops, moved in code.work]
+        if bound and all(part is not None for part in bound):
             bounds[region.index] = sum(part or 0.0 for part in bound)
-        for info, part in zip(code.info, bound, strict=True) if entry in launches else ():
+        for info, part in zip(code.info, bound, strict=False) if entry in launches else ():
             launches[entry][info.launch] = launches[entry][info.launch].with_bound(part)
     known = {entry: tuple(spent) for entry, spent in launches.items()}
     return replace(times, bounds=bounds, peaks=peaks, launches=known)
@@ -129,12 +130,12 @@ def named_sizes(stock: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
     return sizes
 
 
-def bound_us(kernel: Any, sizes: Mapping[str, int], peaks: Peaks | None) -> float | None:
+def bound_us(operations: Ix, moved_bytes: Ix, sizes: Mapping[str, int], peaks: Peaks | None) -> float | None:
     """The least time of a kernel, whose count includes its products; None where a size is not known."""
     if peaks is None:
         return None
     try:
-        flops, moved = evaluate(kernel.flops, sizes), evaluate(kernel.moved_bytes, sizes)
+        flops, moved = evaluate(operations, sizes), evaluate(moved_bytes, sizes)
     except (KeyError, ZeroDivisionError):
         return None
     return peaks.bound_us(flops, moved)

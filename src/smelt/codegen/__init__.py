@@ -1,10 +1,11 @@
 """Regions to source text."""
 
-from .c.backend import CBackend, Generated, with_inputs
-from .c.library import library_source, likely_source
-from .c.region import Packed, RegionCode
+from .backends import Backends
+from .c.library import library_source
+from .c.pack import packed_array
 from .clocks import launch_counts, with_clocks
-from .packing import FedPanels, attach_packed, attach_panels, lift_panels, packed_array, packed_names, panel_nodes
+from .packing import FedPanels, attach_packed, attach_panels, lift_panels, packed_names, panel_nodes, with_inputs
+from .registry import backend_names, find_backend, find_backends, register_backend
 from .settings import (
     KERNEL_SETTINGS,
     SETTINGS,
@@ -19,23 +20,23 @@ from .settings import (
 __all__ = [
     "KERNEL_SETTINGS",
     "SETTINGS",
-    "CBackend",
+    "Backends",
     "FedPanels",
-    "Generated",
     "KernelSetting",
-    "Packed",
-    "RegionCode",
     "Setting",
     "attach_packed",
     "attach_panels",
+    "backend_names",
+    "find_backend",
+    "find_backends",
     "kernel_settings_of",
     "launch_counts",
     "library_source",
     "lift_panels",
-    "likely_source",
     "packed_array",
     "packed_names",
     "panel_nodes",
+    "register_backend",
     "settings_of",
     "strangers",
     "with_clocks",

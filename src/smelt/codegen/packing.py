@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.backend import Packed, PackedTensors, RegionCode
 from smelt.ir.kernel import ix
-from smelt.ir.kernel.int8_panels import int8_panels, is_int8
-from smelt.ir.kernel.panels import PANEL, arranged, arranged_shape
+from smelt.ir.kernel.panels import PANEL, arranged_shape
+from smelt.ir.records import Region
 
-from .c.pack import pack
-from .c.region import Packed, RegionCode
+from .registry import find_backend
 
 _PREFIX: Final = "smelt.packed."
 _LAYOUT: Final = "smelt.packed.layout"
-
-
-PackedTensors = dict[tuple[ir.Value, str], ir.TensorProtocol]  # by constant and layout
 
 
 def attach_packed(
@@ -54,6 +51,11 @@ def attach_packed(
     return made
 
 
+def with_inputs(region: Region, code: RegionCode, packed: Mapping[Packed, ir.Value]) -> Region:
+    """The region as the custom op sees it: only what the code reads, packed constants in place of plain ones."""
+    return replace(region, inputs=tuple(packed[v] if isinstance(v, Packed) else v for v in code.inputs))
+
+
 def packed_names(model: ir.Model) -> frozenset[str]:
     """The initializers that `attach_packed` made."""
     return frozenset(name for name in model.graph.initializers if name.startswith(_PREFIX))
@@ -68,7 +70,8 @@ def _unused(model: ir.Model, name: str) -> str:
 def _packed_constant(wanted: Packed, name: str) -> ir.TensorProtocol:
     constant = wanted.source.const_value
     assert constant is not None
-    return ir.tensor(packed_array(np.asarray(constant.numpy()), wanted.layout), name=name)
+    pack = find_backend(wanted.backend).pack
+    return ir.tensor(pack(np.asarray(constant.numpy()), wanted.layout), name=name)
 
 
 def _initializer(model: ir.Model, tensor: ir.TensorProtocol, name: str) -> ir.Value:
@@ -76,13 +79,6 @@ def _initializer(model: ir.Model, tensor: ir.TensorProtocol, name: str) -> ir.Va
     value.const_value = tensor
     model.graph.register_initializer(value)
     return value
-
-
-def packed_array(plain: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:
-    """The panels of a constant or weight, in the type that they are computed in."""
-    if is_int8(layout):
-        return int8_panels(plain, layout)
-    return pack(arranged(plain.astype(np.float32, copy=False), layout))
 
 
 # Weights

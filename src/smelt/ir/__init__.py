@@ -1,9 +1,9 @@
 """The graph IR (`onnx_ir`), the stage records, and services on models: load, save, verify, print, walk."""
 
+from smelt.ir.backend import Backend
 from smelt.ir.load import load_model
 from smelt.ir.records import (
     Artifact,
-    Backend,
     Claim,
     Entry,
     KernelInfo,

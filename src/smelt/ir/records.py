@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import onnx_ir as ir
 
@@ -25,12 +25,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Region:
-    """Nodes of one graph that become one custom op, in topological order, with the values that cross its border."""
+    """Nodes of one graph that become one custom op, in topological order, with the values that cross its border.
+
+    `backend` is the name of the code generator that claimed them; nothing stands for the first one that was asked.
+    """
 
     index: int
     nodes: tuple[ir.Node, ...]
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
+    backend: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,16 +56,6 @@ class Plan:
         """The same plan with some regions given back, each with the reason."""
         back = [Left(n, rejected[r.index]) for r in self.regions if r.index in rejected for n in r.nodes]
         return Plan(tuple(r for r in self.regions if r.index not in rejected), (*self.left, *back))
-
-
-class Backend(Protocol):
-    """What partitioning asks of a code generator."""
-
-    name: str
-
-    def claims(self, node: ir.Node) -> Claim: ...
-
-    def worth(self, region: Region) -> Claim: ...
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Choose regions: Model + a backend's claims -> Plan.
+"""Choose regions: Model + the backends' claims -> Plan.
 
-Input: a model in topological order and a backend. Output: a Plan in which every node is in exactly one region or in
-`left` with its reason. Invariant: a region's nodes are of one graph, and replacing every region by one node leaves
-each graph acyclic; dropping any of the regions keeps it so.
+Input: a model in topological order, and backends in order of preference. Output: a Plan in which every node is in
+exactly one region or in `left` with its reason. Invariant: a region's nodes are of one graph and of the first backend
+that claims them, and replacing every region by one node leaves each graph acyclic; dropping any of the regions keeps it
+so.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
+from smelt.ir.backend import Backend
 from smelt.ir.faults import Faults
-from smelt.ir.records import Backend, Claim, Left, Plan, Region
+from smelt.ir.records import Claim, Left, Plan, Region
 from smelt.ir.walk import model_graphs, nested_graphs, scopes, subgraphs
 from smelt.partition.cost import pays
-from smelt.partition.levels import NO_CLUSTER, cluster
+from smelt.partition.levels import NO_CLUSTER, cluster, contract
 
 
 def capture(
     model: ir.Model,
-    backend: Backend,
+    backends: Sequence[Backend],
     select: Sequence[str] = (),
     exclude: Sequence[str] = (),
     force: bool = False,
@@ -34,15 +36,15 @@ def capture(
     everything. With `force`, regions are kept whether or not they pay. An exception of the backend costs the node or
     the region that it was asked about.
     """
-    choice = _Choice(backend, tuple(select), tuple(exclude), faults if faults is not None else Faults())
+    choice = _Choice(tuple(backends), tuple(select), tuple(exclude), faults if faults is not None else Faults())
     regions: list[Region] = []
     left: list[Left] = []
     captured = scopes(model.graph).captured
     for graph in model_graphs(model):
         refused = dict[ir.Node, str]()
-        for nodes in _clusters(graph, choice, captured, refused):
-            region = make_region(len(regions), nodes)
-            verdict = Claim(True) if force else choice.worth(region)
+        for backend, nodes in _clusters(graph, choice, captured, refused):
+            region = make_region(len(regions), nodes, backend.name)
+            verdict = Claim(True) if force else choice.pays(backend, region)
             if verdict.ok:
                 regions.append(region)
             else:
@@ -56,30 +58,43 @@ def capture(
 
 @dataclass(frozen=True)
 class _Choice:
-    """The backend's claims, restricted by the user's patterns."""
+    """The backends' claims, restricted by the user's patterns."""
 
-    backend: Backend
+    backends: tuple[Backend, ...]
     select: tuple[str, ...]
     exclude: tuple[str, ...]
     faults: Faults
 
-    def claims(self, node: ir.Node) -> Claim:
+    def claimed(self, node: ir.Node) -> tuple[Backend | None, str]:
+        """Who takes a node, or why nobody does."""
+        reasons = [reason] if (reason := self._excluded(node)) else []
+        for backend in () if reasons else self.backends:
+            claim = self._asked(backend, node)
+            if claim.ok:
+                return backend, ""
+            reasons.append(claim.reason)
+        return None, "; ".join(dict.fromkeys(reasons))
+
+    def _excluded(self, node: ir.Node) -> str:
         for pattern in self.exclude:
             if _matches(node, pattern):
-                return Claim(False, f"excluded by the pattern {pattern!r}")
+                return f"excluded by the pattern {pattern!r}"
         if self.select and not any(_matches(node, pattern) for pattern in self.select):
-            return Claim(False, "not selected")
+            return "not selected"
         if any(True for _ in subgraphs(node)):
-            return Claim(False, "control flow: its bodies are partitioned on their own")
+            return "control flow: its bodies are partitioned on their own"
+        return ""
+
+    def _asked(self, backend: Backend, node: ir.Node) -> Claim:
         try:
-            return self.backend.claims(node)
+            return backend.claims(node)
         except Exception as error:
             return Claim(False, self.faults.contain("capture", error, [node]))
 
-    def worth(self, region: Region) -> Claim:
+    def pays(self, backend: Backend, region: Region) -> Claim:
         try:
             verdict = pays(region)
-            return self.backend.worth(region) if verdict.ok else verdict
+            return backend.cost(region) if verdict.ok else verdict
         except Exception as error:
             return Claim(False, self.faults.contain("capture", error, region.nodes))
 
@@ -91,17 +106,24 @@ def _matches(node: ir.Node, pattern: str) -> bool:
 
 def _clusters(
     graph: ir.Graph, choice: _Choice, captured: dict[ir.Node, list[ir.Value]], refused: dict[ir.Node, str]
-) -> Iterator[list[ir.Node]]:
-    """The clusters of claimed nodes of one graph, in topological order; records refused claims."""
+) -> Iterator[tuple[Backend, list[ir.Node]]]:
+    """The clusters of claimed nodes of one graph, those of one backend in topological order; records refused claims."""
     nodes = list(graph)
-    claims = [choice.claims(node) for node in nodes]
-    refused.update((node, claim.reason) for node, claim in zip(nodes, claims, strict=True) if not claim.ok)
-    numbers = cluster(dependencies(nodes, captured), [claim.ok for claim in claims])
-    groups: list[list[ir.Node]] = [[] for _ in range(max(numbers, default=NO_CLUSTER) + 1)]
-    for node, number in zip(nodes, numbers, strict=True):
-        if number != NO_CLUSTER:
-            groups[number].append(node)
-    yield from groups
+    claims = [choice.claimed(node) for node in nodes]
+    refused.update((node, reason) for node, (taker, reason) in zip(nodes, claims, strict=True) if taker is None)
+    vertices, edges = [[place] for place in range(len(nodes))], dependencies(nodes, captured)
+    for backend in choice.backends:
+        taken = [claims[members[0]][0] is backend for members in vertices]
+        if not any(taken):
+            continue
+        numbers = cluster(edges, taken)
+        groups: list[list[int]] = [[] for _ in range(max(numbers) + 1)]
+        for members, number in zip(vertices, numbers, strict=True):
+            if number != NO_CLUSTER:
+                groups[number] += members
+        yield from ((backend, [nodes[place] for place in sorted(group)]) for group in groups)
+        if backend is not choice.backends[-1]:
+            vertices, edges = contract(vertices, edges, numbers)
 
 
 def dependencies(nodes: Sequence[ir.Node], captured: dict[ir.Node, list[ir.Value]]) -> list[list[int]]:
@@ -115,7 +137,7 @@ def dependencies(nodes: Sequence[ir.Node], captured: dict[ir.Node, list[ir.Value
     return found
 
 
-def make_region(index: int, nodes: Sequence[ir.Node]) -> Region:
+def make_region(index: int, nodes: Sequence[ir.Node], backend: str = "") -> Region:
     """These nodes of one graph, in topological order, with the values that cross their border."""
     inside = set(nodes)
     inputs: dict[ir.Value, None] = {}
@@ -125,7 +147,7 @@ def make_region(index: int, nodes: Sequence[ir.Node]) -> Region:
             if value is not None and value.producer() not in inside:
                 inputs[value] = None
         outputs.extend(value for value in node.outputs if _leaves(value, inside))
-    return Region(index, tuple(nodes), tuple(inputs), tuple(outputs))
+    return Region(index, tuple(nodes), tuple(inputs), tuple(outputs), backend)
 
 
 def _leaves(value: ir.Value, inside: set[ir.Node]) -> bool:

@@ -40,6 +40,26 @@ def earliest_levels(predecessors: Sequence[Sequence[int]], claimed: Sequence[boo
     return level
 
 
+def contract(
+    vertices: Sequence[list[int]], predecessors: Sequence[Sequence[int]], numbers: Sequence[int]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The graph with each cluster as one vertex, in topological order: the members of every vertex, and its
+    predecessors. `vertices` are the members of those that the clusters are made of."""
+    first: dict[int, int] = {}
+    parts = _Parts(len(numbers))
+    for node, number in enumerate(numbers):
+        if number != NO_CLUSTER:
+            parts.join(first.setdefault(number, node), node)
+    members, successors = _contract(predecessors, parts)
+    order = _topological(successors)
+    place = {item: at for at, item in enumerate(order)}
+    sources: list[list[int]] = [[] for _ in order]
+    for item, targets in successors.items():
+        for target in targets:
+            sources[place[target]].append(place[item])
+    return [[one for node in members[item] for one in vertices[node]] for item in order], sources
+
+
 class _Parts:
     """Disjoint sets of node indices."""
 

@@ -28,6 +28,7 @@ class _Part:
     origin: int
     start: int
     branch: int = 0
+    backend: str = ""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -38,7 +39,7 @@ class Splitter:
     """Knows where parts come from, from one round to the next."""
 
     def __init__(self, plan: Plan) -> None:
-        self._parts = {region.index: _Part(region.index, 0) for region in plan.regions}
+        self._parts = {region.index: _Part(region.index, 0, backend=region.backend) for region in plan.regions}
         self._next = 1 + max(self._parts, default=-1)
         self._branches = 0
 
@@ -77,7 +78,7 @@ class Splitter:
             regions.append(self._make(_without(region.nodes, off), self._parts[region.index]))
             for piece in _pieces(off):
                 if len(piece) > FEW:
-                    regions += self._cut_piece(piece, self._parts[region.index].origin)
+                    regions += self._cut_piece(piece, self._parts[region.index])
                 else:
                     left += [Left(node, why[region.index]) for node in piece]
         return Plan(tuple(regions), (*plan.left, *left)), frozenset(peeled)
@@ -85,9 +86,9 @@ class Splitter:
     def _cut(self, region: Region) -> list[Region]:
         return self._quarters(region.nodes, self._parts[region.index])
 
-    def _cut_piece(self, nodes: Sequence[ir.Node], origin: int) -> list[Region]:
+    def _cut_piece(self, nodes: Sequence[ir.Node], of: _Part) -> list[Region]:
         self._branches += 1
-        return self._quarters(tuple(nodes), _Part(origin, 0, self._branches))
+        return self._quarters(tuple(nodes), replace(of, start=0, branch=self._branches))
 
     def _quarters(self, nodes: tuple[ir.Node, ...], where: _Part) -> list[Region]:
         size = -(-len(nodes) // WAYS)
@@ -97,7 +98,7 @@ class Splitter:
     def _make(self, nodes: tuple[ir.Node, ...], part: _Part) -> Region:
         index, self._next = self._next, self._next + 1
         self._parts[index] = part
-        return make_region(index, nodes)
+        return make_region(index, nodes, part.backend)
 
     def rejoin(self, plan: Plan) -> tuple[Plan, frozenset[int]]:
         """The plan with neighbouring parts of one region as one again, and the indices of those joined regions."""

@@ -93,7 +93,7 @@ def test_without_a_compiler_the_model_runs_and_the_report_says_so(monkeypatch: p
     def none_found(*_: Any) -> Any:
         raise NoCompilerError("SM-TOOL-001", "no C compiler was found")
 
-    monkeypatch.setattr("smelt.pipeline.find_compiler", none_found)
+    monkeypatch.setattr("smelt.kernels.find_compiler", none_found)
     model, x = layer(), torch.randn(3, 8)
     with Listening() as record:
         found = torch.compile(model, backend="smelt", options={"kernels": True, "cache_size": 0})(x)

@@ -1,31 +1,33 @@
-"""The C code generator as partitioning and the pipeline see it.
+"""The C code generator as partitioning and the pipeline see it (`ir/backend.py`).
 
-Input: facts about a model; then the regions of a plan. Output: claims with reasons; a `Source` with one entry per
+Input: facts about a model; then the regions of a plan. Output: claims with reasons; units of C with one entry per
 distinct region. Invariant: regions with the same code share one entry, kernels with the same code are emitted once
 per unit, and no string of the model reaches the text.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
+import numpy as np
 import onnx_ir as ir
 
 from smelt.base.target import Target
-from smelt.ir.kernel import Ix, Refusal, Sym, of
+from smelt.ir.backend import Capabilities, Generated, Packed
+from smelt.ir.direct import mark_direct
+from smelt.ir.kernel import Refusal
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.int8_panels import packed_dtype
 from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
 from . import extern
 from .emit import Kernel
-from .library import INCLUDE, library_units
-from .region import Packed, RegionCode, write_region
+from .library import INCLUDE, library_units, likely_source
+from .pack import packed_array
+from .region import BACKEND, CRegionCode, write_region
 from .shared_bodies import share_bodies
 from .structure import structure
 
@@ -33,53 +35,27 @@ UNIT_LINES = 1400
 _HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/math.h>\n"
 
 
-@dataclass(frozen=True)
-class Generated:
-    """`regions` and `entry_of` run in step; a region that could not be written is in `left` with its reason. `dims` are
-    the sizes of what regions read: numbers, or formulas over names that are equal where sizes are. `packed` keeps
-    constants that were packed, for whoever needs them next."""
-
-    source: Source
-    regions: tuple[Region, ...]
-    entry_of: tuple[str, ...]
-    codes: tuple[RegionCode, ...]
-    left: tuple[Left, ...]
-    dims: Mapping[ir.Value, tuple[int | str, ...]] = field(default_factory=dict[ir.Value, "tuple[int | str, ...]"])
-    packed: dict[tuple[ir.Value, str], ir.TensorProtocol] = field(
-        default_factory=dict[tuple[ir.Value, str], ir.TensorProtocol], compare=False, repr=False
-    )
-
-    def without(self, indices: Container[int]) -> Generated:
-        """The same code, of which some regions are not used."""
-        kept = [place for place, region in enumerate(self.regions) if region.index not in indices]
-        regions, codes, entry_of = (
-            tuple(of[place] for place in kept) for of in (self.regions, self.codes, self.entry_of)
-        )
-        return replace(self, regions=regions, codes=codes, entry_of=entry_of)
-
-    def regions_in(self, unit: str) -> list[Region]:
-        """The regions of which some code is in the unit of that name."""
-        text = next((u.text for u in self.source.units if u.name == unit), "")
-        named = zip(self.regions, self.entry_of, self.codes, strict=True)
-        return [
-            region
-            for region, entry, code in named
-            if f"SMELT_NAME({entry})(smelt_env" in text or any(_defines(text, kernel) for kernel in code.kernels)
-        ]
-
-
-def _defines(text: str, kernel: Kernel) -> bool:
-    return kernel.text in text or f"void SMELT_NAME({kernel.name})(void *p, int64_t task) {{" in text
-
-
 class CBackend:
     """Claims what the op declarations can state, and writes it as C."""
 
-    name = "c"
+    name: ClassVar[str] = BACKEND
+    capabilities: ClassVar[Capabilities] = Capabilities(frozenset(LONG))
 
     def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = ()) -> None:
         self.facts = facts
         self.carriers = carriers
+
+    @classmethod
+    def open(cls, facts: Facts, carriers: Sequence[ir.Value]) -> CBackend:
+        return cls(facts, carriers)
+
+    @staticmethod
+    def likely(nodes: Iterable[ir.Node]) -> Source:
+        return likely_source(nodes)
+
+    @staticmethod
+    def pack(plain: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:
+        return packed_array(plain, layout)
 
     def claims(self, node: ir.Node) -> Claim:
         reason = self.facts.refusals.get(node)
@@ -90,27 +66,26 @@ class CBackend:
                 return Claim(False, f"the type or rank of an output is unknown or has no kernel ({_type_text(value)})")
         return Claim(True)
 
-    def worth(self, region: Region) -> Claim:
+    def cost(self, region: Region) -> Claim:
         """Partitioning's own cost rules decide; this generator has nothing to add."""
         del region
         return Claim(True)
 
+    def exact(self, region: Region) -> bool:
+        """3x3 convolutions without Winograd's transform."""
+        return mark_direct(region.nodes)
+
     def generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
-        """One source for all regions. The domain is named after what the kernels are."""
         try:
-            made = self._generate(regions, targets)
-            while (wider := _with_shared(made)) is not None:
-                again = self._generate(wider, targets)
-                made = replace(again, left=(*made.left, *again.left))
-            return made
+            return self._generate(regions, targets)
         finally:
             E.reset()
 
     def _generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
-        codes: list[RegionCode] = []
+        codes: list[CRegionCode] = []
         kept: list[Region] = []
         left: list[Left] = []
-        twins: dict[str, tuple[RegionCode, tuple[ir.Value, ...]]] = {}
+        twins: dict[str, tuple[CRegionCode, tuple[ir.Value, ...]]] = {}
         for region in regions:
             key, border = structure(region, self.facts)
             if self.facts.general is not None:
@@ -127,37 +102,7 @@ class CBackend:
             names.setdefault(code.digest, f"r{len(names)}")
         source = _source(codes, names, self.facts, targets)
         entry_of = tuple(names[c.digest] for c in codes)
-        return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left), self._dims(kept, codes))
-
-    def _dims(self, regions: Sequence[Region], codes: Sequence[RegionCode]) -> dict[ir.Value, tuple[int | str, ...]]:
-        read = [value for region in regions for value in region.inputs]
-        read += [value for code in codes for value in code.inputs if isinstance(value, ir.Value)]
-        spelled: dict[Atom, Ix] = {}
-        return {v: _formulas(self.facts.by_value[v].shape, spelled) for v in read if v in self.facts.by_value}
-
-
-def _with_shared(made: Generated) -> list[Region] | None:
-    """The regions with what others read from inside of them among their outputs; None where all of it is. What a region
-    reads is told by its code: the contents of a small tensor of integers may follow from an earlier one."""
-    home = {
-        value: place for place, region in enumerate(made.regions) for node in region.nodes for value in node.outputs
-    }
-    shared: dict[int, dict[ir.Value, None]] = {}
-    for reader, code in enumerate(made.codes):
-        for value in (one for one in code.inputs if isinstance(one, ir.Value)):
-            place = home.get(value, reader)
-            if place != reader and value not in made.regions[place].outputs:
-                shared.setdefault(place, {})[value] = None
-    if not shared:
-        return None
-    return [replace(r, outputs=(*r.outputs, *shared.get(place, ()))) for place, r in enumerate(made.regions)]
-
-
-def _formulas(shape: Sequence[Ix], spelled: dict[Atom, Ix]) -> tuple[int | str, ...]:
-    """Numbers, and formulas that Python's parser reads: symbols are named after what a file calls them."""
-    for symbol in (s for size in shape for s in size.syms if s not in spelled):
-        spelled[symbol] = of(Sym(f"{re.sub('[^0-9a-zA-Z]', '_', symbol.name)}_{len(spelled)}"))
-    return tuple(size.const if size.const is not None else repr(substitute(size, spelled)) for size in shape)
+        return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left))
 
 
 def _type_text(value: ir.Value) -> str:
@@ -165,28 +110,27 @@ def _type_text(value: ir.Value) -> str:
 
 
 def _transplant(
-    code: RegionCode, border: Sequence[ir.Value], new_border: Sequence[ir.Value], region: Region
-) -> RegionCode:
+    code: CRegionCode, border: Sequence[ir.Value], new_border: Sequence[ir.Value], region: Region
+) -> CRegionCode:
     """The code of a region for its twin: the same text over other values."""
     moved = dict(zip(border, new_border, strict=True))
-    inputs = tuple(Packed(moved[v.source], v.layout) if isinstance(v, Packed) else moved.get(v, v) for v in code.inputs)
+    inputs = tuple(
+        replace(v, source=moved[v.source]) if isinstance(v, Packed) else moved.get(v, v) for v in code.inputs
+    )
     return replace(code, inputs=inputs, outputs=region.outputs)
 
 
-def _source(codes: Sequence[RegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target]) -> Source:
+def _source(codes: Sequence[CRegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target]) -> Source:
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
     kernels = [k for c in distinct for k in (*c.kernels, *(c.general.kernels if c.general is not None else ()))]
     functions = extern.units(kernels)
     library = library_units([*(k.text for k in kernels), *(u.text for u in functions)])
     units = [*library, *functions, *_kernel_units(distinct, names, min(targets, key=lambda t: t.index).name)]
-    digest = hashlib.sha256("\0".join(u.text for u in units).encode()).hexdigest()
-    domain = f"smelt.{digest[:16]}"
-    glue = Unit("glue", _glue(entries, domain, targets), per_level=False, optimize=1)
-    return Source((*units, glue), entries, (INCLUDE,), "", domain)
+    return Source(tuple(units), entries, (INCLUDE,))
 
 
-def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
+def _entry(name: str, code: CRegionCode, facts: Facts) -> Entry:
     inputs = tuple(
         int(LONG[packed_dtype(v.layout) if isinstance(v, Packed) else facts.by_value[v].dtype]) for v in code.inputs
     )
@@ -194,7 +138,7 @@ def _entry(name: str, code: RegionCode, facts: Facts) -> Entry:
     return Entry(name, inputs, outputs, code.info)
 
 
-def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str], lowest: str) -> list[Unit]:
+def _kernel_units(codes: Sequence[CRegionCode], names: dict[str, str], lowest: str) -> list[Unit]:
     """Each kernel once, in files of moderate size that compile in parallel; then the functions that launch them."""
     kernels = {k.name: k.text for c in codes for k in c.kernels if k.extern is None}
     units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(share_bodies(kernels)))]
@@ -207,7 +151,7 @@ def _kernel_units(codes: Sequence[RegionCode], names: dict[str, str], lowest: st
     return units + _general_units(codes, names, kernels)
 
 
-def _general_units(codes: Sequence[RegionCode], names: dict[str, str], known: Mapping[str, str]) -> list[Unit]:
+def _general_units(codes: Sequence[CRegionCode], names: dict[str, str], known: Mapping[str, str]) -> list[Unit]:
     """The same for what runs where hints are wrong; kernels that are there already serve it too."""
     every = [k for c in codes if c.general is not None for k in c.general.kernels]
     texts = share_bodies({k.name: k.text for k in every if k.extern is None and k.name not in known})
@@ -248,27 +192,3 @@ def _unit_text(parts: Sequence[str]) -> str:
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
     extra += "#include <smelt/transpose.h>\n" if "smelt_transpose(" in body else ""
     return f"{_HEADERS}{extra}\n{body}"
-
-
-def _glue(entries: Sequence[Entry], domain: str, targets: Sequence[Target]) -> str:
-    """The unit that announces every region to ONNX Runtime."""
-    lines = ["#include <smelt/kernel.h>", f'#define SMELT_DOMAIN "{domain}"']
-    levels = {t.index: t.name for t in targets}
-    for entry in entries:
-        lines += [f"int32_t SMELT_AT({entry.name}, {name})(smelt_env *);" for name in levels.values()]
-        lines.append(f"static const int32_t {entry.name}_in[] = {{{', '.join(map(str, entry.in_types)) or '0'}}};")
-        lines.append(f"static const int32_t {entry.name}_out[] = {{{', '.join(map(str, entry.out_types)) or '0'}}};")
-    lines.append("static const smelt_entry smelt_entries[] = {")
-    for entry in entries:
-        table = ", ".join(f"[{level}] = SMELT_AT({entry.name}, {name})" for level, name in levels.items())
-        lines.append(
-            f'  {{"{entry.name}", {len(entry.in_types)}, {len(entry.out_types)}, {entry.name}_in, {entry.name}_out, '
-            f"{{{table}}}, NULL}},"
-        )
-    lines += ["};", "#include <smelt/ort_glue.h>", ""]
-    return "\n".join(lines)
-
-
-def with_inputs(region: Region, code: RegionCode, packed: Mapping[Packed, ir.Value]) -> Region:
-    """The region as the custom op sees it: only what the code reads, packed constants in place of plain ones."""
-    return replace(region, inputs=tuple(packed[v] if isinstance(v, Packed) else v for v in code.inputs))

@@ -1,6 +1,6 @@
 """A region as one C function: learn the sizes, check them, allocate, run the kernels in order.
 
-Input: a region of the plan and the facts about its values. Output: `RegionCode`. Invariant: the function touches no
+Input: a region of the plan and the facts about its values. Output: `CRegionCode`. Invariant: the function touches no
 memory before every size it relies on was checked against the inputs' real shapes, so a model that states wrong shapes
 never gets a stray access. Where the facts rely on hints of the file (equal names, declared shapes), what they rely on
 is a guard: if it does not hold, a second function runs, written from the facts without hints, and only what that one
@@ -18,10 +18,11 @@ import onnx_ir as ir
 
 from smelt.codegen.cluster import Schedule
 from smelt.codegen.schedule import schedule
+from smelt.ir.backend import Packed, RegionCode
 from smelt.ir.kernel import Assemble, Buffer, Ix, Refusal, Result, Stored, Sym, Tensor, ix, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg, one_not_1
-from smelt.ir.records import KernelInfo, Region
+from smelt.ir.records import Region, Unit
 from smelt.ops import Facts, meaning
 
 from .arena import Lifetime, assign_slots, lifetimes
@@ -40,14 +41,6 @@ from .scalars import loose_scalars
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A constant that the library wants in panels of 16 columns; `layout` says how it becomes a matrix (panels.py)."""
-
-    source: ir.Value
-    layout: str
-
-
-@dataclass(frozen=True)
 class General:
     """The function that runs where a hint of the file is wrong; seldom, so that it is compiled for one level only."""
 
@@ -56,15 +49,11 @@ class General:
 
 
 @dataclass(frozen=True)
-class RegionCode:
-    """`text` has the placeholder @NAME@ for the function's name, and @LOWEST@ for the level of the general one;
-    `inputs` are values, or packed constants."""
+class CRegionCode(RegionCode):
+    """`text` has the placeholder @NAME@ for the function's name, and @LOWEST@ for the level of the general one."""
 
     text: str
     kernels: tuple[Kernel, ...]
-    inputs: tuple[ir.Value | Packed, ...]
-    outputs: tuple[ir.Value, ...]
-    info: tuple[KernelInfo, ...]
     general: General | None = None
 
     @property
@@ -72,11 +61,23 @@ class RegionCode:
         general = self.general.text if self.general is not None else ""
         return hashlib.sha256(f"{self.text}{general}".encode()).hexdigest()
 
+    def is_in(self, unit: Unit, entry: str) -> bool:
+        return super().is_in(unit, entry) or any(_defines(unit.text, kernel) for kernel in self.kernels)
 
+    @property
+    def work(self) -> tuple[tuple[Ix, Ix], ...]:
+        return tuple((kernel.flops, kernel.moved_bytes) for kernel in self.kernels)
+
+
+def _defines(text: str, kernel: Kernel) -> bool:
+    return kernel.text in text or f"void SMELT_NAME({kernel.name})(void *p, int64_t task) {{" in text
+
+
+BACKEND = "c"  # its name
 GENERAL = "@NAME@_general"
 
 
-def write_region(region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> RegionCode:
+def write_region(region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> CRegionCode:
     """`carriers` are values that may be added as inputs only for their shapes (the model's own inputs)."""
     writer = _Writer(region, facts, carriers)
     code = writer.code()
@@ -127,7 +128,7 @@ class _Writer:
 
     # from nodes to kernels
 
-    def code(self, name: str = "@NAME@") -> RegionCode:
+    def code(self, name: str = "@NAME@") -> CRegionCode:
         outputs = self._lower()
         plan = schedule(outputs)
         followers = {c.follows: c for c in plan.clusters if c.follows is not None}
@@ -155,7 +156,7 @@ class _Writer:
         self.groups = len(groups)
         text = self.function(name=name)
         info = tuple(info_of(*made[place], launch) for launch, group in enumerate(order) for place in group)
-        return RegionCode(text, tuple(kernels), tuple(self.inputs), self.region.outputs, info)
+        return CRegionCode(tuple(self.inputs), self.region.outputs, info, text, tuple(kernels))
 
     def _behind_found(self, made: list[tuple[Kernel, tuple[str, ...]]]) -> list[tuple[Kernel, tuple[str, ...]]]:
         """Kernels that use sizes found in data come after the functions that find them."""
@@ -209,8 +210,9 @@ class _Writer:
             for buffer in kernel.buffers:
                 found = self.facts.packed_buffers.get(buffer.uid)
                 if found is not None:
-                    self.by_buffer[buffer.uid] = Packed(*found)
-                    self.inputs.setdefault(Packed(*found), len(self.inputs))
+                    packed = Packed(*found, BACKEND)
+                    self.by_buffer[buffer.uid] = packed
+                    self.inputs.setdefault(packed, len(self.inputs))
 
     # sizes
 

@@ -1,0 +1,45 @@
+"""The unit that announces a library's entries to ONNX Runtime, the same for every backend.
+
+Input: units and entries. Output: a `Source` that can be built, with its domain. Invariant: the domain is named after
+what the units are, so two libraries share one only where they are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from smelt.base.target import Target
+from smelt.ir.records import Entry, Source, Unit
+
+INCLUDE: Final = Path(__file__).parent / "c" / "include"  # kernel.h, what units may ask of their host
+
+
+def announced(source: Source, targets: Sequence[Target]) -> Source:
+    """The source with the unit that announces its entries, in a domain of its own."""
+    digest = hashlib.sha256("\0".join(unit.text for unit in source.units).encode()).hexdigest()
+    domain = f"smelt.{digest[:16]}"
+    glue = Unit("glue", _text(source.entries, domain, targets), per_level=False, optimize=1)
+    folders = tuple(dict.fromkeys((*source.include_dirs, INCLUDE)))
+    return replace(source, units=(*source.units, glue), include_dirs=folders, domain=domain)
+
+
+def _text(entries: Sequence[Entry], domain: str, targets: Sequence[Target]) -> str:
+    lines = ["#include <smelt/kernel.h>", f'#define SMELT_DOMAIN "{domain}"']
+    levels = {t.index: t.name for t in targets}
+    for entry in entries:
+        lines += [f"int32_t SMELT_AT({entry.name}, {name})(smelt_env *);" for name in levels.values()]
+        lines.append(f"static const int32_t {entry.name}_in[] = {{{', '.join(map(str, entry.in_types)) or '0'}}};")
+        lines.append(f"static const int32_t {entry.name}_out[] = {{{', '.join(map(str, entry.out_types)) or '0'}}};")
+    lines.append("static const smelt_entry smelt_entries[] = {")
+    for entry in entries:
+        table = ", ".join(f"[{level}] = SMELT_AT({entry.name}, {name})" for level, name in levels.items())
+        lines.append(
+            f'  {{"{entry.name}", {len(entry.in_types)}, {len(entry.out_types)}, {entry.name}_in, {entry.name}_out, '
+            f"{{{table}}}, NULL}},"
+        )
+    lines += ["};", "#include <smelt/ort_glue.h>", ""]
+    return "\n".join(lines)
