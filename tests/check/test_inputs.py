@@ -82,3 +82,38 @@ def test_a_size_that_follows_from_one_that_is_no_axis_is_made_from_it():
     for attempt in range(ATTEMPTS):
         feeds = make_feeds(model, "small", attempt)
         assert feeds["a"].shape[0] == (feeds["b"].shape[0] + 2) // 4
+
+
+def added_then_multiplied(other_width: str) -> ir.Model:
+    """`x` has the depth of a product behind a sum; `y` may carry the same name on an axis of another size."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [24, 8], np.zeros(192, np.float32))
+    narrow = helper.make_tensor("v", TensorProto.FLOAT, [5, 24], np.zeros(120, np.float32))
+    nodes = [
+        helper.make_node("MatMul", ["y", "v"], ["m"]),
+        helper.make_node("Add", ["m", "x"], ["s"]),
+        helper.make_node("MatMul", ["s", "w"], ["z"]),
+    ]
+    inputs = [("x", TensorProto.FLOAT, ["batch", "length", "width"])]
+    return model_of(nodes, [*inputs, ("y", TensorProto.FLOAT, ["batch", "length", other_width])], [weight, narrow])
+
+
+def test_an_axis_has_the_size_that_a_product_behind_a_sum_demands():
+    feeds = make_feeds(added_then_multiplied("other"), "small", 0)
+    assert feeds["x"].shape == (2, 17, 24) and feeds["y"].shape == (2, 17, 5)
+
+
+def test_one_attempt_lets_axes_of_one_name_differ_where_ops_demand_it():
+    shapes = [
+        (feeds["x"].shape, feeds["y"].shape)
+        for attempt in range(ATTEMPTS)
+        if (feeds := make_feeds(added_then_multiplied("width"), "small", attempt)) is not None
+    ]
+    assert ((2, 17, 24), (2, 17, 5)) in shapes
+
+
+def test_a_constant_that_is_added_suggests_a_size_and_a_product_decides():
+    bias = helper.make_tensor("b", TensorProto.FLOAT, [6], np.zeros(6, np.float32))
+    nodes = [helper.make_node("Mul", ["x", "b"], ["y"])]
+    assert make_feeds(model_of(nodes, [("x", TensorProto.FLOAT, ["n", "c"])], [bias]), "small", 0)["x"].shape == (2, 6)
+    one = helper.make_tensor("b", TensorProto.FLOAT, [1], np.zeros(1, np.float32))
+    assert make_feeds(model_of(nodes, [("x", TensorProto.FLOAT, ["n", "c"])], [one]), "small", 0)["x"].shape == (2, 17)

@@ -1,7 +1,8 @@
 """Sizes of an input's axes that the ops which read it demand.
 
-Input: a value. Output: sizes by axis. Invariant: only what a constant operand of a reader proves: the channels of a
-convolution, the depth of a product. The walk goes through ops that keep every axis.
+Input: a value. Output: sizes by axis. Invariant: what a constant operand of a reader proves (the channels of a
+convolution, the depth of a product) comes before what it suggests (a constant that is added has the axis' size, where
+that is not 1). The walk goes through ops that keep every axis.
 """
 
 from __future__ import annotations
@@ -10,22 +11,48 @@ from typing import Final
 
 import onnx_ir as ir
 
-_KEEP: Final = frozenset(("Identity", "Cast", "Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Log", "Sqrt", "Clip"))
+_KEEP: Final = frozenset(
+    ("Identity", "Cast", "Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Log", "Sqrt", "Clip", "Erf", "Gelu",
+     "Softmax", "LayerNormalization", "Dropout")
+)  # fmt: skip
+_BROADCAST: Final = frozenset(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"))
 _MAX_WALK: Final = 50
 
 
 def known_sizes(value: ir.Value) -> dict[int, int]:
     """Sizes by axis; those of negative axes only where the rank is known."""
-    found: dict[int, int] = {}
+    proven: dict[int, int] = {}
+    suggested: dict[int, int] = {}
     pending, seen = [value], {value}
     while pending and len(seen) < _MAX_WALK:
         for user, place in pending.pop().uses():
             for axis, size in _demanded(user, place, value).items():
-                found.setdefault(axis, size)
-            if user.op_type in _KEEP and place == 0 and user.outputs[0] not in seen:
+                proven.setdefault(axis, size)
+            for axis, size in _suggested(user, place, value).items():
+                suggested.setdefault(axis, size)
+            if _keeps_axes(user, place, value) and user.outputs[0] not in seen:
                 seen.add(user.outputs[0])
                 pending.append(user.outputs[0])
-    return found
+    return suggested | proven
+
+
+def _keeps_axes(user: ir.Node, place: int, value: ir.Value) -> bool:
+    """Whether the result's axes are the value's: of an op of several operands, where none of them has more axes."""
+    if user.op_type not in _BROADCAST:
+        return user.op_type in _KEEP and place == 0
+    ranks = [None if operand is None or operand.shape is None else len(operand.shape) for operand in user.inputs]
+    return value.shape is not None and all(rank is None or rank <= len(value.shape) for rank in ranks)
+
+
+def _suggested(user: ir.Node, place: int, value: ir.Value) -> dict[int, int]:
+    """By constants that the value meets element by element, unless it is broadcast to them."""
+    if user.op_type not in _BROADCAST or value.shape is None or len(user.inputs) != 2:
+        return {}
+    other = _constant_shape(user, 1 - place)
+    if other is None or len(other) > len(value.shape):
+        return {}
+    first = len(value.shape) - len(other)
+    return {first + axis: size for axis, size in enumerate(other) if size > 1}
 
 
 def _demanded(user: ir.Node, place: int, value: ir.Value) -> dict[int, int]:

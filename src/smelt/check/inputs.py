@@ -48,8 +48,9 @@ MAX_WEIGHT_ELEMENTS: Final = 1 << 29  # a weight's size is the model's own, not 
 @dataclass(frozen=True)
 class _Attempt:
     """Sizes of free dims (first axis, others, image sides), the contents of free integers, whether integers that shape
-    other tensors are chosen by what reads them, whether masks leave anything out, and whether the free axis of
-    `[2, ?, 128]` is that of the batch, as it is in the states of recurrent networks."""
+    other tensors are chosen by what reads them, whether masks leave anything out, whether the free axis of
+    `[2, ?, 128]` is that of the batch, as it is in the states of recurrent networks, and whether one name is one size:
+    some files give one name to axes that differ."""
 
     batch: int
     length: int
@@ -58,6 +59,7 @@ class _Attempt:
     shapes: bool = False
     full_masks: bool = False
     states: bool = False
+    named: bool = True
 
 
 # Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes,
@@ -74,6 +76,7 @@ _SMALL: Final = (
     _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
     _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
+    _Attempt(2, 17, 64, "small", shapes=True, full_masks=True, named=False),
 )
 _REAL: Final = (
     _Attempt(1, 128, 224, "varied", shapes=True, full_masks=True),
@@ -87,6 +90,7 @@ _REAL: Final = (
     _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
     _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
+    _Attempt(2, 17, 64, "small", shapes=True, full_masks=True, named=False),
 )
 ATTEMPTS: Final = len(_SMALL)
 
@@ -169,6 +173,8 @@ class _Sizes:
                 sizes.append(dim)
                 continue
             name = ("" if isinstance(dim, int) else dim.value) or f"?{value.name}{axis}"
+            if not self.style.named and axis in hints:
+                name = f"{name}?{value.name}{axis}"
             default = hints.get(axis, self.style.side if image and axis >= 2 else self.style.length)
             first = axis == 0 or (self.style.states and axis == 1 and _is_state(value.shape))
             sizes.append(self._free(name, first, default, axis in hints))

@@ -28,6 +28,7 @@ from smelt.runtime import Session, SessionSettings, session_for
 Array = np.ndarray[Any, Any]
 WATCHED: Final = "watched.onnx"
 BUILT: Final = "built.json"  # the library, as soon as there is one
+_MOST_GROWTH: Final = 4  # times the elements of inputs that run, in the search for ones that fit declared shapes too
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ def observe(job: Mapping[str, Any], watched: Watched, report: Report) -> Observe
         return _by_reference(job, watched.folder)
     odd: Observed | None = None
     for offer in offers(job, watched.folder):
+        if odd is not None and _elements(offer.feeds) > _MOST_GROWTH * _elements(odd.feeds):
+            continue  # a declaration that no call fulfils is no reason for one of hours
         if offer.attempt > int(job["attempt"]):
             report(at="observe", attempt=offer.attempt)
         try:
@@ -118,6 +121,10 @@ def observe(job: Mapping[str, Any], watched: Watched, report: Report) -> Observe
             return seen
         odd = odd or seen
     return odd
+
+
+def _elements(feeds: Mapping[str, Array]) -> int:
+    return sum(array.size for array in feeds.values())
 
 
 def _by_reference(job: Mapping[str, Any], folder: Path) -> Observed | None:
