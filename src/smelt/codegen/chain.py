@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Buffer, Expr, Ix, MatMul, Tensor, Var, flat, ix, of
+from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, flat, ix, of
 from smelt.ir.kernel import expr as E
 
 from .cluster import Cluster
+from .kernel_forms import PackedContraction
 
 NEAR_PANELS = 262144  # floats
 
@@ -41,7 +42,7 @@ def may_keep_rows(leader: Cluster, member: Tensor, panels: Ix) -> bool:
     """Whether a product with constant panels of so many floats may read the member's rows in the leader's task: a
     product of constant panels too, and all panels stay near while rows pass by."""
     made = leader.matmul.definition if leader.matmul is not None else None
-    if not isinstance(made, MatMul) or leader.twins or leader.follows is not None or leader.kept is not None:
+    if not isinstance(made, PackedContraction) or leader.twins or leader.follows is not None or leader.kept is not None:
         return False
     if member.dtype != "f32" or leader.members.get(member) != tuple(_index(v) for v in leader.vars):
         return False

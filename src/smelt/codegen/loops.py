@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, Window, ix, of, product
+from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
 from .cluster import Cluster, Matrix, Operand, Part, Reduction, Store
+from .kernel_forms import WindowKernel
 from .matching import bare
 from .resolve import replace_index
 
@@ -60,7 +61,7 @@ def build(cluster: Cluster) -> Nest:
     work.split()
     if cluster.matmul is None:
         work.merge(len(work.vars))
-    elif isinstance(cluster.matmul.definition, Window):
+    elif isinstance(cluster.matmul.definition, WindowKernel):
         work.merge(len(work.vars) - 1)  # the last one is the product's columns
     return work.nest()
 

@@ -17,9 +17,9 @@ import onnx_ir as ir
 
 from smelt.ir.backend import Packed, PackedTensors, RegionCode
 from smelt.ir.kernel import ix
-from smelt.ir.kernel.panels import PANEL, arranged_shape
 from smelt.ir.records import Region
 
+from .c.layout.panels import PANEL, arranged_shape
 from .registry import find_backend
 
 _PREFIX: Final = "smelt.packed."

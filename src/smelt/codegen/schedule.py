@@ -19,12 +19,11 @@ from smelt.ir.kernel import (
     Assemble,
     Buffer,
     Builder,
+    Contraction,
     Expr,
     Function,
     Ix,
     Map,
-    MatMul,
-    Product,
     Reduce,
     Refusal,
     Result,
@@ -32,7 +31,6 @@ from smelt.ir.kernel import (
     Stored,
     Tensor,
     Var,
-    Window,
     flat,
     ix,
     of,
@@ -40,11 +38,12 @@ from smelt.ir.kernel import (
 )  # fmt: skip
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
-from smelt.ir.kernel.nhwc import regrouped
+from smelt.ir.kernel.tensor import regrouped
 
 from .chain import block_of, link, may_keep_rows
 from .cluster import Cluster, Operand, Part, Schedule, Store
 from .extern import extern, give, passed
+from .kernel_forms import PackedContraction, WindowKernel
 from .matching import bare, keeps_order, reduction_fits, relinearized, solve
 from .matrices import is_steady, matrices_of, matrix_index
 from .needs import element_at, iterated, operands_first, places, refs_in
@@ -59,7 +58,7 @@ Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
 FLOAT_LIMIT = 720  # a multiple of most small numbers: a long chain of few ops over and over is cut into equal kernels
 RECOMPUTE_COST = 3
-COMPUTED = (Map, Reduce, Scan, Assemble, MatMul, Product, Window, Result)
+COMPUTED = (Map, Reduce, Scan, Assemble, PackedContraction, Contraction, WindowKernel, Result)
 
 
 def schedule(outputs: Sequence[tuple[Tensor, Buffer]]) -> Schedule:
@@ -136,9 +135,9 @@ class _Planner:
         definition = tensor.definition
         if isinstance(definition, Assemble):
             return [t for _, piece in definition.pieces for t in self._through(piece)]
-        if isinstance(definition, MatMul):
+        if isinstance(definition, PackedContraction):
             return self._through(definition.a)
-        if isinstance(definition, (Product, Window)):
+        if isinstance(definition, (Contraction, WindowKernel)):
             return [t for operand in (definition.a, definition.b) if operand for t in self._through(operand)]
         if isinstance(definition, Result):
             return [t for operand in definition.function.operands if operand for t in self._through(operand)]
@@ -156,11 +155,11 @@ class _Planner:
         definition = tensor.definition
         if isinstance(definition, Assemble):
             self._place_assemble(tensor, definition)
-        elif isinstance(definition, MatMul):
+        elif isinstance(definition, PackedContraction):
             self._place_matmul(tensor, definition)
-        elif isinstance(definition, Product):
+        elif isinstance(definition, Contraction):
             self._place_product(tensor, definition)
-        elif isinstance(definition, Window):
+        elif isinstance(definition, WindowKernel):
             self._place_window(tensor, definition)
         elif isinstance(definition, Scan):
             self._place_scan(tensor, definition)
@@ -331,7 +330,7 @@ class _Planner:
 
     # special placements
 
-    def _place_matmul(self, tensor: Tensor, definition: MatMul) -> None:
+    def _place_matmul(self, tensor: Tensor, definition: PackedContraction) -> None:
         leader = self._row_leader(definition)
         lhs = None if leader is not None else Operand(self._stored(definition.a), ix(0))
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
@@ -340,7 +339,7 @@ class _Planner:
         cluster.matmul, cluster.lhs, cluster.follows = tensor, lhs, leader
         self._join(tensor, cluster, places(loops))
 
-    def _row_leader(self, definition: MatMul) -> Cluster | None:
+    def _row_leader(self, definition: PackedContraction) -> Cluster | None:
         """The cluster that makes the left operand for nobody else, when it can be read in the task that makes it."""
         made, panels = definition.a, definition.a.shape[-1] * definition.columns
         leader = self.home.get(made)
@@ -349,7 +348,7 @@ class _Planner:
         leader.kept = made, block_of(leader)
         return leader
 
-    def _place_product(self, tensor: Tensor, definition: Product) -> None:
+    def _place_product(self, tensor: Tensor, definition: Contraction) -> None:
         """The right operand is packed first; both are read where they lie, transposed or not."""
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         depth = Var(f"i{next(self.counter)}", definition.a.shape[-1])
@@ -372,7 +371,7 @@ class _Planner:
         self._join(tensor, cluster, places(loops))
 
     def _place_unpacked(
-        self, tensor: Tensor, definition: Product, right: Operand, loops: list[Var], depth: Var
+        self, tensor: Tensor, definition: Contraction, right: Operand, loops: list[Var], depth: Var
     ) -> bool:
         """Where all rows share the right operand, tasks lay out what they need of it; True when placed so."""
         if definition.b.rank != 2:
@@ -392,7 +391,7 @@ class _Planner:
         homes = self.assembled.get(element.kind.tensor, []) if isinstance(element.kind, E.Ref) else []
         return parts_of(element, over, homes)
 
-    def _place_window(self, tensor: Tensor, definition: Window) -> None:
+    def _place_window(self, tensor: Tensor, definition: WindowKernel) -> None:
         image = Operand(self._stored(definition.a), ix(0))
         panels = self._stored(definition.b) if definition.b is not None else None
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
@@ -402,7 +401,7 @@ class _Planner:
         cluster.matmul, cluster.lhs, cluster.panels = tensor, image, panels
         self._join(tensor, cluster, bound)
 
-    def _leader(self, definition: Product, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
+    def _leader(self, definition: Contraction, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
         """An earlier product that can keep this one's left operand in its block, if the right one is ready by then."""
         element = definition.a.at(matrix_index((*loops[:-1], depth), definition.a.shape))
         leader = self.home.get(element.kind.tensor) if isinstance(element.kind, E.Ref) else None
@@ -544,7 +543,7 @@ class _Planner:
         """A costly float used by several clusters is computed once."""
         users: dict[Tensor, set[int]] = {}
         for tensor, cluster in list(self.home.items()):
-            if isinstance(tensor.definition, (Assemble, MatMul, Product, Window, Result)):
+            if isinstance(tensor.definition, (Assemble, PackedContraction, Contraction, WindowKernel, Result)):
                 continue
             for ref in self._float_closure(tensor):
                 users.setdefault(ref, set()).add(id(cluster))

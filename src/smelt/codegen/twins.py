@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from smelt.ir.kernel import Ix, MatMul, Tensor, of
+from smelt.ir.kernel import Ix, Tensor, of
 from smelt.ir.kernel.index import Atom, substitute
 
 from .cluster import Cluster
+from .kernel_forms import PackedContraction
 
 MOST_TWINS = 3
 
@@ -29,7 +30,7 @@ def earlier_twin(latest: Cluster, others: Iterable[Cluster]) -> Cluster | None:
 
 def _plain(cluster: Cluster) -> bool:
     made = cluster.matmul
-    if made is None or not isinstance(made.definition, MatMul) or cluster.reduced or cluster.pieces:
+    if made is None or not isinstance(made.definition, PackedContraction) or cluster.reduced or cluster.pieces:
         return False
     return cluster.follows is None and cluster.kept is None
 

@@ -6,7 +6,7 @@ for the node that would need it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import onnx_ir as ir
@@ -14,14 +14,11 @@ import onnx_ir as ir
 from smelt.base.dtype import BY_NAME
 from smelt.ir.direct import is_direct
 from smelt.ir.faults import Faults
-from smelt.ir.kernel import Buffer, Builder, Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Builder, Ix, Refusal, Tensor, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
-from smelt.ir.kernel.int8_panels import int8_panel_shape, is_int8, packed_dtype
-from smelt.ir.kernel.panels import COMPUTED, arranged_shape, panel_shape
 from smelt.ir.kernel.run_time_sizes import depends_on
 from smelt.ir.walk import subgraphs
-from smelt.ir.weights import is_packable
 from smelt.ops.bodies import outputs_of_bodies
 from smelt.ops.facts import CONTENTS_LIMIT, Fact, Facts, filled, source
 from smelt.ops.registry import SHORT, Call, Declaration, lookup
@@ -33,6 +30,7 @@ INVOLVED_LIMIT = 400
 _FOLLOWED = frozenset((*E.INTS, "b"))
 MAX_WALKS = 4
 INT64_MAX = 2**63 - 1
+OwnRules = Mapping[tuple[str, str], Callable[[Call], "Sequence[Tensor | None] | None"]]
 
 
 def analyze(model: ir.Model, faults: Faults | None = None) -> Facts:
@@ -153,17 +151,18 @@ def _bounded(fact: Fact) -> bool:
 
 
 def meaning(
-    facts: Facts, builder: Builder, node: ir.Node, inside: dict[ir.Value, Tensor] | None
+    facts: Facts, builder: Builder, node: ir.Node, inside: dict[ir.Value, Tensor] | None, own: OwnRules | None = None
 ) -> list[tuple[Tensor, Fact] | None]:
-    """A node's outputs in the tensor language. `inside` holds values already made in the same region."""
+    """A node's outputs in the tensor language. `inside` holds values already made in the same region; `own` are rules
+    of a backend, which come before the op's declaration where they give something."""
     declaration = declaration_of(facts, node)
     _check_types(facts, node)
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
     call = Call(*_parts(facts, builder, node, operands))
-    call.pack = lambda position, layout: _packed(facts, builder, *_untransposed(node.inputs[position], layout, inside))
     call.own_size = lambda output, axis: facts.own_size(node.outputs[output], axis)
     call.direct = is_direct(node)
-    made = declaration.lower(call)
+    rule = own.get((_domain(node), node.op_type)) if own is not None else None
+    made = (rule(call) if rule is not None else None) or declaration.lower(call)
     return [_output(builder, tensor, value) for tensor, value in zip(made, node.outputs, strict=False)]
 
 
@@ -172,49 +171,6 @@ def _check_types(facts: Facts, node: ir.Node) -> None:
     narrow = any(v is not None and v in facts.by_value and facts.by_value[v].dtype in E.NARROW for v in node.inputs)
     if narrow and any(v.dtype is None for v in node.outputs if v.name):
         raise Refusal("the type of an output is not known")
-
-
-def _untransposed(
-    value: ir.Value | None, layout: str, inside: dict[ir.Value, Tensor] | None
-) -> tuple[ir.Value | None, str]:
-    """A weight behind a transposition of the same region is packed from where it lies: tied embeddings, for example."""
-    transposed = {"plain": "transposed", "transposed": "plain"}.get(layout)
-    node = value.producer() if value is not None else None
-    if transposed is None or node is None or node.op_type != "Transpose" or _domain(node) != "":
-        return value, layout
-    source = node.inputs[0]
-    if source is None or inside is None or source not in inside:  # it was transposed before this region
-        return value, layout
-    if source.shape is None or len(source.shape) != 2 or not is_packable(source):
-        return value, layout
-    perm = node.attributes.get("perm")
-    swaps = perm is None or list(perm.as_ints()) == [1, 0]
-    return source, transposed if swaps else layout
-
-
-def _packed(facts: Facts, builder: Builder, value: ir.Value | None, layout: str) -> Tensor | None:
-    """A constant or weight in panels of 16 columns; None for others, or where the layout does not fit."""
-    if value is None or not is_packable(value):
-        return None
-    if (layout in COMPUTED or is_int8(layout)) and value.const_value is None:
-        return None
-    fact = facts.by_value.get(value)
-    panels = None if fact is None else _panels(fact, layout)
-    if panels is None:
-        return None
-    key = (value, layout)
-    if key not in facts.packed:
-        name = f"{facts.name(value)}{layout.replace(':', '')}"
-        facts.packed[key] = Buffer(name, packed_dtype(layout), panels)
-        facts.packed_buffers[facts.packed[key].uid] = key
-    return builder.stored(facts.packed[key])
-
-
-def _panels(fact: Fact, layout: str) -> tuple[Ix, ...] | None:
-    if is_int8(layout):
-        return int8_panel_shape(fact.shape, layout) if fact.dtype in ("i8", "u8") else None
-    matrices = arranged_shape(fact.shape, layout) if BY_NAME[fact.dtype].compute == "f32" else None
-    return None if matrices is None else panel_shape(matrices)
 
 
 def _parts(

@@ -81,18 +81,20 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
         raise Refusal("attention on other than float32")
     heads = q.shape[1]
     key, value = shared_heads(call, key, heads), shared_heads(call, value, heads)
-    scores = _scaled(call, k.product(q, k.transpose(key, (0, 1, 3, 2)), zero_padded=how.zero_padded), how, q.shape[-1])
+    scores = _scaled(
+        call, k.contraction(q, k.transpose(key, (0, 1, 3, 2)), zero_padded=how.zero_padded), how, q.shape[-1]
+    )
     if how.softcap > 0:
         cap = E.const(how.softcap, "f32")
         scores = k.map(lambda s: E.op("mul", E.op("tanh", E.op("div", s, cap)), cap), scores)
     if how.bias is None:
         weights = softmax(call, scores, None, how)
-        return Attended(k.product(weights, value), scores, scores, weights)
+        return Attended(k.contraction(weights, value), scores, scores, weights)
     bias = onto(k, how.bias, scores.shape)
     biased = k.map(lambda s, b: E.op("add", s, b), scores, bias)
     blind = call.k.reduce("max", how.bias, [how.bias.rank - 1]) if how.may_be_empty else None
     weights = softmax(call, biased, blind, how)
-    return Attended(k.product(weights, value, zero_padded=how.zero_padded), scores, biased, weights)
+    return Attended(k.contraction(weights, value, zero_padded=how.zero_padded), scores, biased, weights)
 
 
 def _scaled(call: Call, scores: Tensor, how: Scoring, depth: Ix) -> Tensor:

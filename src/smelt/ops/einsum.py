@@ -21,11 +21,10 @@ _DOTS = 0xE000  # axes of an ellipsis, counted from the right, are labelled by c
 
 @dataclass(frozen=True)
 class Labelled:
-    """A tensor with one label per axis. `place` is the operand that it is, unchanged."""
+    """A tensor with one label per axis."""
 
     tensor: Tensor
     labels: str
-    place: int | None = None
 
     def size(self, label: str) -> Ix:
         return self.tensor.shape[self.labels.index(label)]
@@ -74,7 +73,7 @@ def _labelled(call: Call, place: int, text: str) -> Labelled:
     labels = text.replace("...", _dots(spare))
     kept = "".join(dict.fromkeys(labels))
     if kept == labels:
-        return Labelled(tensor, labels, place)
+        return Labelled(tensor, labels)
     for axis, label in enumerate(labels):
         call.k.require_equal(tensor.shape[axis], tensor.shape[labels.index(label)], "a diagonal of unequal sizes")
     sizes = [tensor.shape[labels.index(label)] for label in kept]
@@ -102,8 +101,8 @@ def _contract(call: Call, a: Labelled, b: Labelled, later: str) -> Labelled:
         call.k.require_equal(a.size(label), b.size(label), f"sizes of label {label!r} must agree")
     if not inner or (a.tensor.dtype, b.tensor.dtype) != ("f32", "f32"):
         return _sum_of_products(call, a, b, batch + left + right, inner)
-    if not batch and b.place == 1 and len(inner) == len(right) == 1:
-        return _packed(call, a, b, left, inner, right)
+    if not batch and left and len(inner) == len(right) == 1:
+        return _matrix_product(call, a, b, left, inner, right)
     return _product(call, a, b, batch, left, inner, right)
 
 
@@ -132,20 +131,18 @@ def _aligned(call: Call, x: Labelled, order: str) -> Tensor:
     return call.k.unsqueeze(transposed, missing) if missing else transposed
 
 
-def _packed(call: Call, a: Labelled, b: Labelled, left: str, inner: str, right: str) -> Labelled:
-    """A constant matrix, packed ahead of time; any other as a batched product."""
-    panels = call.pack(1, "plain" if b.labels == inner + right else "transposed")
-    if panels is None or not left:
-        return _product(call, a, b, "", left, inner, right)
+def _matrix_product(call: Call, a: Labelled, b: Labelled, left: str, inner: str, right: str) -> Labelled:
+    """Rows of any number of axes times one matrix."""
     rows = call.k.transpose(a.tensor, [a.labels.index(label) for label in left + inner])
-    return Labelled(call.k.matmul_packed(rows, panels, b.size(right)), left + right)
+    columns = call.k.transpose(b.tensor, [b.labels.index(label) for label in inner + right])
+    return Labelled(call.k.contraction(rows, columns), left + right)
 
 
 def _product(call: Call, a: Labelled, b: Labelled, batch: str, left: str, inner: str, right: str) -> Labelled:
     k = call.k
     rows = _matrix(call, a, batch, left, inner)
     columns = _matrix(call, b, batch, inner, right)
-    made = k.product(rows, columns)
+    made = k.contraction(rows, columns)
     sizes = [*made.shape[: len(batch)], *(a.size(c) for c in left), *(b.size(c) for c in right)]
     return Labelled(k.reshape(made, sizes), batch + left + right)
 

@@ -16,6 +16,7 @@ from smelt.ir.faults import Faults
 from smelt.ir.kernel import Buffer, Builder, Ix, Sym, Tensor, ix, of
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.sizes import is_derived
+from smelt.ir.weights import is_packable
 from smelt.ops.registry import SHORT
 
 CONTENTS_LIMIT = 64
@@ -51,8 +52,6 @@ class Facts:
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     opsets: dict[str, int] = field(default_factory=dict[str, int])
     constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
-    packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
-    packed_buffers: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
     faults: Faults = field(default_factory=Faults)
 
     def builder(self) -> Builder:
@@ -78,7 +77,7 @@ class Facts:
             flat = builder.vector_of(fact.contents, fact.dtype) if fact.contents else None
             if flat is not None:
                 return flat if fact.shape == flat.shape else builder.reshape(flat, fact.shape)
-        return builder.stored(Buffer(self.name(value), fact.dtype, fact.shape))
+        return builder.stored(Buffer(self.name(value), fact.dtype, fact.shape, weight=_weight(value)))
 
 
 def source(facts: Facts, value: ir.Value) -> None:
@@ -102,7 +101,12 @@ def constant_buffer(facts: Facts, value: ir.Value, fact: Fact) -> Buffer | None:
 
 def filled(facts: Facts, value: ir.Value, fact: Fact, tensor: ir.TensorProtocol) -> Buffer:
     array = np.asarray(tensor.numpy()).reshape(-1)
-    return Buffer(facts.name(value), fact.dtype, fact.shape, contents=tuple(array.tolist()))
+    contents = tuple(array.tolist())
+    return Buffer(facts.name(value), fact.dtype, fact.shape, contents=contents, weight=_weight(value))
+
+
+def _weight(value: ir.Value) -> ir.Value | None:
+    return value if is_packable(value) else None
 
 
 def declared_fact(facts: Facts, value: ir.Value) -> Fact | None:

@@ -16,8 +16,6 @@ import onnx_ir as ir
 
 from smelt.ir.kernel import Builder, Expr, Ix, Refusal, Tensor, View, fn, ix
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.nhwc import image_below, regrouped
-from smelt.ir.kernel.tensor import aligned
 from smelt.ops.reduction import euclidean_norm, mean_over, square, static_axis, sum_of_magnitudes
 from smelt.ops.registry import SHORT, Call, op
 
@@ -193,74 +191,42 @@ def group_norm_reference(
     return y.reshape(x.shape) * np.repeat(scale, repeats).reshape(column) + np.repeat(bias, repeats).reshape(column)
 
 
+def channel_groups(call: Call) -> tuple[int, Ix]:
+    """The groups of group normalization, and the channels of each."""
+    x, groups = call.x(), call.int("num_groups")
+    if x.rank < 2:
+        raise Refusal("group normalization needs a batch and a channel dimension")
+    each = x.shape[1] // groups
+    call.k.require_equal(each * groups, x.shape[1], "channels must divide into groups")
+    return groups, each
+
+
 @op("GroupNormalization", since=18, kind="normalization", reference=group_norm_reference)
 def group_norm(call: Call) -> Tensor:
     """Until opset 20 one scale for each group, from 21 on one for each channel."""
     k, x = call.k, call.x()
-    if x.rank < 2:
-        raise Refusal("group normalization needs a batch and a channel dimension")
-    groups = call.int("num_groups")
-    each = x.shape[1] // groups
-    k.require_equal(each * groups, x.shape[1], "channels must divide into groups")
+    groups, each = channel_groups(call)
     stage = k.cast(x, stage_dtype(x, stash_dtype(call)))
-    image, sizes = image_below(stage), (ix(groups), each)
-    if image is not None:
-        scale, shift = (k.cast(_grouped(call, position, (ix(1), *sizes)), stage.dtype) for position in (1, 2))
-        return k.cast(k.channels_first(_groups_of_image(call, image, scale, shift)), x.dtype)
-    shape = (x.shape[0], *sizes, *x.shape[2:])
+    shape = (x.shape[0], ix(groups), each, *x.shape[2:])
     stage = k.reshape(stage, shape)
     done = standardize(k, stage, range(2, len(shape)), call.float("epsilon", 1e-5))
-    scale, shift = (_grouped(call, position, shape) for position in (1, 2))
+    scale, shift = (grouped_parameter(call, position, shape) for position in (1, 2))
     y = add(k, multiply(k, k.cast(done.y, x.dtype), scale), shift)
     return k.reshape(y, x.shape)
 
 
-def _grouped(call: Call, position: int, shape: Sequence[Ix]) -> Tensor:
+def grouped_parameter(call: Call, position: int, shape: Sequence[Ix]) -> Tensor:
     p, k = call.x(position), call.k
     by_channel = call.opset >= 21
     k.require_equal(p.shape[0], shape[1] * shape[2] if by_channel else shape[1], "a scale or bias has a wrong size")
     return k.view(p, shape, lambda w: [w[1] * shape[2] + w[2] if by_channel else w[1]])
 
 
-def _groups_of_image(call: Call, image: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Channels last, in groups as scale and shift of (1, groups, each) state: a factor and a shift for every channel,
-    so that what follows is element-wise over the image as it lies."""
-    k, (_, groups, each) = call.k, scale.shape
-    spatial = range(1, image.rank - 1)
-    stage = k.reshape(image, (*image.shape[:-1], groups, each))
-    mean, variance = moments(k, stage, [*spatial, image.rank])
-    inverse = inverse_root(k, variance, call.float("epsilon", 1e-5))
-    channels = (image.shape[0], *(ix(1) for _ in spatial), groups * each)
-
-    def spread(x: Tensor) -> Tensor:
-        """One element for each channel, from (batch, ..., groups, each), of which some axes may be 1."""
-        whole = (*channels[:-1], groups, each)[-x.rank :]
-        return k.view(
-            x, channels, lambda w: aligned((w[0], *w[1:-1], w[-1] // each, w[-1] % each)[-x.rank :], x.shape, whole)
-        )
-
-    factor = k.copy(multiply(k, spread(inverse), spread(scale)))
-    return add(k, multiply(k, subtract(k, image, k.copy(spread(mean))), factor), k.copy(spread(shift)))
-
-
 @op("InstanceNormalization", since=6, kind="normalization")
 def instance_norm(call: Call) -> Tensor:
-    """Over what is an image in groups of channels, as group normalization is written before opset 18, too."""
     k, x = call.k, call.x()
-    whole = regrouped(x)
-    image = image_below(whole) if whole is not None else None
-    if whole is not None and image is not None and x.rank == 3 and _in_groups(whole, x):
-        shape = (ix(1), x.shape[1], whole.shape[1] // x.shape[1])
-        scale, shift = (k.view(call.x(position), shape, lambda w: [w[1]]) for position in (1, 2))
-        return k.reshape(k.channels_first(_groups_of_image(call, image, scale, shift)), x.shape)
     done = standardize(k, x, range(2, x.rank), call.float("epsilon", 1e-5))
     return add(k, multiply(k, done.y, per_channel(k, call.x(1), x)), per_channel(k, call.x(2), x))
-
-
-def _in_groups(image: Tensor, rows: Tensor) -> bool:
-    """Whether (batch, groups, rest) are an image's (batch, channels, ...)."""
-    channels, groups = image.shape[1].const, rows.shape[1].const
-    return image.shape[0] == rows.shape[0] and bool(channels and groups) and (channels or 0) % (groups or 1) == 0
 
 
 def batch_norm_reference(

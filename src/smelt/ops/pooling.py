@@ -1,20 +1,17 @@
 """Pools: the largest, mean or norm of what a window sees.
 
-Input: a node. Output: a window tensor in NHWC, seen in the model's order, or a reduction in plain loops.
-Invariant: padding takes no part, except in a mean that is requested to count it; a NaN in a window makes its maximum
-NaN.
+Input: a node. Output: a pool, or a reduction over whole images. Invariant: padding takes no part, except in a mean
+that is requested to count it; a NaN in a window makes its maximum NaN.
 """
 
 from __future__ import annotations
 
 from smelt.ir.kernel import Builder, Geometry, Refusal, Tensor, ix, product
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.window import MOST_TAPS
+from smelt.ir.kernel.in_loops import LEAST, require_pixels
 from smelt.ops.pooling_places import maxima_with_places
 from smelt.ops.registry import Call, op
-from smelt.ops.window import geometry_of, has_kernels, im2col, kernel_of, require_pixels, seen
-
-LEAST = {"f32": float("-inf"), "f64": float("-inf"), "i8": -128, "u8": 0}
+from smelt.ops.window import geometry_of, kernel_of
 
 
 def _geometry(call: Call, x: Tensor) -> Geometry:
@@ -22,16 +19,6 @@ def _geometry(call: Call, x: Tensor) -> Geometry:
     g = geometry_of(call, x, kernel_of(call, None), pool=True, round_up=round_up)
     require_pixels(call.k, g)
     return g
-
-
-def _over_taps(k: Builder, kind: str, windows: Tensor, rank: int) -> Tensor:
-    inner = list(range(windows.rank - rank, windows.rank))
-    return k.squeeze(k.reduce(kind, windows, inner), inner)
-
-
-def _pooled(call: Call, kind: str, x: Tensor, g: Geometry, *, counted: bool = False) -> Tensor:
-    made = call.k.window(kind, call.k.to_nhwc(x), None, g, x.shape[1], counted=counted)
-    return call.k.channels_first(made)
 
 
 @op("MaxPool", kind="window")
@@ -42,25 +29,19 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
     g = _geometry(call, x)
     if call.n_outputs > 1:
         return maxima_with_places(call, x, g)
-    if has_kernels(x, g) and g.taps <= MOST_TAPS:
-        return _pooled(call, "max", x, g)
-    return _over_taps(call.k, "max", im2col(call.k, x, g, LEAST[x.dtype]), g.rank)
+    return call.k.pool("max", x, g)
 
 
 @op("AveragePool", kind="window")
 def average_pool(call: Call) -> Tensor:
-    x, k = call.x(), call.k
+    x = call.x()
     if x.dtype not in E.FLOATS:
         raise Refusal(f"means of {x.dtype}")
     g, counted = _geometry(call, x), call.int("count_include_pad", 0) != 0
     gaps = any(d != 1 and (b != ix(0) or a != ix(0)) for d, b, a in zip(g.dilation, g.before, g.after, strict=True))
     if gaps and not counted:
         raise Refusal("a mean over windows with gaps, which may see nothing but padding: stock gives 0 or NaN there")
-    if has_kernels(x, g) and g.taps <= MOST_TAPS:
-        return _pooled(call, "mean", x, g, counted=counted)
-    total = _over_taps(k, "sum", im2col(k, x, g, 0), g.rank)
-    count = _over_taps(k, "sum", k.map(lambda e: e, seen(k, g, x.dtype, counted=counted)), g.rank)
-    return k.map(lambda t, c: E.op("div", t, c), total, count)
+    return call.k.pool("mean", x, g, counted=counted)
 
 
 @op("LpPool", since=2, kind="window")
@@ -69,9 +50,7 @@ def lp_pool(call: Call) -> Tensor:
     if x.dtype not in E.FLOATS or p < 1:
         raise Refusal(f"the norm of order {p} of {x.dtype}")
     g, powers = _geometry(call, x), _power(k, x, p)
-    if has_kernels(x, g) and g.taps <= MOST_TAPS:
-        return _root(k, _pooled(call, "sum", powers, g), p)
-    return _root(k, _over_taps(k, "sum", im2col(k, powers, g, 0), g.rank), p)
+    return _root(k, k.pool("sum", powers, g), p)
 
 
 def _power(k: Builder, x: Tensor, p: int) -> Tensor:

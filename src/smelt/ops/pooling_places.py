@@ -7,16 +7,13 @@ equals is taken, in the order of the window; a NaN counts as largest; padding is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 from smelt.ir.kernel import Expr, Geometry, Ix, Refusal, Tensor, fn, ix, product
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.nhwc import image_below
-from smelt.ir.kernel.tensor import View
-from smelt.ir.kernel.window import MOST_TAPS
 from smelt.ops.registry import Call
 
 Index = tuple[Ix, ...]
+MOST_TAPS = 128  # each of which is code of its own
 
 
 def maxima_with_places(call: Call, x: Tensor, g: Geometry) -> list[Tensor]:
@@ -31,19 +28,8 @@ def maxima_with_places(call: Call, x: Tensor, g: Geometry) -> list[Tensor]:
     def largest(w: Index) -> tuple[Expr, Expr]:
         return _largest(x, g, w, by_columns)
 
-    return [
-        _made(call, x, g, x.dtype, lambda w: largest(w)[0]),
-        _made(call, x, g, "i64", lambda w: largest(w)[1]),
-    ]
-
-
-def _made(call: Call, x: Tensor, g: Geometry, dtype: str, at: Callable[[Index], Expr]) -> Tensor:
-    """In the order that the image lies in."""
-    k, (batch, channels) = call.k, x.shape[:2]
-    if image_below(x) is None:
-        return k.copy(k.make((batch, channels, *g.out), dtype, View(at, x)))
-    view = View(lambda w: at((w[0], w[-1], *w[1:-1])), x)
-    return k.channels_first(k.copy(k.make((batch, *g.out, channels), dtype, view)))
+    k, shape = call.k, (*x.shape[:2], *g.out)
+    return [k.tabulate(x, shape, lambda w: largest(w)[0]), k.tabulate(x, shape, lambda w: largest(w)[1], "i64")]
 
 
 def _largest(x: Tensor, g: Geometry, w: Index, by_columns: bool) -> tuple[Expr, Expr]:

@@ -1,4 +1,4 @@
-"""Matrix products. Constant right operands are packed ahead of time, others when they come.
+"""Matrix products.
 
 Input: operands of MatMul, Gemm and ONNX Runtime's fused forms of them. Output: products with what is scaled or added
 around them. Invariant: float32 matrices only; transpositions are read in place and never stored.
@@ -24,12 +24,7 @@ def times_operand(call: Call, a: Tensor, *, transposed: bool = False, transposed
     k, b = call.k, call.x(1)
     if a.dtype != "f32" or b.dtype != "f32" or min(a.rank, b.rank) < 2:
         raise Refusal("a product of other than matrices of float32")
-    panels = call.pack(1, "transposed" if transposed else "plain")
-    if panels is None:
-        return k.product(a, _transposed(call, b, transposed, transposed_batch))
-    depth, columns = b.shape[::-1] if transposed else b.shape
-    k.require_equal(a.shape[-1], depth, "the inner sizes of a product must agree")
-    return k.matmul_packed(a, panels, columns)
+    return k.contraction(a, _transposed(call, b, transposed, transposed_batch))
 
 
 def _transposed(call: Call, x: Tensor, transpose: bool, transpose_batch: bool) -> Tensor:
@@ -52,7 +47,7 @@ def matmul(call: Call) -> Tensor:
     # A vector is a row on the left and a column on the right, and leaves no axis behind.
     row = k.reshape(a, (ix(1), *a.shape)) if a.rank == 1 else a
     column = k.reshape(b, (*b.shape, ix(1))) if b.rank == 1 else b
-    made = k.product(row, column)
+    made = k.contraction(row, column)
     gone = [axis for axis, vector in ((-2, a.rank == 1), (-1, b.rank == 1)) if vector]
     return k.squeeze(made, gone)
 

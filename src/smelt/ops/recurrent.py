@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from smelt.ir.kernel import Function, Ix, Refusal, Tensor, fn, ix
-from smelt.ir.kernel.panels import PANEL
 
 from .recurrent_reference import ACTIVATIONS, KINDS, USUAL, activation_numbers, gru, lstm, recurrence, rnn
 from .registry import Call, op
@@ -20,6 +19,7 @@ from .registry import Call, op
 UNIT: Final = "#include <smelt/recurrent_unit.h>\n"
 GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 LINE: Final = 64
+PANEL: Final = 16
 SHARE_BYTES: Final = LINE * 9  # of a smelt_cell_share
 STATES: Final = 5  # that each row has in scratch memory
 FUSED_ROWS: Final = 32  # from which on the inputs' products need no memory

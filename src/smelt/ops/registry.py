@@ -20,12 +20,6 @@ SHORT: dict[ir.DataType, str] = {ir.DataType(dtype.onnx): dtype.name for dtype i
 LONG = {short: long for long, short in SHORT.items()}
 
 
-def _nothing_packed(position: int, layout: str) -> Tensor | None:
-    """The operand is no constant."""
-    del position, layout
-    return None
-
-
 def _no_own_size(output: int, axis: int) -> Ix:
     raise Refusal(f"the size of output {output} along axis {axis} depends on data")
 
@@ -41,7 +35,6 @@ class Call:
     attributes: Mapping[str, ir.Attr]
     n_outputs: int
     out_dtypes: Sequence[str | None] = ()
-    pack: Callable[[int, str], Tensor | None] = _nothing_packed
     own_size: Callable[[int, int], Ix] = _no_own_size
     direct: bool = False  # a convolution that must not be transformed
 
@@ -51,6 +44,10 @@ class Call:
         if found is None:
             raise Refusal(f"input {position} is missing")
         return found
+
+    def pack(self, position: int, layout: str) -> Tensor | None:
+        """An operand in a layout of the backend's, made once for many calls."""
+        return self.k.pack(self.x(position), layout)
 
     def maybe(self, position: int) -> Tensor | None:
         return self.inputs[position] if position < len(self.inputs) else None

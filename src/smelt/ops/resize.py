@@ -7,12 +7,11 @@ Invariant: coordinates follow ONNX's transformation and rounding modes exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
-from smelt.ir.kernel.nhwc import image_below, to_last
 from smelt.ops.axes import axes_of
 from smelt.ops.registry import Call, op
 from smelt.ops.resize_coordinates import TRANSFORMS, Axis, original
@@ -97,15 +96,7 @@ def resize(call: Call) -> Tensor:
     axes = resized_axes(call)
     if mode != "nearest":
         return interpolated(call, mode, axes)
-    below = image_below(x)
-    if below is None:
-        return _nearest(call, x, axes)
-    return call.k.channels_first(_nearest(call, below, [axes[p] for p in to_last(x.rank)]))
-
-
-def _nearest(call: Call, x: Tensor, axes: Sequence[Axis]) -> Tensor:
-    sources = [_source(call, a, *_modes(call)) for a in axes]
-    return call.k.view(x, [a.after for a in axes], lambda w: [of(i) for of, i in zip(sources, w, strict=True)])
+    return call.k.along_axes(x, [a.after for a in axes], [_source(call, a, *_modes(call)) for a in axes])
 
 
 def _modes(call: Call) -> tuple[str, str]:

@@ -1,35 +1,21 @@
 """Linear and cubic Resize: every axis is a weighted sum of a few elements of the input.
 
 Input: a node and its axes. Output: a tensor that reads, for each resized axis, the elements that a short table names,
-with the weights of another. Invariant: places in a table are clamped to their axis, so that reads need no check; an
-image in NHWC is resized along all axes at once, any other one axis after the other, the last one last.
+with the weights of another. Invariant: places in a table are clamped to their axis, so that reads need no check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from smelt.ir.kernel import Builder, Expr, Ix, Refusal, Tensor, fn
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.nhwc import image_below, to_last
-from smelt.ir.kernel.tensor import View
+from smelt.ir.kernel.resampling import Taps
 from smelt.ops.axes import axes_of
 from smelt.ops.registry import Call
 from smelt.ops.resize_coordinates import TRANSFORMS, Axis, cropped, original
 
-Index = tuple[Ix, ...]
 CUBIC_TAPS = 4
-
-
-@dataclass(frozen=True)
-class Taps:
-    """One resized axis: the elements that position i is made of, and their weights."""
-
-    axis: int
-    after: Ix
-    places: tuple[Callable[[Ix], Ix], ...]
-    weights: tuple[Tensor, ...]
 
 
 def interpolated(call: Call, mode: str, axes: Sequence[Axis]) -> Tensor:
@@ -37,7 +23,7 @@ def interpolated(call: Call, mode: str, axes: Sequence[Axis]) -> Tensor:
     _refuse_what_differs(call, mode, x)
     made = {n: _coordinates(call, n, a) for n, a in enumerate(axes) if not _stays(call, a)}
     taps = [_taps(call, mode, n, axes[n], place) for n, place in made.items()]
-    return _extrapolated(call, _resized(call.k, x, taps, mode), axes, made)
+    return _extrapolated(call, call.k.resample(x, taps), axes, made)
 
 
 def _refuse_what_differs(call: Call, mode: str, x: Tensor) -> None:
@@ -176,45 +162,7 @@ def _clamped(at: Expr, top: Ix) -> Expr:
     return E.op("min", E.op("max", E.cast(at, "i64"), E.const(0, "i64")), E.index(top))
 
 
-# sums
-
-
-def _resized(k: Builder, x: Tensor, taps: Sequence[Taps], mode: str) -> Tensor:
-    below = image_below(x)
-    if below is None:
-        for one in taps:
-            x = _summed(k, x, [one])
-        return x
-    order = to_last(x.rank)
-    transposed = [Taps(order.index(t.axis), t.after, t.places, t.weights) for t in taps]
-    for together in [transposed] if mode == "linear" else [[t] for t in transposed]:
-        below = _summed(k, below, together)
-    return k.channels_first(below)
-
-
-def _summed(k: Builder, x: Tensor, taps: Sequence[Taps]) -> Tensor:
-    """The weighted sums along some axes, in one go."""
-    after = {t.axis: t.after for t in taps}
-
-    def at(w: Index) -> Expr:
-        return _element(x, w, list(w), taps)
-
-    shape = [after.get(n, s) for n, s in enumerate(x.shape)]
-    return k.copy(k.make(shape, x.dtype, View(at, x)))
-
-
-def _element(x: Tensor, out: Index, where: list[Ix], taps: Sequence[Taps]) -> Expr:
-    if not taps:
-        return x.at(where)
-    first, *others = taps
-    total: Expr | None = None
-    for place, weight in zip(first.places, first.weights, strict=True):
-        i = out[first.axis]
-        moved = [place(i) if n == first.axis else w for n, w in enumerate(where)]
-        term = E.op("mul", _element(x, out, moved, others), E.cast(weight.at([i]), x.dtype))
-        total = term if total is None else E.op("add", total, term)
-    assert total is not None
-    return total
+# outside of the image
 
 
 def _extrapolated(call: Call, x: Tensor, axes: Sequence[Axis], places: dict[int, Callable[[Expr], Expr]]) -> Tensor:

@@ -1,21 +1,17 @@
-"""Windows over images: their geometry from a node's attributes, and what they see, in plain loops.
+"""Windows over images: their geometry from a node's attributes.
 
-Input: a node and its image (N, C, *spatial). Output: `Geometry`, and views that gather every window's elements.
-Invariant: the number of windows is the one of shape_only_windows; a view never reads outside of the image.
+Input: a node and its image (N, C, *spatial). Output: `Geometry`. Invariant: the number of windows is the one of
+shape_only_windows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Builder, Expr, Geometry, Ix, Refusal, Tensor, fn, ix
-from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.tensor import View
-from smelt.ir.kernel.window import MOST_AXES, numbers, same_padding
+from smelt.ir.kernel import Geometry, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel.window import numbers, same_padding
 from smelt.ops.registry import Call
 from smelt.ops.shape_only_windows import transposed_sizes, window_counts
-
-Index = tuple[Ix, ...]
 
 
 def geometry_of(
@@ -81,64 +77,3 @@ def kernel_of(call: Call, weights: Tensor | None) -> tuple[int, ...]:
     if stated is not None and stated != found:
         raise Refusal(f"kernel_shape {list(stated)} does not fit weights of {list(found)}")
     return found
-
-
-def has_kernels(x: Tensor, geometry: Geometry) -> bool:
-    """Whether window kernels take this image; plain loops take any other."""
-    return x.dtype == "f32" and geometry.rank <= MOST_AXES
-
-
-def im2col(k: Builder, x: Tensor, g: Geometry, fill: float | int) -> Tensor:
-    """What every window sees: (N, C, *out, *kernel), `fill` outside of the image."""
-    require_pixels(k, g)
-    outside = E.const(fill, x.dtype)
-
-    def at(w: Index) -> Expr:
-        places = [_place(g, axis, w[2 + axis], w[2 + g.rank + axis]) for axis in range(g.rank)]
-        inside = [fn("max", fn("min", p, s - 1), 0) for p, s in zip(places, g.sizes, strict=True)]
-        element = x.at((w[0], w[1], *inside))
-        for axis, (place, kept) in enumerate(zip(places, inside, strict=True)):
-            if place != kept:
-                element = E.select(E.op("eq", E.index(place), E.index(kept)), element, outside)
-            element = _on_grid(g, axis, w[2 + axis], w[2 + g.rank + axis], element, outside)
-        return element
-
-    return k.make((*x.shape[:2], *g.out, *g.kernel), x.dtype, View(at, x))
-
-
-def seen(k: Builder, g: Geometry, dtype: str, *, counted: bool) -> Tensor:
-    """(1, 1, *out, *kernel): 1 where a window's element counts, 0 outside of the image (and of its padding)."""
-    one, zero = E.const(1, dtype), E.const(0, dtype)
-
-    def at(w: Index) -> Expr:
-        element = one
-        for axis in range(g.rank):
-            place = _place(g, axis, w[2 + axis], w[2 + g.rank + axis])
-            low = ix(0) - g.before[axis] if counted else ix(0)
-            high = g.sizes[axis] + (g.after[axis] if counted else 0) - 1
-            kept = fn("max", fn("min", place, high), low)
-            if place != kept:
-                element = E.select(E.op("eq", E.index(place), E.index(kept)), element, zero)
-        return element
-
-    return k.make((1, 1, *g.out, *g.kernel), dtype, View(at, None))
-
-
-def _place(g: Geometry, axis: int, o: Ix, tap: Ix) -> Ix:
-    if not g.spread:
-        return o * g.stride[axis] + tap * g.dilation[axis] - g.before[axis]
-    return (o + g.before[axis] - tap * g.dilation[axis]) // g.stride[axis]
-
-
-def _on_grid(g: Geometry, axis: int, o: Ix, tap: Ix, element: Expr, outside: Expr) -> Expr:
-    """A transposed convolution sees a pixel only at whole steps."""
-    if not g.spread or g.stride[axis] == 1:
-        return element
-    step = (o + g.before[axis] - tap * g.dilation[axis]) % g.stride[axis]
-    return E.select(E.op("eq", E.index(step), E.const(0, "i64")), element, outside)
-
-
-def require_pixels(k: Builder, g: Geometry) -> None:
-    """An image without pixels has nothing to read, not even where the result is padding."""
-    for size in g.sizes:
-        k.require_equal(fn("eq", size, 0), 0, "an image must not be empty")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from smelt.codegen.cluster import Store
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Ix, Product, Sym, Tensor, ix, product
+from smelt.ir.kernel import Buffer, Contraction, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
@@ -85,7 +85,7 @@ class LinkWriter(ProductWriter):
     def is_zero_padded(self) -> bool:
         """Whether what is masked in all rows is zeros; parts are read whole."""
         made = self.nest.matmul.definition if self.nest.matmul is not None else None
-        return isinstance(made, Product) and made.zero_padded and not self.nest.parts
+        return isinstance(made, Contraction) and made.zero_padded and not self.nest.parts
 
     def _mask_bounds(self, left: str, stride: str) -> list[str]:
         """Columns from `low` to `limit` are all that the rows of the block look at."""

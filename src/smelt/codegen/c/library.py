@@ -16,10 +16,10 @@ from typing import Final
 
 import onnx_ir as ir
 
-from smelt.ir.kernel.window import LEAST_CHANNELS
 from smelt.ir.records import Source, Unit
 
 from .extern import function_unit
+from .layout.window_sizes import LEAST_CHANNELS
 
 
 @dataclass(frozen=True)

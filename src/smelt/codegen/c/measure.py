@@ -5,8 +5,9 @@ Input: a `Nest`. Output: `Ix`. Invariant: for reports and task sizes only; nothi
 
 from __future__ import annotations
 
+from smelt.codegen.kernel_forms import PackedContraction, WindowKernel
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Ix, MatMul, Product, Tensor, Window, ix, product
+from smelt.ir.kernel import Contraction, Ix, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 
 
@@ -31,14 +32,14 @@ def flops(nest: Nest, per_point: int) -> Ix:
 def _depth(made: Tensor) -> Ix:
     """Terms of one element of a product, as it is stated: Winograd's form computes fewer."""
     definition = made.definition
-    if isinstance(definition, Window):
+    if isinstance(definition, WindowKernel):
         taps, panels = ix(definition.geometry.taps), definition.b
-        if panels is None or definition.kind not in ("dense", "winograd", "dots", "narrow"):
+        if panels is None or definition.form == "depthwise":
             return taps
-        if definition.kind == "dots":
+        if definition.form == "dots":
             return taps * (definition.a.shape[-1] // definition.groups)
-        return panels.shape[-2] if definition.kind in ("dense", "narrow") else taps * panels.shape[-2]
-    return definition.a.shape[-1] if isinstance(definition, (MatMul, Product)) else ix(0)
+        return taps * panels.shape[-2] if definition.form == "winograd" else panels.shape[-2]
+    return definition.a.shape[-1] if isinstance(definition, (PackedContraction, Contraction)) else ix(0)
 
 
 def moved_bytes(nest: Nest) -> Ix:
@@ -61,7 +62,7 @@ def _operand_bytes(nest: Nest) -> Ix:
     total, seen = ix(0), set[Tensor]()
     for made in nest.products:
         definition = made.definition
-        if not isinstance(definition, (MatMul, Product, Window)):
+        if not isinstance(definition, (PackedContraction, Contraction, WindowKernel)):
             continue
         for operand in (definition.a, definition.b):
             if operand is not None and operand not in seen:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from smelt.ir.kernel.int8_panels import int8_panels, is_int8
-from smelt.ir.kernel.panels import arranged
+
+from .layout.panels import arranged
 
 PANEL = 16
 CHUNK_BYTES = 16 << 20

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from smelt.codegen.cluster import Matrix, Operand, Part, Store
+from smelt.codegen.kernel_forms import PackedContraction, WindowKernel
 from smelt.codegen.shared_panels import GEMV_ROWS
-from smelt.ir.kernel import Buffer, Ix, MatMul, Product, Stored, Tensor, Var, Window, flat, ix, of, product
+from smelt.ir.kernel import Buffer, Contraction, Ix, Stored, Tensor, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 
@@ -71,7 +72,7 @@ class ProductWriter(RowWriter):
 
     def _product_sizes(self) -> ProductSizes | None:
         nest = self.nest
-        if nest.matmul is None or isinstance(nest.matmul.definition, Window):
+        if nest.matmul is None or isinstance(nest.matmul.definition, WindowKernel):
             return None
         rows = self._rows()
         batch = rows[:-1] if nest.rhs is not None else []
@@ -88,7 +89,7 @@ class ProductWriter(RowWriter):
         nest = self.nest
         if nest.depth is not None:
             return nest.depth.extent
-        assert nest.matmul is not None and isinstance(nest.matmul.definition, MatMul)
+        assert nest.matmul is not None and isinstance(nest.matmul.definition, PackedContraction)
         return nest.matmul.definition.a.shape[-1]
 
     def extra_bytes(self) -> Ix:
@@ -108,7 +109,7 @@ class ProductWriter(RowWriter):
         whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
         if not isinstance(kind, E.Ref) or kind.tensor is not nest.matmul or store.offset != whole:
             return None
-        return store if isinstance(kind.tensor.definition, (MatMul, Product)) else None
+        return store if isinstance(kind.tensor.definition, (PackedContraction, Contraction)) else None
 
     def _product_body(self) -> list[str]:
         rows = self._rows()
@@ -157,7 +158,7 @@ class ProductWriter(RowWriter):
         if nest.inner or nest.reductions or nest.stores[0].buffer.dtype != "f32" or nest.matmul is None:
             return None
         whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
-        if nest.stores[0].offset != whole or not isinstance(nest.matmul.definition, (MatMul, Product)):
+        if nest.stores[0].offset != whole or not isinstance(nest.matmul.definition, (PackedContraction, Contraction)):
             return None
         found = find_register_epilogue(nest.stores[0], nest.matmul.shape[-1], nest.outer[-1])
         return found if found is not None and found.added is None else None
@@ -215,7 +216,7 @@ class ProductWriter(RowWriter):
     def first_panels(self) -> tuple[Buffer, Ix] | None:
         """The constant operand that is read first, and its depth."""
         made = self.nest.matmul
-        if made is None or not isinstance(made.definition, MatMul):
+        if made is None or not isinstance(made.definition, PackedContraction):
             return None
         return panels_of_product(made), self._depth_size()
 
@@ -386,5 +387,5 @@ def _step(operand: Operand, var: Var) -> Ix:
 
 
 def panels_of_product(made: Tensor) -> Buffer:
-    assert isinstance(made.definition, MatMul) and isinstance(made.definition.b.definition, Stored)
+    assert isinstance(made.definition, PackedContraction) and isinstance(made.definition.b.definition, Stored)
     return made.definition.b.definition.buffer

@@ -34,6 +34,7 @@ from .found import Waiting, behind_found, found_sizes, reads, rooms, sizes_of
 from .groups import group_kernels
 from .hints import Hints
 from .in_order import join_rows, rows_in_order
+from .layout import RULES, CpuBuilder
 from .made import info_of, kernel_of, panels_after, sources_of
 from .mask_bounds import watch
 from .names import C_TYPE, Integers
@@ -107,7 +108,7 @@ class _Writer:
         self.region = region
         self.facts = facts
         self.carriers = carriers
-        self.builder = facts.builder()
+        self.builder = CpuBuilder(assuming=facts.hints, equal=facts.equal)
         self.guarded = False
         self.groups = 0
         self.hints = Hints(facts)
@@ -170,7 +171,7 @@ class _Writer:
                 self._operand(value)
         for node in self.region.nodes:
             self.builder.source = node.name or node.op_type
-            made = meaning(self.facts, self.builder, node, self.inside)
+            made = meaning(self.facts, self.builder, node, self.inside, RULES)
             for value, result in zip(node.outputs, made, strict=False):
                 if result is not None:
                     self.inside[value] = result[0]
@@ -208,7 +209,7 @@ class _Writer:
                 self.inputs.setdefault(value, len(self.inputs))
         for kernel in kernels:
             for buffer in kernel.buffers:
-                found = self.facts.packed_buffers.get(buffer.uid)
+                found = self.builder.packed_as.get(buffer.uid)
                 if found is not None:
                     packed = Packed(*found, BACKEND)
                     self.by_buffer[buffer.uid] = packed

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from smelt.codegen.kernel_forms import PackedContraction
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Ix, MatMul, Var, flat, of, product
+from smelt.ir.kernel import Buffer, Ix, Var, flat, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import exact_div
 
@@ -48,7 +49,7 @@ class RowSizes:
 
 def own_rows(*nests: Nest) -> frozenset[int]:
     """Those of products with panels that all rows share."""
-    if any(n.matmul is None or not isinstance(n.matmul.definition, MatMul) for n in nests):
+    if any(n.matmul is None or not isinstance(n.matmul.definition, PackedContraction) for n in nests):
         return frozenset()
     return _touched_so([(nest, _loops(nest)) for nest in nests])
 

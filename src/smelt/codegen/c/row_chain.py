@@ -8,8 +8,9 @@ leader makes never leaves it.
 from __future__ import annotations
 
 from smelt.codegen.cluster import Store
+from smelt.codegen.kernel_forms import PackedContraction
 from smelt.codegen.loops import Nest
-from smelt.ir.kernel import Buffer, Ix, MatMul, Tensor, flat, ix, of, product
+from smelt.ir.kernel import Buffer, Ix, Tensor, flat, ix, of, product
 
 from .chain import ChainWriter, LinkWriter, block_pointers
 from .names import constant
@@ -101,7 +102,7 @@ class RowChainWriter(ChainWriter):
         first, second = self.leader, self.follower
         assert isinstance(first, _RowLink) and second.nest.matmul is not None
         made = second.nest.matmul.definition
-        assert isinstance(made, MatMul)
+        assert isinstance(made, PackedContraction)
         blocks = first.columns + 16 if first.in_place else 2 * first.columns + 32
         extra = first.extra_bytes() + second.extra_bytes()
         wide = blocks + second.columns + 16

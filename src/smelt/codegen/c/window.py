@@ -1,24 +1,25 @@
 """Windows over images as C: a block of windows, then its epilogue row by row, as with products.
 
-Input: a nest whose product is a `Window`. Output: the head of its kernel; the sizes that its launch needs. Invariant:
-the geometry is the only thing that the text says about the window; the kernels that read it are in window_unit.h.
+Input: a nest whose product is a `WindowKernel`. Output: the head of its kernel; the sizes that its launch needs.
+Invariant: the geometry is the only thing that the text says about the window; the kernels that read it are in
+window_unit.h.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, cast
 
-from smelt.ir.kernel import Ix, Var, Window, flat, ix, of, product
+from smelt.codegen.kernel_forms import WindowForm, WindowKernel
+from smelt.ir.kernel import Ix, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.panels import PANEL
-from smelt.ir.kernel.window import LEAST_CHANNELS, LEAST_PIXELS, LINES_DEPTH, LINES_WINDOWS, numbers
+from smelt.ir.kernel.window import numbers
 
+from .layout.panels import PANEL
+from .layout.window_sizes import filled
 from .product import ProductWriter
 from .register_epilogue import RegisterEpilogue, find_register_epilogue
 
-Form = Literal["pointwise", "depthwise", "im2col", "lines", "dots", "narrow", "nchw", "square", "winograd"]
 _FORMS: dict[str, str] = {
     "pointwise": "SMELT_BY_PIXELS", "depthwise": "SMELT_BY_CHANNELS", "im2col": "SMELT_BY_IM2COL",
     "nchw": "SMELT_BY_LINES", "lines": "SMELT_BY_LINES", "dots": "SMELT_BY_LINES",
@@ -70,7 +71,7 @@ class WindowSizes:
     extra_bytes: Ix
     height: Ix
     line: Ix
-    form: Form
+    form: WindowForm
     whole_rows: bool
     band: Band | None = None
 
@@ -96,17 +97,17 @@ class WindowSizes:
 class WindowWriter(ProductWriter):
     """Adds convolutions and pools."""
 
-    def _window(self) -> Window | None:
+    def _window(self) -> WindowKernel | None:
         tensor = self.nest.matmul
         definition = tensor.definition if tensor is not None else None
-        return definition if isinstance(definition, Window) else None
+        return definition if isinstance(definition, WindowKernel) else None
 
     def _window_sizes(self) -> WindowSizes | None:
         window, tensor = self._window(), self.nest.matmul
         if window is None or tensor is None:
             return None
         rows = product(v.extent for v in self._rows())
-        geometry, form = window.geometry, _form(window)
+        geometry, form = window.geometry, window.form
         depth = ix(geometry.taps)
         if form in _BY_LINES:
             depth = self._channels(window)
@@ -132,7 +133,7 @@ class WindowWriter(ProductWriter):
         operands = {operand.buffer.uid for operand in (nest.lhs, nest.rhs) if operand is not None}
         return frozenset(alike - operands - {load.buffer.uid for load in loads if load.offset != store.offset})
 
-    def _band(self, window: Window) -> Band | None:
+    def _band(self, window: WindowKernel) -> Band | None:
         """Two known axes and an epilogue that needs no memory of its own, nor the image again."""
         g, columns = window.geometry, self._columns_of().const
         sizes = numbers((*g.sizes, *g.out, *g.before))
@@ -158,11 +159,11 @@ class WindowWriter(ProductWriter):
         whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
         return nest.stores[0].buffer.uid if nest.stores[0].offset == whole else None
 
-    def _unit(self, window: Window) -> int:
+    def _unit(self, window: WindowKernel) -> int:
         """Columns that no task shares: a panel, or all of a group's."""
         assert self.nest.matmul is not None
         columns = self.nest.matmul.shape[-1].const
-        return PANEL if window.groups == 1 or columns is None or window.kind == "narrow" else columns // window.groups
+        return PANEL if window.groups == 1 or columns is None or window.form == "narrow" else columns // window.groups
 
     def _product_body(self) -> list[str]:
         """Kernels with a register epilogue, and pools that nothing follows, leave nothing to loop over."""
@@ -194,7 +195,7 @@ class WindowWriter(ProductWriter):
         ]
         return self._window_lines(window, extents, columns, part)
 
-    def _window_lines(self, window: Window, extents: list[str], columns: str, part: list[str]) -> list[str]:
+    def _window_lines(self, window: WindowKernel, extents: list[str], columns: str, part: list[str]) -> list[str]:
         """The task's windows and columns, a part at a time: its epilogue finds it in L1."""
         total = " * ".join(f"({e})" for e in extents) or "1"
         lines = [*self._window_part_lines(self._unit(window)), *part]
@@ -227,49 +228,49 @@ class WindowWriter(ProductWriter):
             f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
         ]
 
-    def _window_epilogue(self, window: Window) -> RegisterEpilogue | None:
+    def _window_epilogue(self, window: WindowKernel) -> RegisterEpilogue | None:
         """The epilogue as something that kernels do to their sums before they store them."""
         result, nest = self._dense_result(), self.nest
-        if result is None or nest.twins or window.kind in _POOLS or _form(window) in _BY_LINES:
+        if result is None or nest.twins or window.pool or window.form in _BY_LINES:
             return None
         return find_register_epilogue(nest.stores[0], self._columns_of(), nest.outer[-1])
 
-    def _is_plain(self, window: Window) -> bool:
+    def _is_plain(self, window: WindowKernel) -> bool:
         """A pool whose results are stored as they are."""
         nest = self.nest
-        if window.kind not in _POOLS or nest.twins or self._dense_result() is None:
+        if not window.pool or nest.twins or self._dense_result() is None:
             return False
         return isinstance(nest.stores[0].value.kind, E.Ref)
 
-    def _geometry(self, window: Window) -> str:
-        axes = [", ".join(self._integer(i) for i in values) for values in window.geometry.filled()]
+    def _geometry(self, window: WindowKernel) -> str:
+        axes = [", ".join(self._integer(i) for i in values) for values in filled(window.geometry)]
         tail = (
             self._integer(self._channels(window)), str(window.groups), self._integer(self._columns_of()),
             str(int(window.geometry.spread)), str(int(window.counted)), str(int(window.nchw)),
-            _PACKED.get(window.kind, "SMELT_PANELS"),
+            _PACKED.get(window.form, "SMELT_PANELS"),
         )  # fmt: skip
         return "{" + ", ".join([*(f"{{{a}}}" for a in axes), *tail]) + "}"
 
-    def _channels(self, window: Window) -> Ix:
+    def _channels(self, window: WindowKernel) -> Ix:
         return window.a.shape[1 if window.nchw else -1]
 
     def _columns_of(self) -> Ix:
         assert self.nest.matmul is not None
         return self.nest.matmul.shape[-1]
 
-    def _fill(self, window: Window, in_registers: bool = False) -> str:
+    def _fill(self, window: WindowKernel, in_registers: bool = False) -> str:
         nest = self.nest
         assert nest.lhs is not None
         image = self._buffer(nest.lhs.buffer)
-        if window.kind in _POOLS:
+        if window.pool:
             to = (
                 f"{self._buffer(nest.stores[0].buffer)} + first * columns + c0, columns"
                 if in_registers
                 else "block, ld"
             )
-            return f"SMELT_POOL(&w, {image}, {_POOLS[window.kind]}, first, count, c0, c1, {to});"
+            return f"SMELT_POOL(&w, {image}, {_POOLS[window.pool]}, first, count, c0, c1, {to});"
         assert nest.panels is not None
-        panels, form, task = self._buffer(nest.panels), _form(window), "first, count, c0, c1, block, ld"
+        panels, form, task = self._buffer(nest.panels), window.form, "first, count, c0, c1, block, ld"
         name = _WIDE if form == "depthwise" and _is_wide(window) else _FILLED_BY.get(form, "SMELT_CONVOLVE")
         plain = f"{name}(&w, {image}, {panels}, {task}, {'&epilogue' if in_registers else 'NULL'});"
         if form not in _BY_LINES:
@@ -280,39 +281,7 @@ class WindowWriter(ProductWriter):
         return fast if transformed else f"if (t->winograd) {fast}\nelse {plain}"
 
 
-def _is_wide(window: Window) -> bool:
+def _is_wide(window: WindowKernel) -> bool:
     """Whether a depthwise filter may be one of depthwise_wide.h."""
     kernel = window.geometry.kernel
     return kernel[-1] in (5, 7) or math.prod(kernel) >= _PATCH_TAPS
-
-
-def _form(window: Window) -> Form:
-    if window.kind in ("winograd", "dots", "narrow"):
-        return cast("Form", window.kind)
-    if window.kind != "dense":
-        return "depthwise"
-    if window.nchw:
-        return "nchw"
-    if window.groups == 1 and window.geometry.square and _may_pay(window):
-        return "square"
-    if window.geometry.pointwise and window.groups == 1:
-        return "pointwise"
-    return "lines" if _by_lines(window) else "im2col"
-
-
-def _may_pay(window: Window) -> bool:
-    """Whether Winograd's form may win, unless the sizes are known to be too small."""
-    out, columns = numbers(window.geometry.out), (window.b.shape[-3].const or 0) * PANEL if window.b is not None else 0
-    return min(_depth(window), columns) >= LEAST_CHANNELS and (out is None or out[0] * out[1] >= LEAST_PIXELS)
-
-
-def _by_lines(window: Window) -> bool:
-    """As smelt_by_lines() decides, the size of the image aside."""
-    g = window.geometry
-    return g.side_by_side and _depth(window) <= LINES_DEPTH and g.lines_fit(_depth(window)) >= LINES_WINDOWS
-
-
-def _depth(window: Window) -> int:
-    """Channels of a group."""
-    assert window.b is not None
-    return (window.b.shape[-2].const or 0) // window.geometry.taps

@@ -8,22 +8,23 @@ from .layout import flat, strides
 from .tensor import (
     Assemble,
     Buffer,
+    Contraction,
+    Convolution,
     Function,
+    Lowered,
     Map,
-    MatMul,
-    Product,
+    Pool,
     Reduce,
     Result,
     Scan,
     Stored,
     Tensor,
     View,
-    Window,
 )
 from .window import Geometry
 
 __all__ = [
-    "Assemble", "Buffer", "Builder", "Expr", "Function", "Geometry", "Ix", "IxLike", "Map", "MatMul", "Product",
-    "Reduce", "Refusal", "Result", "Scan", "Stored", "Sym", "Tensor", "Val", "Var", "View", "Window", "expr", "flat",
-    "fn", "ix", "of", "product", "show", "strides", "sym",
+    "Assemble", "Buffer", "Builder", "Contraction", "Convolution", "Expr", "Function", "Geometry", "Ix", "IxLike",
+    "Lowered", "Map", "Pool", "Reduce", "Refusal", "Result", "Scan", "Stored", "Sym", "Tensor", "Val", "Var", "View",
+    "expr", "flat", "fn", "ix", "of", "product", "show", "strides", "sym",
 ]  # fmt: skip

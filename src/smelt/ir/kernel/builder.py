@@ -17,33 +17,25 @@ from .contents import contents
 from .expr import Expr
 from .index import Atom, Fn, Ix, IxLike, Refusal, Val, fn, ix, members_of, of, one_not_1, substitute
 from .layout import Index, axis_groups, flat, regroup
-from .nhwc import (
-    groups_to_first,
-    image_below,
-    images_below,
-    order_below,
-    regrouped,
-    split_channels,
-    to_first,
-    to_last,
-)
+from .resampling import Taps, weighted
 from .run_time_sizes import agree, broadcast_size, covers, equality
 from .tensor import (
     Assemble,
     Buffer,
+    Contraction,
+    Convolution,
     Definition,
     Function,
     Map,
-    MatMul,
-    Product,
+    Pool,
     Reduce,
     Result,
     Scan,
     Stored,
     Tensor,
     View,
-    Window,
     aligned,
+    regrouped,
 )
 from .window import Geometry
 
@@ -152,10 +144,6 @@ class Builder:
     def map(self, body: Callable[..., Expr], /, *args: Tensor, dtype: str | None = None) -> Tensor: ...
 
     def map(self, body: Callable[..., Expr], *args: Tensor, dtype: str | None = None) -> Tensor:
-        below = images_below(args, self.transpose, self.unsqueeze)
-        if below is not None:
-            images, order = below
-            return self._transposed(self.map(body, *images, dtype=dtype), order, native=True)
         shape = self.broadcast(*(a.shape for a in args))
         args = tuple(self._respelled(a, shape) for a in args)
         probe = body(*(E.ref(a, tuple(ix(0) for _ in a.shape)) for a in args))
@@ -243,25 +231,12 @@ class Builder:
         below = x.definition
         if isinstance(below, View) and below.perm is not None and below.src is not None:
             return self.transpose(below.src, [below.perm[p] for p in perm])
-        return self._transposed(x, tuple(perm), native=False)
+        return self._transposed(x, tuple(perm))
 
-    def _transposed(self, x: Tensor, perm: tuple[int, ...], *, native: bool) -> Tensor:
+    def _transposed(self, x: Tensor, perm: tuple[int, ...]) -> Tensor:
         inverse = [perm.index(d) for d in range(x.rank)]
-        view = View(lambda w: x.at(tuple(w[k] for k in inverse)), x, perm, native)
+        view = View(lambda w: x.at(tuple(w[k] for k in inverse)), x, perm)
         return self.make([x.shape[p] for p in perm], x.dtype, view)
-
-    def to_nhwc(self, x: Tensor) -> Tensor:
-        """An image (N, C, *spatial) as (N, *spatial, C). One channel, or one pixel, stays where it is."""
-        below = image_below(x)
-        if below is None and (x.shape[1].const == 1 or all(s.const == 1 for s in x.shape[2:])):
-            return self.reshape(x, tuple(x.shape[axis] for axis in to_last(x.rank)))
-        return below or self.transpose(x, to_last(x.rank))
-
-    def channels_first(self, x: Tensor) -> Tensor:
-        """An image that was made in NHWC, in the model's order: what is made from it stays below."""
-        if x.rank < 3:
-            return x
-        return self._transposed(x, to_first(x.rank), native=True)
 
     def reshape(self, x: Tensor, shape: Sequence[IxLike]) -> Tensor:
         sizes = tuple(ix(s) for s in shape)
@@ -273,24 +248,8 @@ class Builder:
         source = regrouped(x)
         if source is not None and source.shape == sizes:
             return source
-        image = self._regrouped_image(x, sizes)
-        if image is not None:
-            return image
         groups = axis_groups(x.shape, sizes)
         return self.make(sizes, x.dtype, View(lambda w: x.at(regroup(w, groups, x.shape, sizes)), x, regrouped=True))
-
-    def _regrouped_image(self, x: Tensor, sizes: Index) -> Tensor | None:
-        """An image whose channels become groups of channels, or groups that become channels again: as it lies."""
-        found = order_below(x)
-        if found is None:
-            return None
-        below, order = found
-        if order == to_first(x.rank) and split_channels(x.shape, sizes):
-            grouped = self.reshape(below, (sizes[0], *sizes[3:], *sizes[1:3]))
-            return self._transposed(grouped, groups_to_first(len(sizes)), native=True)
-        if order == groups_to_first(x.rank) and split_channels(sizes, x.shape):
-            return self.channels_first(self.reshape(below, (sizes[0], *sizes[2:], sizes[1])))
-        return None
 
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         rank = x.rank + len(axes)
@@ -303,9 +262,6 @@ class Builder:
         gone = {a % x.rank for a in axes}
         for axis in gone:
             self.require_equal(x.shape[axis], 1, "a squeezed dimension must be 1")
-        found = order_below(x)
-        if found is not None and found[1] == groups_to_first(x.rank) and gone in ({1}, {2}):
-            return self.channels_first(self.squeeze(found[0], [found[1][axis] for axis in gone]))
         shape = [s for d, s in enumerate(x.shape) if d not in gone]
 
         def back(w: Index) -> list[IxLike]:
@@ -315,12 +271,17 @@ class Builder:
         return self.view(x, shape, back)
 
     def slice(self, x: Tensor, starts: Sequence[IxLike], steps: Sequence[IxLike], sizes: Sequence[IxLike]) -> Tensor:
-        below = image_below(x)
-        if below is not None:
-            order = to_last(x.rank)
-            transposed = [[values[p] for p in order] for values in (starts, steps, sizes)]
-            return self.channels_first(self.slice(below, *transposed))
         return self.view(x, sizes, lambda w: [ix(s) + i * t for s, i, t in zip(starts, w, steps, strict=True)])
+
+    def along_axes(self, x: Tensor, sizes: Sequence[IxLike], maps: Sequence[Callable[[Ix], Ix]]) -> Tensor:
+        """Each axis by an index map of its own."""
+        return self.view(x, sizes, lambda w: [of(i) for of, i in zip(maps, w, strict=True)])
+
+    def tabulate(
+        self, x: Tensor, shape: Sequence[IxLike], at: Callable[[Index], Expr], dtype: str | None = None
+    ) -> Tensor:
+        """What `at` reads from x, computed once for every index."""
+        return self.copy(self.make(shape, dtype or x.dtype, View(at, x)))
 
     def data_index(self, e: Expr, extent: Ix, *, checked: bool = True) -> Ix:
         """An index read from data, negative ones counted from the end, checked at run time.
@@ -352,12 +313,6 @@ class Builder:
             if kind.startswith("arg"):
                 return self.const(0, "i64", x.shape)
             return x
-        found = order_below(x)
-        if found is not None:
-            below, order = found
-            return self._transposed(
-                self.reduce(kind, below, [order[a] for a in where], dtype=dtype), order, native=True
-            )
         shape = [ix(1) if d in where else s for d, s in enumerate(x.shape)]
         out = dtype or ("i64" if kind.startswith("arg") else x.dtype)
         return self.make(shape, out, Reduce(kind, x, where))
@@ -368,10 +323,6 @@ class Builder:
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         if len(parts) == 1:
             return parts[0]
-        below = images_below(parts, self.transpose, self.unsqueeze)
-        if below is not None:
-            images, order = below
-            return self._transposed(self.concat(images, order[axis]), order, native=True)
         offset, pieces = ix(0), list[tuple[Index, Tensor]]()
         for part in parts:
             for d in range(part.rank):
@@ -383,32 +334,43 @@ class Builder:
         return self.make(shape, parts[0].dtype, Assemble(tuple(pieces), None))
 
     def pad(self, x: Tensor, before: Sequence[IxLike], after: Sequence[IxLike], value: float | int | bool) -> Tensor:
-        below = image_below(x)
-        if below is not None:
-            order = to_last(x.rank)
-            first, last = ([values[p] for p in order] for values in (before, after))
-            return self.channels_first(self.pad(below, first, last, value))
         shape = [ix(b) + s + ix(a) for b, s, a in zip(before, x.shape, after, strict=True)]
         piece = (tuple(ix(b) for b in before), x)
         return self.make(shape, x.dtype, Assemble((piece,), value))
 
-    def matmul_packed(self, a: Tensor, b: Tensor, columns: IxLike) -> Tensor:
-        return self.make((*a.shape[:-1], ix(columns)), a.dtype, MatMul(a, b, ix(columns)))
+    def pack(self, x: Tensor, layout: str) -> Tensor | None:
+        """A weight in another layout, made once for many calls. None: here tensors have none but their own."""
+        del x, layout
+        return None
 
-    def product(self, a: Tensor, b: Tensor, *, zero_padded: bool = False) -> Tensor:
-        """A matrix product of run-time operands, leading axes broadcast."""
+    def contraction(self, a: Tensor, b: Tensor, *, zero_padded: bool = False) -> Tensor:
+        """A matrix product, leading axes broadcast."""
         self.require_equal(a.shape[-1], b.shape[-2], "the inner sizes of a product must agree")
         batch = self.broadcast(a.shape[:-2], b.shape[:-2])
         a, b = (self._respelled(x, (*batch, *x.shape[-2:])) for x in (a, b))
-        return self.make((*batch, a.shape[-2], b.shape[-1]), a.dtype, Product(a, b, zero_padded))
+        return self.make((*batch, a.shape[-2], b.shape[-1]), a.dtype, Contraction(a, b, a.dtype, zero_padded))
 
-    def window(
-        self, kind: str, a: Tensor, b: Tensor | None, geometry: Geometry, columns: IxLike, *,
-        groups: int = 1, counted: bool = False, nchw: bool = False,
-    ) -> Tensor:  # fmt: skip
-        """A convolution or pool of an NHWC image."""
-        made = Window(kind, a, b, geometry, groups, counted, nchw)
-        return self.make((a.shape[0], *geometry.out, ix(columns)), a.dtype, made)
+    def convolution(
+        self, x: Tensor, weights: Tensor, geometry: Geometry, groups: int = 1, bias: Tensor | None = None
+    ) -> Tensor:
+        """A convolution, transposed or not, plus one number for each channel of the result."""
+        channels = weights.shape[1] * groups if geometry.spread else weights.shape[0]
+        definition = Convolution(x, weights, geometry, groups, x.dtype)
+        made = self.make((x.shape[0], channels, *geometry.out), x.dtype, definition)
+        return made if bias is None else self.add_to_channels(made, bias)
+
+    def add_to_channels(self, x: Tensor, bias: Tensor) -> Tensor:
+        return self.map(_sum, x, self.unsqueeze(bias, range(1, x.rank - 1)))
+
+    def pool(self, kind: str, x: Tensor, geometry: Geometry, *, counted: bool = False) -> Tensor:
+        """max, mean or sum of what the windows see."""
+        return self.make((*x.shape[:2], *geometry.out), x.dtype, Pool(kind, x, geometry, x.dtype, counted))
+
+    def resample(self, x: Tensor, taps: Sequence[Taps]) -> Tensor:
+        """Weighted sums along some axes, one axis after the other."""
+        for one in taps:
+            x = self.tabulate(x, *weighted(x, [one]))
+        return x
 
     def function(self, call: Function) -> tuple[Tensor, ...]:
         """The results of a function written in C; those that nobody reads are not stored."""
@@ -429,6 +391,10 @@ def _size_element(value: Ix, dtype: str) -> Expr:
 
 def _same(element: Expr) -> Expr:
     return element
+
+
+def _sum(a: Expr, b: Expr) -> Expr:
+    return E.op("add", a, b)
 
 
 class _Alias(Buffer):

@@ -15,23 +15,23 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.expr import Expr
 from smelt.ir.kernel.index import Atom, Fn, Ix, Sym, Val, Var, of, one_not_1
 from smelt.ir.kernel.numpy_rules import DTYPE, RULES, Array, convert, divide
-from smelt.ir.kernel.slide import slide
+from smelt.ir.kernel.slide import convolve, pooled
 from smelt.ir.kernel.tensor import (
     Assemble,
+    Contraction,
+    Convolution,
     Function,
+    Lowered,
     Map,
-    MatMul,
-    Product,
+    Pool,
     Reduce,
     Result,
     Scan,
     Stored,
     Tensor,
     View,
-    Window,
 )
-
-PANEL = 16
+from smelt.ir.kernel.window import Geometry
 
 
 def interpret(
@@ -94,14 +94,17 @@ class Interpreter:
                 return self._scan(definition)
             case Assemble():
                 return self._assemble(tensor, definition)
-            case MatMul():
-                return self._matmul(definition)
-            case Product():
+            case Contraction():
                 return self.tensor(definition.a) @ self.tensor(definition.b)
-            case Window():
-                return self._window(definition, self.shape(tensor))
+            case Convolution():
+                weights = self.tensor(definition.b)
+                return convolve(definition, self.tensor(definition.a), weights, self._axes(definition.geometry))
+            case Pool():
+                return pooled(definition, self.tensor(definition.a), self._axes(definition.geometry))
             case Result():
                 return self._results(definition.function)[definition.place].astype(self.dtypes[tensor.dtype])
+            case Lowered():
+                raise TypeError(f"{type(definition).__name__} belongs to a backend")
 
     def _elements(self, tensor: Tensor) -> Array:
         self._find_sizes(tensor)
@@ -161,14 +164,6 @@ class Interpreter:
         assert assembly.fill is not None or covered.all(), "an assembly without fill leaves a gap"
         return out
 
-    def _matmul(self, product: MatMul) -> Array:
-        a, panels = self.tensor(product.a), self.tensor(product.b)
-        depth = a.shape[-1]
-        outer = panels.shape[:-3] if panels.ndim >= 3 else ()
-        stack = panels.reshape(*outer, -1, depth, PANEL)
-        b = np.moveaxis(stack, -3, -2).reshape(*stack.shape[:-3], depth, -1)
-        return a @ b[..., : self.number(product.columns)]
-
     def _results(self, function: Function) -> Sequence[Array]:
         """All results of a function, which runs once."""
         key = id(function)
@@ -181,10 +176,8 @@ class Interpreter:
                 self.symbols |= {s.name: size for s, _ in function.found for ix_, size in sizes if ix_ == of(s)}
         return self.called[key]
 
-    def _window(self, window: Window, shape: tuple[int, ...]) -> Array:
-        panels = None if window.b is None else self.tensor(window.b)
-        places = [[self.number(i) for i in sizes] for sizes in window.geometry.filled()]
-        return slide(window, self.tensor(window.a), panels, places, shape)
+    def _axes(self, geometry: Geometry) -> list[list[int]]:
+        return [[self.number(i) for i in values] for values in geometry.axes()]
 
 
 class _Grid:

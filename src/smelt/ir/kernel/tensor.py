@@ -27,13 +27,16 @@ _uids = itertools.count()
 
 @dataclass(eq=False)
 class Buffer:
-    """Contiguous memory: an input, an output or a temporary of the region. Small constants carry their contents."""
+    """Contiguous memory: an input, an output or a temporary of the region. Small constants carry their contents.
+
+    `weight` is the constant, or the weight of the model, that it holds: the same for many calls."""
 
     name: str
     dtype: str
     shape: Index
     uid: int = field(default_factory=lambda: next(_uids))
     contents: tuple[float | int | bool, ...] | None = None
+    weight: object = None
 
     @property
     def elements(self) -> Ix:
@@ -57,14 +60,11 @@ class Map:
 class View:
     """Another tensor's elements at mapped indices; or pure index arithmetic when `src` is None.
 
-    `perm` says that it is a transpose, `native` that its source is an NHWC image: element-wise
-    tensors over it are made in the source's order (nhwc.py); `regrouped` that its elements are the source's,
-    in the same order."""
+    `perm` says that it is a transpose; `regrouped` that its elements are the source's, in the same order."""
 
     at: Callable[[Index], Expr]
     src: Tensor | None
     perm: tuple[int, ...] | None = None
-    native: bool = False
     regrouped: bool = False
 
 
@@ -99,44 +99,42 @@ class Assemble:
 
 
 @dataclass(frozen=True, eq=False)
-class MatMul:
-    """a[..., M, K] @ b, with b packed in panels of 16 columns ahead of time (`b` is a stored buffer of panels)."""
-
-    a: Tensor
-    b: Tensor
-    columns: Ix
-
-
-@dataclass(frozen=True, eq=False)
-class Product:
-    """a[..., M, K] @ b[..., K, N], both known only at run time; leading axes broadcast.
+class Contraction:
+    """a[..., M, K] @ b[..., K, N], summed in the type `accumulator`; leading axes broadcast.
 
     `zero_padded`: one of two products of an attention whose mask hides nothing of b but zero padding, for all rows
     together."""
 
     a: Tensor
     b: Tensor
+    accumulator: str
     zero_padded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
-    """What slides over an image a[N, *sizes, C], channels last, and gives [N, *out, columns].
+class Convolution:
+    """Filters b over an image a[N, C, *sizes], summed in the type `accumulator`: [N, M, *out].
 
-    dense: products of windows with panels [group, panel, tap * channel, 16]; winograd: the same for 3 x 3 taps, with
-    transformed panels [24, panel, channel, 16]; dots: the same for few columns, [group, panel of a line's elements,
-    column, 16]; narrow: the same for groups of 2, 4 or 8 channels and columns, [panel, tap * channel, 16]; depthwise:
-    the same with one filter for each channel, panels [panel, tap, 16]; max, mean, sum: pools. `counted` is true for a
-    mean over padding too. A `nchw` image lies as the model states it, a[N, C, *sizes], and its panels have channels
-    before taps."""
+    b[M, C / groups, *kernel], or b[C, M / groups, *kernel] where the geometry is that of a transposed convolution."""
+
+    a: Tensor
+    b: Tensor
+    geometry: Geometry
+    groups: int
+    accumulator: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """max, mean or sum of what a window sees of each channel of an image a[N, C, *sizes]: [N, C, *out].
+
+    `counted` is true for a mean over padding too."""
 
     kind: str
     a: Tensor
-    b: Tensor | None
     geometry: Geometry
-    groups: int = 1
+    accumulator: str
     counted: bool = False
-    nchw: bool = False
 
 
 Arrays = Sequence["np.ndarray[Any, Any] | None"]
@@ -174,7 +172,12 @@ class Result:
     place: int
 
 
-Definition = Product | Stored | Map | View | Reduce | Scan | Assemble | MatMul | Window | Result
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """What a backend puts in the place of one of these: a computation over operands of a layout that it chose."""
+
+
+Definition = Contraction | Stored | Map | View | Reduce | Scan | Assemble | Convolution | Pool | Result | Lowered
 
 
 @dataclass(eq=False)
@@ -217,6 +220,12 @@ class Tensor:
         if found is None:
             found = self._expanded[key] = compute(where)
         return found
+
+
+def regrouped(x: Tensor) -> Tensor | None:
+    """The tensor whose elements x has, in the same order, with other axes."""
+    definition = x.definition
+    return definition.src if isinstance(definition, View) and definition.regrouped else None
 
 
 def aligned(index: Index, shape: Index, whole: Sequence[Ix]) -> Index:

@@ -27,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from smelt.ir.kernel import Ix, ix
+
 from . import winograd
-from .index import Ix, ix
 
 PANEL = 16
 COMPUTED = frozenset(("winograd",))  # layouts whose elements are no copies

@@ -1,0 +1,42 @@
+"""Sizes that window kernels are made for, and what of a geometry they ask.
+
+Input: a `Geometry`. Output: whether, and how far, a kernel takes it. Invariant: constants that the C headers have too
+are named after them.
+"""
+
+from __future__ import annotations
+
+from smelt.ir.kernel import Geometry, Ix, ix
+
+MOST_AXES = 3
+LEAST_PIXELS = 144  # of a result, from which on Winograd's form of a convolution wins
+LEAST_CHANNELS = 16  # and channels on either side
+MOST_TAPS = 128  # of a window that is walked channel by channel
+LINES_FLOATS = 8192  # of an image's lines, copied side by side into L1: SMELT_LINES_FLOATS
+LINES_DEPTH = 80  # channels up to which windows are read from such copies: SMELT_LINES_DEPTH
+LINES_WINDOWS = 14  # side by side that their lines must have room for: SMELT_LINES_WINDOWS
+
+
+def is_square(g: Geometry) -> bool:
+    """3 x 3 taps side by side, a window at every pixel: Winograd's form exists."""
+    near = g.stride == g.dilation == (1, 1)
+    return near and g.kernel == (3, 3) and not (g.spread or g.direct)
+
+
+def side_by_side(g: Geometry) -> bool:
+    """The taps of a line are neighbours."""
+    return not g.spread and g.dilation[-1] == 1
+
+
+def lines_fit(g: Geometry, depth: int) -> int:
+    """Windows of `depth` channels side by side whose lines fit LINES_FLOATS."""
+    line = g.kernel[-1]
+    each = LINES_FLOATS // (g.taps // line * depth)
+    return 0 if each < line else (each - line) // g.stride[-1] + 1
+
+
+def filled(g: Geometry) -> list[tuple[Ix, ...]]:
+    """sizes, out, kernel, stride, dilation, before, after with leading axes of one pixel, MOST_AXES in all."""
+    missing = MOST_AXES - g.rank
+    neutral = (1, 1, 1, 1, 1, 0, 0)
+    return [(*(ix(n) for _ in range(missing)), *values) for values, n in zip(g.axes(), neutral, strict=True)]
