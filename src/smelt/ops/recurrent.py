@@ -2,7 +2,7 @@
 
 Input: operands of the ONNX ops. Output: the layer, its products included, as a function written in C
 (`recurrent_unit.h`). Invariant: float32 only; every attribute of the ops is kept; the order of operands, numbers and
-factors is that of the enums in the header, and scratch memory is what it takes.
+factors is that of the enums in the header. Weights are as ONNX states them, and scratch memory is the backend's.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Function, Ix, Refusal, Tensor, ix
 
 from .recurrent_reference import ACTIVATIONS, KINDS, USUAL, activation_numbers, gru, lstm, recurrence, rnn
 from .registry import Call, op
 
 UNIT: Final = "#include <smelt/recurrent_unit.h>\n"
 GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
-LINE: Final = 64
-PANEL: Final = 16
-SHARE_BYTES: Final = LINE * 9  # of a smelt_cell_share
-STATES: Final = 5  # that each row has in scratch memory
-FUSED_ROWS: Final = 32  # from which on the inputs' products need no memory
-SPAN_FLOATS: Final = 40960  # of the inputs' products of a few rows, over several steps
 
 
 @dataclass(frozen=True)
@@ -43,17 +37,6 @@ class _Layer:
     def gates(self) -> int:
         return GATES[self.kind]
 
-    @property
-    def padded(self) -> Ix:
-        return (self.hidden + (PANEL - 1)) // PANEL * PANEL
-
-    @property
-    def sums_floats(self) -> Ix:
-        """What the inputs' products take: one step of few rows at least, and no more than all steps of them."""
-        each = self.padded * self.gates
-        least = fn("min", self.rows, FUSED_ROWS - 1) * each
-        return fn("max", least, fn("min", SPAN_FLOATS, self.rows * self.steps * each))
-
     def state_shape(self) -> tuple[Ix, ...]:
         rows = (self.rows, ix(self.directions)) if self.batch_first else (ix(self.directions), self.rows)
         return (*rows, self.hidden)
@@ -69,28 +52,23 @@ class _Layer:
 @op("RNN", since=7, kind="function", reference=rnn)
 def recurrent(call: Call) -> Sequence[Tensor]:
     layer = _layer(call)
-    inputs, inputs_packed = _weights(call, 1, layer)
-    weights, packed = _weights(call, 2, layer)
     codes, factors = _activations(call, layer)
     clip = call.float("clip", 0.0) if call.has("clip") else float("inf")
     modified = call.int("input_forget", 0) if layer.kind == "LSTM" else call.int("linear_before_reset", 0)
     numbers = (
         KINDS[layer.kind], layer.steps, layer.rows, layer.hidden, layer.directions, int(layer.reverse), modified,
-        int(packed), int(layer.batch_first), layer.width, int(inputs_packed), *codes,
+        0, int(layer.batch_first), layer.width, 0, *codes,
     )  # fmt: skip
-    scratch = layer.rows * layer.padded * STATES + layer.padded * 7 + layer.sums_floats
-    for depth, done in ((layer.width, inputs_packed), (layer.hidden, packed)):
-        scratch = scratch if done else scratch + layer.padded * depth * layer.gates
     results = [layer.every_shape(), layer.state_shape(), layer.state_shape()][: 3 if layer.kind == "LSTM" else 2]
     absent = () if layer.kind == "LSTM" else (layer.state_shape(),)
     function = Function(
         name="smelt_recurrent",
         text=UNIT,
-        operands=(call.x(0), inputs, weights, *_optional(call, layer)),
+        operands=(call.x(0), call.x(1), call.x(2), *_optional(call, layer)),
         results=tuple((shape, "f32") for shape in (*results, *absent)),
         numbers=tuple(ix(n) for n in numbers),
         factors=(abs(clip) or float("inf"), *factors),
-        scratch_bytes=(scratch * 4 + SHARE_BYTES) * layer.directions,
+        scratch_bytes=ix(0),
         flops=layer.steps
         * layer.rows
         * layer.hidden
@@ -118,12 +96,6 @@ def _layer(call: Call) -> _Layer:
         for found, wanted in zip(operand.shape, sizes, strict=True):
             k.require_equal(found, wanted, "the weights of a recurrent layer must fit its sizes")
     return _Layer(call.op, directions, direction == "reverse", batch_first, steps, rows, hidden, x.shape[2])
-
-
-def _weights(call: Call, position: int, layer: _Layer) -> tuple[Tensor, bool]:
-    """The weights of the inputs or of the state, and whether they are packed."""
-    panels = call.pack(position, f"gates:{layer.gates}")
-    return (call.x(position), False) if panels is None else (panels, True)
 
 
 def _optional(call: Call, layer: _Layer) -> list[Tensor | None]:

@@ -18,7 +18,6 @@ ACTIVATIONS: Final = (
     "sigmoid", "tanh", "relu", "affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu", "softsign",
     "softplus",
 )  # fmt: skip
-_PANEL = 16
 
 
 def _activate(code: int, alpha: float, beta: float, x: Array) -> Array:
@@ -91,13 +90,11 @@ def recurrence(
     arrays: Sequence[Array | None], numbers: Sequence[int], factors: Sequence[float]
 ) -> tuple[Array, Array, Array]:
     """What `smelt_recurrent` computes, from the same operands in the same order."""
-    kind, steps, rows, hidden, directions, reverse, modified, packed, batch_first, width, *more = numbers
-    inputs_packed, *codes = more
+    kind, steps, rows, hidden, directions, reverse, modified, _, batch_first, width, *more = numbers
+    codes = more[1:]
     inputs, input_weights, weights, bias, lengths, first_h, first_c, peephole = arrays
     assert inputs is not None and input_weights is not None and weights is not None
     gates, dtype = (1, 3, 4)[kind], inputs.dtype
-    weights = _unpacked(weights, gates, hidden) if packed else weights
-    input_weights = _unpacked(input_weights, gates, hidden) if inputs_packed else input_weights
     sizes = (rows, steps) if batch_first else (steps, rows)
     x = inputs.reshape(-1, width) @ input_weights.reshape(-1, width).T
     x = x.reshape(*sizes, directions, gates, hidden)
@@ -131,13 +128,6 @@ def _run(one: _Direction, x: Array, ends: Array, reverse: bool, every: Array) ->
         h, c = one.step(x[at, rows])
         one.h, one.c = np.where(active[:, None], h, one.h), np.where(active[:, None], c, one.c)
         every[at, rows] = np.where(active[:, None], h, 0)
-
-
-def _unpacked(panels: Array, gates: int, hidden: int) -> Array:
-    """Weights (direction, gate * unit, k) from their panels (panels.py, layout gates)."""
-    directions, depth = panels.shape[0], panels.shape[-2]
-    stack = panels.reshape(directions, -1, gates, depth, _PANEL).transpose(0, 2, 1, 4, 3)
-    return stack.reshape(directions, gates, -1, depth)[:, :, :hidden].reshape(directions, gates * hidden, depth)
 
 
 # What an activation's alpha and beta are where the layer does not say; None: it has no such factor.

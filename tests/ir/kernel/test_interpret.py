@@ -85,12 +85,11 @@ def test_a_read_outside_a_buffer_is_an_error() -> None:
         run(lambda k, x: k.view(x, [4], lambda w: [w[0], 0]), X)
 
 
-def test_packed_product() -> None:
+def test_contraction_broadcasts_leading_axes() -> None:
     weights = np.random.default_rng(0).standard_normal((4, 21)).astype(np.float32)
-    padded = np.pad(weights, ((0, 0), (0, 11)))
-    panels = np.ascontiguousarray(padded.reshape(4, 2, 16).transpose(1, 0, 2))
-    got = run(lambda k, a, b: k.matmul_packed(a, b, 21), X, panels)
-    np.testing.assert_allclose(got, X @ weights, rtol=1e-6)
+    stack = np.stack([X, X + 1])
+    got = run(lambda k, a, b: k.contraction(a, b), stack, weights)
+    np.testing.assert_allclose(got, stack @ weights, rtol=1e-6)
 
 
 def test_wide_evaluation_keeps_what_float32_loses() -> None:

@@ -238,6 +238,14 @@ class Builder:
         view = View(lambda w: x.at(tuple(w[k] for k in inverse)), x, perm)
         return self.make([x.shape[p] for p in perm], x.dtype, view)
 
+    def to_nhwc(self, x: Tensor) -> Tensor:
+        """An image (N, C, *spatial) as (N, *spatial, C), which is how functions in C take it."""
+        return self.transpose(x, (0, *range(2, x.rank), 1))
+
+    def from_nhwc(self, x: Tensor) -> Tensor:
+        """An image (N, *spatial, C) in the model's order."""
+        return self.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+
     def reshape(self, x: Tensor, shape: Sequence[IxLike]) -> Tensor:
         sizes = tuple(ix(s) for s in shape)
         if sizes == x.shape:

@@ -7,17 +7,23 @@ they are in memory, and which kernel makes them, is decided here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import onnx_ir as ir
 
-from smelt.ir.kernel import Buffer, Geometry, Stored, Tensor
+from smelt.ir.kernel import Buffer, Builder, Function, Geometry, Stored, Tensor
 
 from .contraction import packed_contraction
 from .convolution import Case, convolution
 from .nhwc import NhwcBuilder
 from .pooling import pool
+from .recurrent import recurrent
 from .weights import packed_weight
+
+# Functions whose operands have a layout of their own, by name.
+_FUNCTIONS: Final[dict[str, Callable[[Builder, Function], Function]]] = {"smelt_recurrent": recurrent}
 
 
 @dataclass
@@ -58,3 +64,7 @@ class CpuBuilder(NhwcBuilder):
 
     def pool(self, kind: str, x: Tensor, geometry: Geometry, *, counted: bool = False) -> Tensor:
         return pool(self, kind, x, geometry, counted)
+
+    def function(self, call: Function) -> tuple[Tensor, ...]:
+        prepare = _FUNCTIONS.get(call.name)
+        return super().function(call if prepare is None else prepare(self, call))

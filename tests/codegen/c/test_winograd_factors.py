@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smelt.ir.kernel import winograd
+from smelt.codegen.c.layout import winograd
 
 
 def test_taps_come_back_from_their_factors() -> None:
