@@ -28,7 +28,7 @@ from smelt.check import Findings, Verdict
 from smelt.codegen import packed_names
 from smelt.ir.backend import Generated
 from smelt.ir.faults import Fault
-from smelt.ir.records import Artifact, Library, Plan
+from smelt.ir.records import Artifact, KernelInfo, Library, Plan
 from smelt.ir.save import Saved, save_model
 from smelt.ir.verbatim import Verbatim
 from smelt.passes import spelled
@@ -232,10 +232,15 @@ def _regions(generated: Generated | None) -> list[dict[str, Any]]:
             "entry": name,
             "backend": region.backend,
             "nodes": len(region.nodes),
-            "kernels": [{"name": k.name, "kind": k.kind, "summary": k.summary} for k in entries[name].kernels],
+            "kernels": [_kernel(kernel) for kernel in entries[name].kernels],
         }
         for region, name in zip(generated.regions, generated.entry_of, strict=True)
     ]
+
+
+def _kernel(info: KernelInfo) -> dict[str, str]:
+    form = {"form": info.form, "reason": info.reason} if info.form else {}
+    return {"name": info.name, "kind": info.kind, "summary": info.summary, **form}
 
 
 def _left(plan: Plan) -> list[dict[str, Any]]:

@@ -102,8 +102,9 @@ def _regions(model: ir.Model, domain: str, manifest: Mapping[str, Any], times: T
 
 
 def _kernel(item: Mapping[str, Any]) -> KernelRow:
-    text = {key: readable(str(item.get(key, ""))) for key in ("name", "kind", "summary")}
-    return KernelRow(text["name"], text["kind"], (), text["summary"].removesuffix(" units"), "", "")
+    text = {key: readable(str(item.get(key, "")), 200) for key in ("name", "kind", "summary", "form", "reason")}
+    units = text["summary"].removesuffix(" units")
+    return KernelRow(text["name"], text["kind"], (), units, "", "", form=text["form"], reason=text["reason"])
 
 
 def _ops(model: ir.Model, domain: str, manifest: Mapping[str, Any]) -> tuple[OpRow, ...]:

@@ -14,6 +14,14 @@ from smelt.ir.kernel import Geometry, Ix, Lowered, Tensor
 WindowForm = Literal["pointwise", "depthwise", "im2col", "lines", "dots", "narrow", "nchw", "square", "winograd"]
 
 
+@dataclass(frozen=True)
+class KernelForm:
+    """Which form of a kernel was chosen, and why, for reports."""
+
+    name: str
+    reason: str
+
+
 @dataclass(frozen=True, eq=False)
 class PackedContraction(Lowered):
     """a[..., M, K] @ b, with b packed in panels of 16 columns ahead of time (`b` is a stored buffer of panels)."""

@@ -12,7 +12,7 @@ from typing import Final
 import onnx_ir as ir
 
 _MARK: Final = "smelt.direct"
-_SIDES: Final = (3, 3)  # of filters that Winograd's transform is for
+_SIDES: Final = (3, 3)  # of filters that have such a transform
 
 
 def is_direct(node: ir.Node) -> bool:

@@ -78,7 +78,8 @@ class Unit:
 class KernelInfo:
     """One loop nest of a region, for reports: what it computes, from which nodes, and how much it moves.
 
-    Kernels of a region with the same `launch` run together; launches run one after the other.
+    Kernels of a region with the same `launch` run together; launches run one after the other. `form` is the kernel form
+    that the backend chose from its table, with the `reason`.
     """
 
     name: str
@@ -88,6 +89,8 @@ class KernelInfo:
     flops: str = ""
     bytes: str = ""
     launch: int = 0
+    form: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ class KernelRow:
     bytes: str
     time_us: float | None = None
     bound_us: float | None = None
+    form: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -345,7 +347,8 @@ def _kernel(info: KernelInfo) -> KernelRow:
     sizes = (info.summary.removesuffix(" units"), info.flops, info.bytes)
     # Sizes are named d:<dim> inside; the prefix says nothing to a reader.
     units, flops, moved = (readable(text.replace("d:", ""), 200) for text in sizes)
-    return KernelRow(info.name, info.kind, tuple(readable(name) for name in info.nodes), units, flops, moved)
+    nodes = tuple(readable(name) for name in info.nodes)
+    return KernelRow(info.name, info.kind, nodes, units, flops, moved, form=info.form, reason=info.reason)
 
 
 def reasons_of(left: Iterable[tuple[str, str, str]]) -> tuple[ReasonRow, ...]:

@@ -5,6 +5,7 @@ Input: a `Report`. Output: text without escape sequences. Invariant: what is not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from smelt.report.facts import Check, CodeRow, KernelRow, PassRow, Report
@@ -23,6 +24,7 @@ def format_report(report: Report, *, full: bool = False) -> str:
         ops_lines(report, limit),
         region_lines(report, limit),
         kernel_lines(report, limit),
+        form_lines(report),
         reason_lines(report, limit),
         time_lines(report, limit),
         pass_lines(report),
@@ -86,6 +88,15 @@ def kernel_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
     cells = [_kernel_cells(rows, whole) for rows in ordered[:limit]]
     header = ("kernel", "kind", "launches", "time", "share", "of roofline", "nodes")
     return [*table(header, cells), *_more(len(ordered), limit, "kernel")]
+
+
+def form_lines(report: Report) -> list[str]:
+    """Which kernel forms the backend chose from its table, and why."""
+    found = Counter((k.form, k.reason) for code in report.codes for k in code.kernels if k.form)
+    if not found:
+        return []
+    rows = [(form, count, reason) for (form, reason), count in sorted(found.items())]
+    return table(("kernel form", "kernels", "taken because"), rows)
 
 
 def _kernel_cells(rows: list[KernelRow], whole: float) -> tuple[str, ...]:

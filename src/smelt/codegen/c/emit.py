@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from smelt.codegen.cluster import Extern
+from smelt.codegen.kernel_forms import KernelForm
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
@@ -35,7 +36,8 @@ class Kernel:
     those that it reads, each element just before it writes one at the same place: the result may lie over any of them.
     `own_rows` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
     are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth. One
-    with an `extern` has no text: it is a call of a function, which cuts its own work.
+    with an `extern` has no text: it is a call of a function, which cuts its own work. `form` tells which
+    kernel form it is, and why.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Kernel:
     row_sizes: RowSizes | None = None
     first_panels: tuple[Buffer, Ix] | None = None
     extern: Extern | None = None
+    form: KernelForm | None = None
 
 
 def write_kernel(nest: Nest) -> Kernel:

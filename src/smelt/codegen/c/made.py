@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from smelt.codegen.cluster import Cluster
+from smelt.codegen.kernel_forms import KernelForm
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Buffer, Ix, fn, show
@@ -17,6 +18,7 @@ from smelt.ir.records import KernelInfo
 
 from .emit import Kernel, write_chain, write_kernel
 from .extern import write_extern
+from .forms import form_of
 from .packed_operand import write_pack
 
 
@@ -32,6 +34,10 @@ def panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
 
 
 def kernel_of(cluster: Cluster, follower: Cluster | None) -> Kernel:
+    return replace(_kernel_of(cluster, follower), form=form_of(cluster, follower))
+
+
+def _kernel_of(cluster: Cluster, follower: Cluster | None) -> Kernel:
     if cluster.pack is not None:
         return write_pack(cluster.pack)
     if cluster.extern is not None:
@@ -51,6 +57,6 @@ def sources_of(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
 def info_of(kernel: Kernel, sources: tuple[str, ...], launch: int) -> KernelInfo:
     kind = "gemm" if kernel.product is not None else "window" if kernel.window is not None else "loops"
     kind = kind if kernel.extern is None else "function"
-    return KernelInfo(
-        kernel.name, kind, sources, f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes), launch
-    )
+    form = kernel.form or KernelForm("", "")
+    sizes = (f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes))
+    return KernelInfo(kernel.name, kind, sources, *sizes, launch, form.name, form.reason)

@@ -6,8 +6,12 @@ packed from where it is, and never transposed in memory.
 
 from __future__ import annotations
 
+from typing import Final
+
 from smelt.codegen.kernel_forms import PackedContraction
 from smelt.ir.kernel import Builder, Tensor
+
+_REASON: Final = "the weights are the same for many calls: they are packed once"
 
 
 def packed_contraction(k: Builder, a: Tensor, b: Tensor) -> Tensor | None:
@@ -16,4 +20,4 @@ def packed_contraction(k: Builder, a: Tensor, b: Tensor) -> Tensor | None:
     if panels is None:
         return None
     k.require_equal(a.shape[-1], b.shape[-2], "the inner sizes of a product must agree")
-    return k.make((*a.shape[:-1], b.shape[-1]), a.dtype, PackedContraction(a, panels, b.shape[-1]))
+    return k.make((*a.shape[:-1], b.shape[-1]), a.dtype, PackedContraction(a, panels, b.shape[-1], _REASON))
