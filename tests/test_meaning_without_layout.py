@@ -11,7 +11,8 @@ ROOT = Path(smelt.__file__).parent
 FOLDERS = ("ops", "ir/kernel")
 WORDS = (
     "panel", "winograd", "nchw", "interleave", "micro[_ -]?kernel", "l1", "l2", "l3", "cache[_ -]?line",
-    "page[_ -]?cache", "simd", "sse", "avx", "avx2", "avx512", "vnni", "amx", "neon", "dotprod", "i8mm", "cpu[_ -]?level",
+    "page[_ -]?cache", "simd", "sse", "avx", "avx2", "avx512", "vnni", "amx", "neon", "dotprod", "i8mm",
+    "cpu[_ -]?level",
 )  # fmt: skip
 FORBIDDEN = re.compile(rf"(?<![a-z0-9])({'|'.join(WORDS)})s?(?![a-z0-9])", re.IGNORECASE)
 # 8-bit products are stated as functions in C, which name the packed format of their weights.
