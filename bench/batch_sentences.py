@@ -1,30 +1,37 @@
-"""Sentences through `smelt.batch`, the same pipeline with stock ONNX Runtime, and Sentence Transformers.
+"""Sentences through `smelt.batch`, the same pipeline with stock ONNX Runtime, and Sentence Transformers' `encode`.
 
-    python bench/batch_sentences.py FOLDER [--sentences 5000] [--rounds 2] [--threads 2] [--artifact DIR]
+    python bench/batch_sentences.py FOLDER WORK [--sentences 2000] [--rounds 8] [--threads 2] [--workers 1]
+    python bench/batch_sentences.py FOLDER WORK --commands [--sentences 20000] [--rounds 1]
 
-FOLDER holds a SentenceTransformer. Contestants take turns; a time is a whole run from Parquet to Parquet, with the
-start of its worker processes (of Sentence Transformers: `encode` alone, its model loaded before), and a second one
-counts from its first rows on. Prints the largest difference, and ratios with 95% intervals of their mean.
+FOLDER holds a SentenceTransformer; WORK keeps the artifact and the exported ONNX file for the next run. Everybody reads
+sentences from Parquet and writes embeddings to Parquet, in batches of 32, and takes a turn in each round. Three times:
+
+    loaded     from where the model is loaded: `encode` in this process, a run from its first worker's readiness on
+    call       the same, and of `smelt.batch` the whole call, which starts two processes and loads the model twice
+    command    (--commands) whole processes: `smelt batch`, and a script that imports, loads and encodes
+
+Prints the largest difference of all embeddings, and ratios of times.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from sentence_transformers import SentenceTransformer
 
-import smelt
+BATCH = 32
 
 
 def sentences(vocabulary: Path, count: int) -> list[str]:
+    """Words of the tokenizer's own vocabulary: 3 to 90 a sentence, 17 on average."""
     random = np.random.default_rng(1)
     lines = vocabulary.read_text(encoding="utf-8").splitlines()
     words = [word for word in lines if word.isalpha() and len(word) > 2][:12000]
@@ -32,55 +39,151 @@ def sentences(vocabulary: Path, count: int) -> list[str]:
     return [" ".join(random.choice(words, length)) for length in lengths]
 
 
-def interval(ratios: list[float]) -> str:
-    logs = np.log(ratios)
-    half = 1.96 * logs.std(ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else float("nan")
-    return f"{np.exp(logs.mean()):.2f} [{np.exp(logs.mean() - half):.2f}, {np.exp(logs.mean() + half):.2f}]"
+def load(folder: Path, threads: int) -> Any:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(threads)
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def encode(model: Any, source: Path, target: Path) -> None:
+    texts = pq.read_table(source).column("text").to_pylist()
+    made = model.encode(texts, batch_size=BATCH, show_progress_bar=False)
+    cells = pa.FixedSizeListArray.from_arrays(pa.array(made.reshape(-1)), made.shape[1])
+    pq.write_table(pa.table({"sentence_embedding": cells}), target, use_dictionary=False)
+
+
+def embeddings(place: Path) -> np.ndarray:
+    cells = pq.read_table(place).column("sentence_embedding").combine_chunks()
+    return cells.flatten().to_numpy().reshape(len(cells), -1)
+
+
+class Turns:
+    """Who takes part, and what it took them."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.source = given.work / "in.parquet"
+        self.times: dict[str, list[float]] = {}
+        self.difference = 0.0
+
+    def took(self, name: str, seconds: float) -> None:
+        self.times.setdefault(name, []).append(seconds)
+
+    def out(self, name: str) -> Path:
+        place = self.given.work / name
+        shutil.rmtree(place, ignore_errors=True)
+        return place
+
+    def compare(self) -> None:
+        wanted = embeddings(self.given.work / "encoded.parquet")
+        for name in ("smelt", "stock"):
+            self.difference = max(self.difference, float(np.abs(embeddings(self.given.work / name) - wanted).max()))
+
+    def settings(self) -> dict[str, Any]:
+        workers = self.given.workers
+        return {"batch": BATCH, "workers": workers, "threads": max(1, self.given.threads // workers)}
+
+    def ratio(self, slow: str, fast: str) -> str:
+        from smelt.bench import paired_ratio
+
+        found = paired_ratio(self.times[slow], self.times[fast])
+        interval = f" [{found.low:.2f}, {found.high:.2f}]" if found.rounds > 5 else ""
+        return f"{slow} / {fast}: {found.value:.2f}{interval}"
+
+
+class Calls(Turns):
+    """In this process, models loaded before."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        super().__init__(given)
+        self.model = load(given.folder, given.threads)
+
+    def round(self) -> None:
+        import smelt
+
+        options = {"tokenizer": self.given.folder, "keep": [], **self.settings()}
+        for name, model in (("smelt", self.given.work / "artifact"), ("stock", self.given.work / "stock/model.onnx")):
+            out = self.out(name)
+            started = time.perf_counter()
+            report = smelt.batch(model, self.source, out, stock=name == "stock", **options)
+            self.took(f"{name} call", time.perf_counter() - started)
+            self.took(f"{name} loaded", report.seconds - report.seconds_to_ready)
+        started = time.perf_counter()
+        encode(self.model, self.source, self.given.work / "encoded.parquet")
+        self.took("encode", time.perf_counter() - started)
+
+    def ratios(self) -> list[str]:
+        pairs = (("encode", "smelt loaded"), ("encode", "smelt call"), ("stock loaded", "smelt loaded"),
+                 ("stock call", "smelt call"))  # fmt: skip
+        return [self.ratio(*pair) for pair in pairs]
+
+
+class Commands(Turns):
+    """Whole processes."""
+
+    def round(self) -> None:
+        options = [part for name, value in self.settings().items() for part in (f"--{name}", str(value))]
+        shared = ["-i", self.source, "--tokenizer", self.given.folder, "--keep", "", "-q", *options]
+        batch = [sys.executable, "-m", "smelt", "batch"]
+        self.run("smelt", [*batch, self.given.work / "artifact", "-o", self.out("smelt"), *shared])
+        stock = [*batch, self.given.work / "stock/model.onnx", "--stock", "-o", self.out("stock"), *shared]
+        self.run("stock", stock)
+        target = self.given.work / "encoded.parquet"
+        script = [sys.executable, __file__, self.given.folder, self.given.work, "--encode", target]
+        self.run("encode", [*script, "--threads", str(self.given.threads)])
+
+    def run(self, name: str, command: list[Any]) -> None:
+        started = time.perf_counter()
+        subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
+        self.took(name, time.perf_counter() - started)
+
+    def ratios(self) -> list[str]:
+        return [self.ratio("encode", "smelt"), self.ratio("stock", "smelt")]
+
+
+def prepare(given: argparse.Namespace) -> None:
+    """Compile and export once."""
+    import smelt
+
+    given.work.mkdir(parents=True, exist_ok=True)
+    few = given.work / "few.parquet"
+    pq.write_table(pa.table({"text": ["a sentence", "another one"]}), few)
+    for name, made, stock in (("artifact", "model", False), ("stock", "stock", True)):
+        if not (given.work / name).exists():
+            smelt.batch(given.folder, few, given.work / "once", restart=True, stock=stock)
+            shutil.move(given.work / "once" / "_smelt" / made, given.work / name)
+            shutil.rmtree(given.work / "once")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--sentences", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--artifact", type=Path, help="compiled before; otherwise the first run compiles")
-    parser.add_argument("--stock", type=Path, help="the same model as a plain ONNX file")
+    parser.add_argument("--commands", action="store_true")
+    parser.add_argument("--prepare", action="store_true", help="compile and export, and nothing else")
+    parser.add_argument("--encode", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    if given.encode:
+        encode(load(given.folder, given.threads), given.work / "in.parquet", given.encode)
+        return
+    prepare(given)
+    if given.prepare:
+        return
     texts = sentences(given.folder / "vocab.txt", given.sentences)
-    model = SentenceTransformer(str(given.folder), device="cpu")
-    work = Path(tempfile.mkdtemp())
-    pq.write_table(pa.table({"text": texts}), work / "in.parquet", row_group_size=5000)
-    options = {"tokenizer": given.folder, "keep": [], "batch": 32, "workers": given.workers}
-    options["threads"] = given.threads // given.workers
-    times: dict[str, list[float]] = {name: [] for name in ("batch", "warm batch", "encode", "stock", "warm stock")}
-    difference = 0.0
-    for round_ in range(given.rounds):
-        started = time.perf_counter()
-        report = smelt.batch(given.artifact or given.folder, work / "in.parquet", work / f"out{round_}", **options)
-        times["batch"].append(time.perf_counter() - started)
-        times["warm batch"].append(report.seconds - report.seconds_to_first_rows)
-        started = time.perf_counter()
-        wanted = model.encode(texts, batch_size=32, show_progress_bar=False)
-        times["encode"].append(time.perf_counter() - started)
-        if given.stock:
-            started = time.perf_counter()
-            report = smelt.batch(given.stock, work / "in.parquet", work / f"stock{round_}", stock=True, **options)
-            times["stock"].append(time.perf_counter() - started)
-            times["warm stock"].append(report.seconds - report.seconds_to_first_rows)
-        column = pq.read_table(work / f"out{round_}").column(0)
-        made = np.array(column.to_pylist(), np.float32)
-        difference = max(difference, float(np.abs(made - wanted).max()))
-        print({name: [round(one, 2) for one in seconds] for name, seconds in times.items()}, difference, flush=True)
-    shutil.rmtree(work)
-    print(f"largest difference {difference:.1e} over {given.sentences} sentences")
-    pairs = (("encode", "batch"), ("stock", "batch"), ("encode", "warm batch"), ("warm stock", "warm batch"))
-    for name, ours in pairs:
-        if times[name]:
-            ratios = [a / b for a, b in zip(times[name], times[ours], strict=True)]
-            print(f"{name}: {interval(ratios)} times the time of {ours}")
+    pq.write_table(pa.table({"text": texts}), given.work / "in.parquet", row_group_size=5000)
+    turns = Commands(given) if given.commands else Calls(given)
+    for _ in range(given.rounds):
+        turns.round()
+        turns.compare()
+        print({name: round(seconds[-1], 2) for name, seconds in turns.times.items()}, flush=True)
+    print(f"largest difference {turns.difference:.1e} over {given.sentences} sentences")
+    print("\n".join(turns.ratios()))
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ class _Run:
             parts_skipped=len(before), parts_failed=watcher.parts_failed,
             interrupted=not ended and not watcher.parts_failed,
             seconds=seconds, rows_done=rows, rows_per_second=rows / max(seconds, 1e-9), batch=job.batch,
-            seconds_to_first_rows=watcher.first_at,
+            seconds_to_ready=watcher.ready_at,
             workers=job.workers, threads=job.threads,
             stages={name: getattr(watcher.stage_sums, name) for name in ("read", "prepare", "infer", "write", "wait")},
             limited_by=limit_of(watcher.stage_sums, seconds, job.workers), errors=str(folder.errors),
@@ -222,6 +222,7 @@ class _ErrorLimit:
     def __init__(self, watcher: Watcher, failed: int, limit: int | None) -> None:
         self._watcher, self._failed, self._limit = watcher, failed, limit
         self.stages, self.failed, self.note = watcher.stages, watcher.failed, watcher.note
+        self.ready = watcher.ready
 
     def done(self, part: int, rows: int, failed: int) -> None:
         self._watcher.done(part, rows, failed)

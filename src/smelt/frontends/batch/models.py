@@ -86,11 +86,12 @@ def opened(
         if stock:
             raise InputError("SM-CONFIG-001", "--stock runs an ONNX file, not an artifact")
         return ModelRef(what.source, what.digest, what.source)
-    if what.kind == "onnx" and stock:
-        return ModelRef(what.source, f"stock {what.digest}", what.source, stock=True)
+    if stock:
+        plain = what.source if what.kind == "onnx" else str(_exported(what, folder))
+        return ModelRef(what.source, f"stock {what.digest}", plain, stock=True)
     if not (folder.model / MANIFEST).is_file():
         shutil.rmtree(folder.model, ignore_errors=True)
-        source = _sentences(what, folder) if what.kind == "sentences" else what.path
+        source = _sentences(what, folder).model if what.kind == "sentences" else what.path
         _compile(source, folder.model, config, progress, options)
     return ModelRef(what.source, what.digest, str(folder.model))
 
@@ -99,6 +100,15 @@ def _compile(source: Any, target: Path, config: Config, progress: Progress | Non
     from smelt.frontends.onnx_file import compile
 
     compile(source, target, config=config, progress=progress, **options).close()
+
+
+def _exported(what: Named, folder: OutputFolder) -> Path:
+    """A SentenceTransformer as a plain ONNX file, written once for an output folder."""
+    place = folder.own / "stock" / "model.onnx"
+    if not place.is_file():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _sentences(what, folder).save(place)
+    return place
 
 
 def _sentences(what: Named, folder: OutputFolder) -> Any:
@@ -123,8 +133,7 @@ def _sentences(what: Named, folder: OutputFolder) -> Any:
 
     ids = torch.ones(2, 7, dtype=torch.int64)
     free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
-    exported = export_module(
+    return export_module(
         Sentences().eval(), (ids, torch.ones_like(ids)), dynamic_shapes=(free, free),
         input_names=["input_ids", "attention_mask"], output_names=["sentence_embedding"],
     )  # fmt: skip
-    return exported.model

@@ -91,6 +91,7 @@ class OutputFolder:
                 (self.root / f"{part.stem}{ENDINGS[job.part_format]}").unlink(missing_ok=True)
         shutil.rmtree(self.own / "parts", ignore_errors=True)
         shutil.rmtree(self.model, ignore_errors=True)
+        shutil.rmtree(self.own / "stock", ignore_errors=True)
         for name in ("manifest.json", "errors.jsonl", "report.json", "report.html"):
             (self.own / name).unlink(missing_ok=True)
 

@@ -29,6 +29,8 @@ _START_LIMIT_S: Final = 300.0  # a large model, a busy machine, a cold file syst
 class Watch(Protocol):
     """Who is told."""
 
+    def ready(self) -> None: ...
+
     def stages(self, taken: dict[str, Any]) -> None: ...
 
     def done(self, part: int, rows: int, failed: int) -> None: ...
@@ -103,6 +105,7 @@ class Pool:
         told, member = event.told, event.member
         if told.kind == "ready":
             member.ready = True
+            self.watch.ready()
         elif told.kind == "progress":
             self.watch.stages(told.stages)
         elif told.kind == "done":

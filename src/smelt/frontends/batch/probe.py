@@ -6,6 +6,7 @@ gave is kept; what is measured takes a few seconds, and nothing at all where the
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ _USUAL_BATCH: Final = 32
 _FIRST_BATCH: Final = 8
 _MEMORY_SHARE: Final = 0.6
 _BETTER: Final = 1.03
+_MANY_PARTS: Final = 100
 
 
 @dataclass
@@ -155,6 +157,17 @@ def _two(rows: Array, fixed: int) -> Array:
 # How it runs fastest
 
 
+def evenness(parts: Sequence[int], workers: int) -> float:
+    """The share of all workers' time that is used when each takes the next part: three equal parts keep two workers
+    busy for 3/4 of it."""
+    if len(parts) > _MANY_PARTS * workers or not sum(parts):
+        return 1.0
+    loads = [0] * workers
+    for rows in parts:
+        heapq.heapreplace(loads, loads[0] + rows)
+    return sum(parts) / (workers * max(loads))
+
+
 class _Search:
     """Times calls at several batch sizes, workers and threads."""
 
@@ -188,7 +201,8 @@ class _Search:
         if self.wanted["workers"] or self.wanted["threads"]:
             return [(self.wanted["workers"] or max(1, self.cpus // threads), threads)]
         sizes = [self.cpus, *(size for size in (4, 2, 1) if size < self.cpus)]
-        return [(max(1, self.cpus // size), size) for size in sizes]
+        splits = [(max(1, self.cpus // size), size) for size in sizes]
+        return [split for split in splits if split[0] <= max(1, len(self.job.parts))]
 
     def _better(
         self, calls: list[ModelCall], many: int, each: int, fixed: int, best: tuple[float, int, int, int]
@@ -197,8 +211,9 @@ class _Search:
         last = 0.0
         while time.monotonic() < self.deadline:
             rate = self._rate(calls, batch, workers=many, threads=each)
-            if rate > best[0] * _BETTER:
-                best = (rate, many, each, batch)
+            even = rate * evenness([part.rows for part in self.job.parts], many)
+            if even > best[0] * _BETTER:
+                best = (even, many, each, batch)
             longest = batch / rate * many
             if fixed or rate < last * _BETTER or longest * 4 > _CALL_LIMIT_S or batch * 4 > len(self.prepared.rows):
                 break

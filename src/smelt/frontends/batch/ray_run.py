@@ -28,6 +28,7 @@ from smelt.frontends.batch.functions import Function
 from smelt.frontends.batch.packages import package
 from smelt.frontends.batch.pool import Watch
 from smelt.frontends.batch.records import Job, Part, Told, job_from_json
+from smelt.frontends.session.identity import external_files
 
 _IN_FLIGHT: Final = 2
 _REACH_S: Final = 10.0
@@ -161,10 +162,14 @@ class PartActor:
 
 
 def packed(artifact: Path) -> bytes:
-    """An artifact folder, or a plain ONNX file, as one block of bytes."""
+    """An artifact folder, or a plain ONNX file with its external data, as one block of bytes."""
     block = io.BytesIO()
     with tarfile.open(fileobj=block, mode="w") as archive:
-        archive.add(artifact, arcname="model" if artifact.is_dir() else artifact.name)
+        if artifact.is_dir():
+            archive.add(artifact, arcname="model")
+        else:
+            for file in (artifact, *external_files(artifact)):
+                archive.add(file, arcname=file.relative_to(artifact.parent))
     return block.getvalue()
 
 

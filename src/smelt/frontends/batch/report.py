@@ -23,7 +23,8 @@ _WORDS: Final = {"read": "reading", "prepare": "preprocessing", "infer": "infere
 
 @dataclass
 class Report:
-    """The final account. `rates`: [seconds since the start, rows per second]."""
+    """The final account. `seconds_to_ready`: until the first worker had loaded its model; 0 where that is not known.
+    `rates`: [seconds since the start, rows per second]."""
 
     output: str
     rows: int
@@ -36,7 +37,7 @@ class Report:
     seconds: float
     rows_done: int
     rows_per_second: float
-    seconds_to_first_rows: float
+    seconds_to_ready: float
     batch: int
     workers: int
     threads: int
@@ -88,14 +89,12 @@ class Watcher:
         self._step(advance=done)
         self._left = rows - done
         self._sampled = (0.0, 0)
-        self.first_at = 0.0
+        self.ready_at = 0.0
 
     def stages(self, taken: Mapping[str, Any]) -> None:
         self.stage_sums.add(taken)
         now = time.monotonic() - self.started
         rows = int(taken.get("rows", 0))
-        if rows and not self.first_at:
-            self.first_at = now
         seen = self.stage_sums.rows
         if now - self._sampled[0] >= _SAMPLE_S:
             rate = (seen - self._sampled[1]) / (now - self._sampled[0])
@@ -108,6 +107,10 @@ class Watcher:
         eta = max(0, left) / rate if rate else 0.0
         failed = self.failed_rows + self.stage_sums.failed
         return f"{rate:,.0f} rows/s, {_clock(eta)} left" + (f", {failed:,} failed" if failed else "")
+
+    def ready(self) -> None:
+        """A worker has its model loaded. The first one counts."""
+        self.ready_at = self.ready_at or time.monotonic() - self.started
 
     def done(self, part: int, rows: int, failed: int) -> None:
         del failed

@@ -31,11 +31,11 @@ class Dense:
         return None
 
     def take(self, rows: Array, length: int) -> Array:
+        """A view where the rows follow each other: a copy of large rows costs as much as reading them."""
         del length
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+            return self.values[int(rows[0]) : int(rows[-1]) + 1]
         return self.values[rows]
-
-    def kept(self, rows: Array) -> Dense:
-        return Dense(self.values[rows])
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,6 @@ class Ragged:
         padded[inside] = self.values[places]
         return padded
 
-    def kept(self, rows: Array) -> Ragged:
-        sizes = self.lengths()[rows]
-        places = [np.arange(int(self.offsets[row]), int(self.offsets[row + 1])) for row in _ints(rows)]
-        ends = np.concatenate([[0], np.cumsum(sizes)])
-        return Ragged(self.values[np.concatenate(places)] if places else self.values[:0], ends)
-
 
 @dataclass(frozen=True)
 class Nested:
@@ -81,9 +75,6 @@ class Nested:
             padded[(place, *(slice(size) for size in row.shape))] = row
         return padded
 
-    def kept(self, rows: Array) -> Nested:
-        return Nested(tuple(self.rows[row] for row in _ints(rows)))
-
 
 def _ints(rows: Array) -> list[int]:
     return [int(row) for row in rows]
@@ -97,6 +88,8 @@ def null_rows(array: Any) -> Array:
     """Rows that are null, or hold a null somewhere."""
     pc, pa = package("pyarrow.compute"), package("pyarrow")
     array = plain(array)
+    if array.null_count == 0 and not pa.types.is_nested(array.type):
+        return np.zeros(len(array), bool)
     missing = pc.is_null(array).to_numpy(zero_copy_only=False)
     if pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
         inner = null_rows(array.flatten())

@@ -26,7 +26,7 @@ def digest_of(model: Path | bytes, memo: Path) -> str:
     known = _recall(note)
     if known is not None:
         return known
-    files = [path, *sorted(_external(path))]
+    files = [path, *sorted(external_files(path))]
     before = [_stamp(file) for file in files]
     digest = hashlib.sha256()
     for file in files:
@@ -58,7 +58,7 @@ def _remember(note: Path, files: list[Path], stamps: list[list[int]], digest: st
         aside.replace(note)
 
 
-def _external(path: Path) -> set[Path]:
+def external_files(path: Path) -> set[Path]:
     """Files that hold tensors of the model. Those that are not there are the loader's to complain about."""
     proto = onnx.load_model(str(path), load_external_data=False)
     names = {
