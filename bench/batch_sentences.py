@@ -104,7 +104,10 @@ class Calls(Turns):
         import smelt
 
         options = {"tokenizer": self.given.folder, "keep": [], **self.settings()}
-        for name, model in (("smelt", self.given.work / "artifact"), ("stock", self.given.work / "stock/model.onnx")):
+        for name, model in (
+            ("smelt", self.given.work / "artifact"),
+            ("stock", self.given.work / "exported/model.onnx"),
+        ):
             out = self.out(name)
             started = time.perf_counter()
             report = smelt.batch(model, self.source, out, stock=name == "stock", **options)
@@ -128,7 +131,7 @@ class Commands(Turns):
         shared = ["-i", self.source, "--tokenizer", self.given.folder, "--keep", "", "-q", *options]
         batch = [sys.executable, "-m", "smelt", "batch"]
         self.run("smelt", [*batch, self.given.work / "artifact", "-o", self.out("smelt"), *shared])
-        stock = [*batch, self.given.work / "stock/model.onnx", "--stock", "-o", self.out("stock"), *shared]
+        stock = [*batch, self.given.work / "exported/model.onnx", "--stock", "-o", self.out("stock"), *shared]
         self.run("stock", stock)
         target = self.given.work / "encoded.parquet"
         script = [sys.executable, __file__, self.given.folder, self.given.work, "--encode", target]
@@ -150,7 +153,7 @@ def prepare(given: argparse.Namespace) -> None:
     given.work.mkdir(parents=True, exist_ok=True)
     few = given.work / "few.parquet"
     pq.write_table(pa.table({"text": ["a sentence", "another one"]}), few)
-    for name, made, stock in (("artifact", "model", False), ("stock", "stock", True)):
+    for name, made, stock in (("artifact", "model", False), ("exported", "stock", True)):
         if not (given.work / name).exists():
             smelt.batch(given.folder, few, given.work / "once", restart=True, stock=stock)
             shutil.move(given.work / "once" / "_smelt" / made, given.work / name)

@@ -1,6 +1,6 @@
 """A table in, a table out: score rows of a Parquet file, interrupt, go on, look at what failed.
 
-pip install 'smelt[batch]'
+pip install 'onnx-smelt[batch]'
 python examples/batch_scores.py
 """
 

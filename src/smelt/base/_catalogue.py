@@ -339,7 +339,7 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A package for data sets is missing",
         "`smelt batch` reads and writes with pyarrow, decodes images with Pillow, tokenizes with tokenizers, and runs "
         "on clusters with ray. None of them is needed for anything else.",
-        "Install the extra that the message names, e.g. pip install 'smelt[batch]'.",
+        "Install the extra that the message names, e.g. pip install 'onnx-smelt[batch]'.",
     ),
     "SM-BATCH-002": (
         "No input files",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +19,19 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from tests.frontends.batch.data import dense_model, expected, results, rows, vectors, write_parquet  # noqa: E402
+from tests.frontends.batch.data import (  # noqa: E402
+    dense_model,
+    expected,
+    part_bytes,
+    results,
+    rows,
+    vectors,
+    write_parquet,
+)
 from tests.frontends.batch.test_runs import command, environment  # noqa: E402
 
 from smelt.base.errors import BatchError, ConfigError, SmeltError  # noqa: E402
+from smelt.frontends.batch.part_writer import PartWriter  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 
@@ -36,7 +49,13 @@ def test_no_files_match(run, tmp_path: Path):
     refused(lambda: run(dense_model(tmp_path), tmp_path / "empty"), "SM-BATCH-002")
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all"])
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.npy", "a.npz", "a.csv", "a.jsonl"])
+def test_a_file_of_no_bytes(run, tmp_path: Path, name: str):
+    (tmp_path / name).touch()
+    assert name in refused(lambda: run(dense_model(tmp_path), tmp_path / name), "SM-BATCH-003")
+
+
+@pytest.mark.parametrize("content", [b"PAR1", b"no parquet at all"])
 def test_an_unreadable_file_is_named(run, tmp_path: Path, content: bytes):
     (tmp_path / "bad.parquet").write_bytes(content)
     assert "bad.parquet" in refused(lambda: run(dense_model(tmp_path), tmp_path / "bad.parquet"), "SM-BATCH-003")
@@ -81,6 +100,9 @@ def test_a_column_of_the_wrong_type_or_shape_shows_both_lists(run, tmp_path: Pat
     assert "x: string" in said and "x: tensor(float)[n,8]" in said
     pq.write_table(pa.table({"x": vectors(np.zeros((4, 7), np.float32))}), tmp_path / "short.parquet")
     refused(lambda: run(dense_model(tmp_path), tmp_path / "short.parquet"), "SM-BATCH-005")
+    pq.write_table(pa.table({"a": [1.0], "t": ["t"]}), tmp_path / "double.parquet")
+    said = refused(lambda: run(dense_model(tmp_path), tmp_path / "double.parquet"), "SM-BATCH-005")
+    assert "'a' is float64" in said and "x: tensor(float)[n,8]" in said and "t: string" in said and "--cast" in said
 
 
 def test_files_that_differ_are_named(run, tmp_path: Path):
@@ -109,11 +131,39 @@ def test_an_output_folder_with_other_content_is_left_alone(run, tmp_path: Path):
     refused(lambda: run(dense_model(tmp_path), data, "file"), "SM-BATCH-006")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_no_permission_to_write(run, tmp_path: Path):
-    (tmp_path / "shut").mkdir(mode=0o500)
-    data = write_parquet(tmp_path / "in.parquet", rows(5))
-    refused(lambda: run(dense_model(tmp_path), data, "shut/out"), "SM-BATCH-008")
+@pytest.fixture
+def unprivileged(run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that others may read and not write, for a user who is not root."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    dense_model(place), write_parquet(place / "in.parquet", rows(5))
+    run(place / "dense.onnx", place / "in.parquet", tmp_path_factory.mktemp("imported") / "out")
+    mine = os.geteuid()
+    try:
+        if mine == 0:
+            os.seteuid(65534)
+        else:
+            place.chmod(0o555)
+        yield place
+    finally:
+        os.seteuid(mine)
+        place.chmod(0o755)
+        shutil.rmtree(place)
+
+
+def test_no_permission_to_write(run, unprivileged: Path):
+    said = refused(
+        lambda: run(unprivileged / "dense.onnx", unprivileged / "in.parquet", unprivileged / "out"), "SM-BATCH-008"
+    )
+    assert "Permission denied" in said and not (unprivileged / "out").exists()
+
+
+def test_no_permission_to_read(run, unprivileged: Path, tmp_path_factory: pytest.TempPathFactory):
+    shut = Path(tempfile.mkdtemp()) / "shut.parquet"
+    shut.touch(mode=0o000)
+    said = refused(lambda: run(unprivileged / "dense.onnx", shut, shut.parent / "out"), "SM-BATCH-003")
+    assert "shut.parquet cannot be read: Permission denied" in said
+    shutil.rmtree(shut.parent)
 
 
 def test_a_place_where_no_folder_can_be(run, tmp_path: Path):
@@ -128,6 +178,30 @@ def test_two_runs_do_not_share_a_folder(run, tmp_path: Path):
     data = write_parquet(tmp_path / "in.parquet", rows(5))
     with OutputFolder(tmp_path / "out").locked():
         refused(lambda: run(dense_model(tmp_path), data), "SM-BATCH-013")
+
+
+def test_a_disk_that_fills_up_leaves_the_finished_parts(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    x = rows(300)
+    model, data = dense_model(tmp_path), write_parquet(tmp_path / "in.parquet", x)
+    calm = run(model, data, "calm")
+    parts, write = iter(range(calm.parts)), PartWriter.__init__
+
+    def no_room(data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def opened(self: PartWriter, *given: object) -> None:
+        write(self, *given)  # type: ignore[arg-type]
+        if next(parts) == 1:
+            self.file.write = no_room  # type: ignore[method-assign]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartWriter, "__init__", opened)
+        assert "No space left on device" in refused(lambda: run(model, data), "SM-BATCH-008")
+    assert [path.name for path in (tmp_path / "out").glob("part-*")] == ["part-000000.parquet"]
+    assert not list((tmp_path / "out" / "_smelt" / "aside").iterdir())
+    again = run(model, data)
+    assert (again.parts_done, again.parts_skipped) == (2, 1)
+    assert part_bytes(tmp_path / "out") == part_bytes(tmp_path / "calm")
 
 
 @pytest.mark.full
@@ -159,7 +233,9 @@ def test_options_that_cannot_be_read(run, tmp_path: Path):
             run(dense_model(tmp_path), data, **wrong)
     refused(lambda: run(dense_model(tmp_path), data, preprocess="no.such:thing"), "SM-BATCH-012")
     refused(lambda: run(tmp_path / "gone.onnx", data), "SM-LOAD-001")
+    assert "in.parquet" in refused(lambda: run(data, data), "SM-LOAD-002")
     refused(lambda: run(object(), data), "SM-LOAD-008")
+    assert "no input" in refused(lambda: run(dense_model(tmp_path), data, image="resize=8x8"), "SM-BATCH-005")
     refused(lambda: run(dense_model(tmp_path), data, tokenizer=tmp_path / "none"), "SM-BATCH-003")
 
 

@@ -18,7 +18,7 @@ def test_batch_workers_and_threads_are_measured_within_the_cpus(run, tmp_path: P
     monkeypatch.setattr(probe, "_NOT_WORTH_S", 0.0)
     monkeypatch.setattr(probe, "_TIMED_S", 0.02)
     monkeypatch.setattr(probe, "usable_cpus", lambda: 4)
-    data = write_parquet(tmp_path / "in.parquet", rows(2000), group=1000)
+    data = write_parquet(tmp_path / "in.parquet", rows(2000), group=500)
     made = run(dense_model(tmp_path), data, batch="auto", workers="auto", threads="auto")
     tried = {(workers, threads) for workers, threads, _, _ in made.measured}
     assert tried == {(1, 4), (2, 2), (4, 1)}
@@ -28,6 +28,21 @@ def test_batch_workers_and_threads_are_measured_within_the_cpus(run, tmp_path: P
     assert chosen * 1.05 > max(rate for *_, rate in raced)
     given = run(dense_model(tmp_path), data, "other", batch="auto", workers=3, threads=1)
     assert (given.workers, given.threads) == (3, 1)
+
+
+def test_no_more_workers_than_parts_and_none_idle_at_the_end(
+    run, in_threads, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(probe, "_NOT_WORTH_S", 0.0)
+    monkeypatch.setattr(probe, "_TIMED_S", 0.02)
+    monkeypatch.setattr(probe, "usable_cpus", lambda: 4)
+    data = write_parquet(tmp_path / "in.parquet", rows(200), group=200)
+    made = run(dense_model(tmp_path), data, batch="auto", workers="auto", threads="auto")
+    assert {(workers, threads) for workers, threads, _, _ in made.measured} == {(1, 4)}
+    assert probe.evenness([10, 10, 10], 2) == 0.75
+    assert probe.evenness([10, 30], 2) == pytest.approx(2 / 3)
+    assert probe.evenness([10, 10, 20], 2) == 2 / 3  # handed out in their order
+    assert probe.evenness([10] * 1000, 2) == probe.evenness([], 2) == 1.0
 
 
 def test_a_short_run_is_not_measured(run, in_threads, tmp_path: Path):

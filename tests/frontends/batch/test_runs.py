@@ -208,6 +208,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_costs_its_part_and_the_rest_is_finished(tmp_path: Path):
     x = rows(90)
     model, data = dense_model(tmp_path), write_parquet(tmp_path / "in.parquet", x, group=30)

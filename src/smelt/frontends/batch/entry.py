@@ -24,7 +24,7 @@ from smelt.frontends.batch.output_folder import OutputFolder
 from smelt.frontends.batch.packages import package
 from smelt.frontends.batch.plan import Wanted, check_same, concat_allowed, find_data, make_job
 from smelt.frontends.batch.pool import Pool
-from smelt.frontends.batch.probe import Found, probe
+from smelt.frontends.batch.probe import probe
 from smelt.frontends.batch.records import Job, PartRecord
 from smelt.frontends.batch.report import Report, Watcher, limit_of, write_report
 
@@ -68,8 +68,8 @@ def batch(
         if restart:
             folder.restart()
         folder.clean()
-        job, found = run.plan(folder, what, inputs)
-        return run.make(folder, job, found, max_errors, timeout_s, ray)
+        job = run.plan(folder, what, inputs)
+        return run.make(folder, job, max_errors, timeout_s, ray)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
@@ -87,7 +87,8 @@ def _number(name: str, value: Auto) -> int:
     except (TypeError, ValueError):
         number = 0
     if number < 1:
-        raise ConfigError("SM-CONFIG-001", f"{name}={value!r} is neither auto nor a number from 1 on")
+        text = f"--{name} {value!r} is neither auto nor a number from 1 on"
+        raise ConfigError("SM-CONFIG-001", text, hint=f"Write --{name} auto, or --{name} 4.")
     return number
 
 
@@ -103,37 +104,32 @@ class _Run:
 
     # What is to be done
 
-    def plan(self, folder: OutputFolder, what: Named, inputs: Any) -> tuple[Job, Found]:
+    def plan(self, folder: OutputFolder, what: Named, inputs: Any) -> Job:
         """The job, whole. A rerun takes from the earlier job what was found then."""
         earlier = folder.earlier()
         data = find_data(inputs, earlier)
         if earlier is not None and earlier.model.digest.removeprefix("stock ") != what.digest:
-            self._refuse(folder, what, earlier)
+            then = earlier.model.source
+            raise InputError(
+                "SM-BATCH-007", f"{folder.root} was made with another model: now {what.source}, then {then}"
+            )
         model = opened(what, folder, self.config, self.progress, self.stock, self.options)
         kept = folder.own / "tokenizer.json"
         job = make_job(folder.root, model, data, self.wanted, kept if kept.is_file() else what.tokenizer)
         if earlier is None:
-            found = self._probed(job)
+            job = self._probed(job)
         else:
             check_same(job, earlier, self.sizes["batch"])
             if not concat_allowed(earlier, job):
-                self._refuse(folder, what, earlier)
-            found = Found(earlier.result_schema, earlier.batch, *self._again(earlier))
-        job = replace(
-            job, result_schema=found.result_schema, batch=found.batch, workers=found.workers, threads=found.threads
-        )
+                raise InputError("SM-BATCH-007", f"{folder.root} was made of parts that begin and end elsewhere now")
+            job = replace(
+                job, result_schema=earlier.result_schema, batch=earlier.batch, measured=earlier.measured,
+                workers=self.sizes["workers"] or earlier.workers, threads=self.sizes["threads"] or earlier.threads,
+            )  # fmt: skip
         folder.write_job(job)
-        return job, found
+        return job
 
-    def _refuse(self, folder: OutputFolder, what: Named, earlier: Job) -> None:
-        raise InputError(
-            "SM-BATCH-007", f"{folder.root} was made with another model: now {what.source}, then {earlier.model.source}"
-        )
-
-    def _again(self, earlier: Job) -> tuple[int, int]:
-        return self.sizes["workers"] or earlier.workers, self.sizes["threads"] or earlier.threads
-
-    def _probed(self, job: Job) -> Found:
+    def _probed(self, job: Job) -> Job:
         crew = self._crew(job, None)
         if not crew.in_processes:
             return probe(job, self.sizes, crew.preprocess, crew.postprocess)
@@ -141,7 +137,8 @@ class _Run:
             began = start(replace(job, threads=1), {"mode": "probe", "wanted": dict(self.sizes)}, log)
             for told in listen(began):
                 if told["kind"] == "probed":
-                    return Found(**told["found"])
+                    found = dict(told["found"])
+                    return replace(job, **{**found, "measured": tuple(map(tuple, found["measured"]))})
                 if "raised" in told:
                     raise told["raised"]
             raise BatchError(
@@ -158,15 +155,12 @@ class _Run:
 
     # Doing it
 
-    def make(
-        self, folder: OutputFolder, job: Job, found: Found, max_errors: int | None, timeout_s: float, ray: str | None
-    ) -> Report:
+    def make(self, folder: OutputFolder, job: Job, max_errors: int | None, timeout_s: float, ray: str | None) -> Report:
         finished = folder.finished(job)
         left = [part for part in job.parts if part.index not in finished]
         rows_before = sum(job.parts[index].rows for index in finished)
         failed_before = sum(len(record.errors) for record in finished.values())
-        _check_errors(failed_before, max_errors)
-        watcher = Watcher(job.rows, rows_before, failed_before, self.progress)
+        watcher = Watcher(job.rows, rows_before, failed_before, self.progress, max_errors)
         ended = False
         try:
             if left and ray is not None:
@@ -174,13 +168,12 @@ class _Run:
 
                 ended = run_on_ray(job, left, watcher, ray, self._crew(job, max_errors), max_errors)
             elif left:
-                limited = _ErrorLimit(watcher, failed_before, max_errors)
-                ended = Pool(self._crew(job, max_errors), left, limited, timeout_s).run(job.workers)
+                ended = Pool(self._crew(job, max_errors), left, watcher, timeout_s).run(job.workers)
             else:
                 ended = True
         finally:
             folder.clean()
-            report = self._reported(folder, job, found, watcher, finished, ended)
+            report = self._reported(folder, job, watcher, finished, ended)
         if report.parts_failed:
             first = next(iter(report.parts_failed.items()))
             named_part = job.parts[first[0]]
@@ -193,9 +186,8 @@ class _Run:
         return report
 
     def _reported(
-        self, folder: OutputFolder, job: Job, found: Found, watcher: Watcher, before: Mapping[int, PartRecord],
-        ended: bool,
-    ) -> Report:  # fmt: skip
+        self, folder: OutputFolder, job: Job, watcher: Watcher, before: Mapping[int, PartRecord], ended: bool
+    ) -> Report:
         seconds = time.monotonic() - watcher.started
         records = folder.finished(job)
         failed = folder.write_errors(iter(records[index] for index in sorted(records)))
@@ -210,26 +202,7 @@ class _Run:
             workers=job.workers, threads=job.threads,
             stages={name: getattr(watcher.stage_sums, name) for name in ("read", "prepare", "infer", "write", "wait")},
             limited_by=limit_of(watcher.stage_sums, seconds, job.workers), errors=str(folder.errors),
-            rates=watcher.thinned(), measured=found.measured, notes=watcher.notes,
+            rates=watcher.thinned(), measured=[list(one) for one in job.measured], notes=watcher.notes,
         )  # fmt: skip
         write_report(report, folder.put, folder.own)
         return report
-
-
-class _ErrorLimit:
-    """Ends the run when more rows failed than the user allows."""
-
-    def __init__(self, watcher: Watcher, failed: int, limit: int | None) -> None:
-        self._watcher, self._failed, self._limit = watcher, failed, limit
-        self.stages, self.failed, self.note = watcher.stages, watcher.failed, watcher.note
-        self.ready = watcher.ready
-
-    def done(self, part: int, rows: int, failed: int) -> None:
-        self._watcher.done(part, rows, failed)
-        self._failed += failed
-        _check_errors(self._failed, self._limit)
-
-
-def _check_errors(failed: int, limit: int | None) -> None:
-    if limit is not None and failed > limit:
-        raise BatchError("SM-BATCH-009", f"{failed} rows failed, more than the {limit} that are allowed")

@@ -124,7 +124,10 @@ class _Mapper:
         kind = self.schema.field(name).type
         leaf, depth = leaf_type(kind)
         if spec.dtype is not None:
-            check_cast(np.dtype(leaf.to_pandas_dtype()), spec.dtype, name, self.cast)
+            try:
+                check_cast(np.dtype(leaf.to_pandas_dtype()), spec.dtype, name, self.cast)
+            except InputError as error:
+                raise InputError(error.code, self.unfit(error.message).message, hint=error.hint) from None
         if columns > 1:
             dims = spec.shape[1:] if spec.shape is not None else None
             if depth or (dims is not None and (len(dims) != 1 or (isinstance(dims[0], int) and dims[0] != columns))):

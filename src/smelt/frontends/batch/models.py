@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
+
 from smelt.base.config import Config
-from smelt.base.errors import InputError
+from smelt.base.errors import InputError, LoadError
 from smelt.base.progress import Progress
 from smelt.frontends.batch.digests import folder_digest
 from smelt.frontends.batch.output_folder import OutputFolder
@@ -58,8 +60,13 @@ def named(model: Any) -> Named:
         raise InputError("SM-BATCH-011", f"{path} is neither an artifact nor a SentenceTransformer")
     if not path.is_file():
         raise InputError("SM-LOAD-001", f"there is no model {path}")
-    with tempfile.TemporaryDirectory() as memo:
-        return Named(str(path), digest_of(path, Path(memo)), "onnx", path)
+    try:
+        with tempfile.TemporaryDirectory() as memo:
+            return Named(str(path), digest_of(path, Path(memo)), "onnx", path)
+    except DecodeError as error:
+        raise LoadError("SM-LOAD-002", f"{path} is no ONNX model: {error}") from error
+    except OSError as error:
+        raise LoadError("SM-LOAD-001", f"{path} cannot be read: {error.strerror}") from error
 
 
 def _object(model: Any) -> Named:
@@ -119,7 +126,7 @@ def _sentences(what: Named, folder: OutputFolder) -> Any:
 
     model = what.module
     if model is None:
-        model = package("sentence_transformers", "sentences").SentenceTransformer(str(what.path), device="cpu")
+        model = package("sentence_transformers").SentenceTransformer(str(what.path), device="cpu")
     if what.module is not None:
         model.tokenizer.backend_tokenizer.save(str(folder.own / "tokenizer.json"))
 

@@ -7,9 +7,12 @@ install, never an ImportError out of the middle of a run.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from smelt.base.errors import InputError
+
+# What no extra of ours brings.
+_BY_ITSELF: Final = {"sentence_transformers": "sentence-transformers", "tokenizers": "tokenizers"}
 
 
 def package(name: str, extra: str = "batch") -> Any:
@@ -17,8 +20,5 @@ def package(name: str, extra: str = "batch") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        if extra == "text":
-            hint = "pip install tokenizers"
-        else:
-            hint = f"pip install 'smelt[{extra}]'"
-        raise InputError("SM-BATCH-001", f"{name} cannot be imported: {error}", hint=hint) from error
+        wanted = _BY_ITSELF.get(name, f"'onnx-smelt[{extra}]'")
+        raise InputError("SM-BATCH-001", f"{name} cannot be imported: {error}", hint=f"pip install {wanted}") from error

@@ -93,6 +93,8 @@ def make_job(output: Path, model: ModelRef, data: Data, wanted: Wanted, tokenize
     text = _text(wanted, tokenizer)
     first = next((place for place, facts in enumerate(data.facts) if facts.pieces), 0)
     schema = data.facts[first].schema
+    if not schema.names:
+        raise InputError("SM-BATCH-003", f"{data.files[first].path} is empty: it has neither columns nor rows")
     if data.files[first].format in _TEXTUAL:
         schema = retyped(schema, session.inputs, wanted.map, text is not None)
     mapped = _preprocessed_schema(data, first, schema, wanted)
@@ -163,6 +165,8 @@ def _preprocessed_schema(data: Data, first: int, schema: Any, wanted: Wanted) ->
 
 def _check_images(wanted: Wanted, used: bool) -> None:
     steps = parse_steps(wanted.image)
+    if wanted.image and not used:
+        raise InputError("SM-BATCH-005", "--image is given, and no input of the model is fed with images")
     if used and not steps.crop and len(steps.resize) != 2:
         raise InputError(
             "SM-BATCH-005", "images of different sizes are no batch",
@@ -219,7 +223,7 @@ def check_same(job: Job, earlier: Job, batch: int) -> None:
     """Refuse what would mix two jobs in one folder."""
     changed: list[str] = []
     if job.model.digest != earlier.model.digest:
-        changed.append(f"the model (now {job.model.source}, then {earlier.model.source})")
+        changed.append(f"the model (now {job.model}, then {earlier.model})")
     now, then = job.mapping(), earlier.mapping()
     if digest_of_json(now) != digest_of_json(then):
         names = [name for name in now if digest_of_json(now[name]) != digest_of_json(then[name])]

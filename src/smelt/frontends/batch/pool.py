@@ -2,7 +2,8 @@
 
 Input: a crew and the parts that are left. Output: what each part came to, told to a `Watch`. Invariant: a part is with
 one worker at a time; a worker that dies or hangs is replaced, its parts are tried again one by one, and a part at which
-two died alone has failed; a first Ctrl-C lets the parts in hand finish, a second one drops them.
+two died alone has failed; workers that die before they have loaded the model end the run; a first Ctrl-C lets the parts
+in hand finish, a second one drops them.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ class Pool:
         told, member = event.told, event.member
         if told.kind == "ready":
             member.ready = True
+            self._idle_deaths = 0
             self.watch.ready()
         elif told.kind == "progress":
             self.watch.stages(told.stages)
@@ -124,7 +126,8 @@ class Pool:
         how = member.end()
         if id(member) in self._hung:
             how = f"did nothing for {self.timeout_s:g} s and was stopped"
-        if not member.held:
+        if not member.held or not member.ready:
+            self.todo.extendleft(reversed(member.held))  # no part's fault
             if how:
                 self._idle_deaths += 1
                 if self._idle_deaths > _ATTEMPTS:

@@ -229,7 +229,7 @@ def _without_nulls(table: Any, rows: Array, feeds: Sequence[Feed], bad: Bad) -> 
 
 def _tokenizer(job: Job) -> Any:
     assert job.text is not None
-    tokenizer = package("tokenizers", "text").Tokenizer.from_file(job.text.tokenizer)
+    tokenizer = package("tokenizers").Tokenizer.from_file(job.text.tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if job.text.max_length:

@@ -1,7 +1,7 @@
 """The first rows through the model: what its results are, and how it runs fastest.
 
-Input: a job without result schema, batch size, workers and threads. Output: `Found`. Invariant: a number that the user
-gave is kept; what is measured takes a few seconds, and nothing at all where the whole run would take no longer.
+Input: a job without result schema, batch size, workers and threads. Output: the job with them. Invariant: a number that
+the user gave is kept; what is measured takes a few seconds, and nothing at all where the whole run takes no longer.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import heapq
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,9 +24,8 @@ from smelt.frontends.batch.packages import package
 from smelt.frontends.batch.prepare import Prepared, Preparer
 from smelt.frontends.batch.records import Job, schema_from_text, schema_to_text
 from smelt.frontends.batch.results import output_columns
-from smelt.frontends.batch.sources import Piece, format_of
 from smelt.frontends.batch.sources.pieces import window_rows
-from smelt.frontends.batch.worker import used_columns
+from smelt.frontends.batch.worker import read_part
 
 Array = npt.NDArray[Any]
 _ROWS: Final = 2048
@@ -43,20 +41,9 @@ _BETTER: Final = 1.03
 _MANY_PARTS: Final = 100
 
 
-@dataclass
-class Found:
-    """`measured`: rows per second by (workers, threads, batch), for the report."""
-
-    result_schema: str
-    batch: int
-    workers: int
-    threads: int
-    measured: list[list[float]] = field(default_factory=list[list[float]])
-
-
 def probe(
     job: Job, wanted: Mapping[str, int], preprocess: Function | None = None, postprocess: Function | None = None
-) -> Found:
+) -> Job:
     """`wanted`: batch, workers and threads as the user gave them, 0 for auto."""
     cpus = usable_cpus()
     threads = wanted["threads"] or max(1, cpus // max(1, wanted["workers"]))
@@ -68,19 +55,18 @@ def probe(
     prepared = _first_rows(job, preparer, batch)
     schema = _result_schema(job, model, preparer, prepared, after)
     if prepared is None:
-        return Found(schema, batch, wanted["workers"] or 1, threads)
-    return _Search(job, model, preparer, prepared, wanted, cpus).found(schema, threads)
+        return replace(job, result_schema=schema, batch=batch, workers=wanted["workers"] or 1, threads=threads)
+    search = _Search(job, model, preparer, prepared, wanted, cpus)
+    size, workers, each = search.found(threads)
+    measured = tuple(search.measured)
+    return replace(job, result_schema=schema, batch=size, workers=workers, threads=each, measured=measured)
 
 
 def _first_rows(job: Job, preparer: Preparer, batch: int) -> Prepared | None:
     """A window that has rows to run; None where there is none in the first parts."""
-    columns = used_columns(job)
     for part in job.parts[:_PARTS]:
-        file = job.files[part.file]
-        size = min(_ROWS, window_rows(file.row_bytes, batch))
-        piece = Piece(part.first, part.last, part.rows)
-        source = format_of(file.format).read(Path(file.path), piece, schema_from_text(job.schema), columns, size)
-        window = next(source, None)
+        size = min(_ROWS, window_rows(job.files[part.file].row_bytes, batch))
+        window = next(read_part(job, part, schema_from_text(job.schema), size), None)
         if window is None:
             continue
         prepared = preparer(window)
@@ -176,25 +162,26 @@ class _Search:
     ) -> None:
         self.job, self.model, self.preparer, self.prepared = job, model, preparer, prepared
         self.wanted, self.cpus = wanted, cpus
-        self.measured: list[list[float]] = []
+        self.measured: list[tuple[float, ...]] = []
         self.deadline = time.monotonic() + _BUDGET_S
 
-    def found(self, schema: str, threads: int) -> Found:
+    def found(self, threads: int) -> tuple[int, int, int]:
+        """Batch size, workers, and threads of each."""
         workers, batch = self.wanted["workers"], self.wanted["batch"] or self.model.fixed
         splits = self._splits(threads)
         if batch and len(splits) == 1:
-            return Found(schema, batch, *splits[0])
+            return batch, *splits[0]
         usual = batch or _USUAL_BATCH
         rate = self._rate([self.model], usual, workers=1, threads=threads)
         if self.job.rows / rate < _NOT_WORTH_S:
-            return Found(schema, usual, workers or 1, threads, self.measured)
+            return usual, workers or 1, threads
         best = (0.0, workers or 1, threads, usual)
         for many, each in splits:
             if time.monotonic() > self.deadline or not self._fits(many):
                 break
             calls = [self.model if each == threads and n == 0 else ModelCall(self.job.model, each) for n in range(many)]
             best = self._better(calls, many, each, batch, best)
-        return Found(schema, best[3], best[1], best[2], self.measured)
+        return best[3], best[1], best[2]
 
     def _splits(self, threads: int) -> list[tuple[int, int]]:
         """(workers, threads): one worker with all CPUs first, then more workers of fewer threads."""
@@ -246,7 +233,7 @@ class _Search:
         for thread in together:
             thread.join()
         rate = sum(counts) / max(1e-9, max(ends) - started)
-        self.measured.append([workers, threads, batch, rate])
+        self.measured.append((workers, threads, batch, rate))
         return rate
 
     def _fits(self, workers: int) -> bool:

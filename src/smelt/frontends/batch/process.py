@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from smelt.base.errors import SmeltError
 from smelt.frontends.batch.packages import package
-from smelt.frontends.batch.records import Job, Part, Told, job_from_json
+from smelt.frontends.batch.records import PROBED, Job, Part, Told, job_from_json
 
 
 def main(job_file: Path) -> int:
@@ -35,7 +35,8 @@ def main(job_file: Path) -> int:
         if told["mode"] == "probe":
             from smelt.frontends.batch.probe import probe
 
-            write({"kind": "probed", "found": asdict(probe(job, told["wanted"]))})
+            found = probe(job, told["wanted"])
+            write({"kind": "probed", "found": {name: getattr(found, name) for name in PROBED}})
             return 0
         return _work(job, told, write)
     except MemoryError:

@@ -11,8 +11,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+PROBED: Final = ("result_schema", "batch", "workers", "threads", "measured")
 FeedKind = Literal["column", "text", "image", "mask", "ones", "zeros", "positions"]
 
 
@@ -73,6 +74,9 @@ class ModelRef:
     artifact: str
     stock: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.source}, {'stock' if self.stock else 'compiled'}"
+
 
 @dataclass(frozen=True)
 class FunctionRef:
@@ -85,7 +89,8 @@ class FunctionRef:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker needs to make any part."""
+    """Everything that a worker needs to make any part. The last five are what the probe found; `measured` is what it
+    timed: [workers, threads, batch, rows per second]."""
 
     output: str
     model: ModelRef
@@ -107,6 +112,7 @@ class Job:
     workers: int = 0
     threads: int = 0
     result_schema: str = ""
+    measured: tuple[tuple[float, ...], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -191,6 +197,7 @@ def job_from_json(content: Mapping[str, Any]) -> Job:
         given[name] = FunctionRef(**given[name]) if given[name] else None
     for name in ("keep", "outputs", "image"):
         given[name] = tuple(given[name])
+    given["measured"] = tuple(tuple(one) for one in given["measured"])
     return Job(**given)
 
 

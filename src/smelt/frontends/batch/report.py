@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from smelt.base.errors import BatchError
 from smelt.base.progress import Progress
 from smelt.frontends.batch.records import Stages
+from smelt.report import counted
 
 _SAMPLE_S: Final = 0.5
 _SAMPLES: Final = 400
@@ -58,11 +60,14 @@ class Report:
     def lines(self) -> list[str]:
         """As text."""
         state = "done" if self.complete else "interrupted" if self.interrupted else "incomplete"
+        if not self.rows:
+            return ["done: no rows"]
         skipped = f", {self.parts_skipped:,} finished before" if self.parts_skipped else ""
         lines = [
             f"{state}: {self.rows_done:,} of {self.rows:,} rows in {self.seconds:.1f} s, "
             f"{self.rows_per_second:,.1f} rows/s; {self.parts_done:,} of {self.parts:,} parts{skipped}",
-            f"batch {self.batch}, {self.workers} workers of {self.threads} threads; limited by {self.limited_by}",
+            f"batch {self.batch}, {counted(self.workers, 'worker')} of {counted(self.threads, 'thread')}; "
+            f"limited by {self.limited_by}",
             "busy: "
             + ", ".join(f"{_WORDS[name]} {self.stages[name]:.1f} s" for name in _STAGES)
             + f"; inference waited {self.stages['wait']:.1f} s",
@@ -75,9 +80,9 @@ class Report:
 
 
 class Watcher:
-    """Told by the pool; draws progress and keeps samples."""
+    """Told by the pool; draws progress, keeps samples, and ends the run when more rows failed than `limit`."""
 
-    def __init__(self, rows: int, done: int, failed: int, progress: Progress) -> None:
+    def __init__(self, rows: int, done: int, failed: int, progress: Progress, limit: int | None = None) -> None:
         self.rows, self.failed_rows = rows, failed
         self.stage_sums = Stages()
         self.parts_done: dict[int, int] = {}
@@ -90,6 +95,8 @@ class Watcher:
         self._left = rows - done
         self._sampled = (0.0, 0)
         self.ready_at = 0.0
+        self._limit, self._recorded = limit, failed
+        self._check_limit()
 
     def stages(self, taken: Mapping[str, Any]) -> None:
         self.stage_sums.add(taken)
@@ -113,8 +120,15 @@ class Watcher:
         self.ready_at = self.ready_at or time.monotonic() - self.started
 
     def done(self, part: int, rows: int, failed: int) -> None:
-        del failed
         self.parts_done[part] = rows
+        self._recorded += failed
+        self._check_limit()
+
+    def _check_limit(self) -> None:
+        if self._limit is not None and self._recorded > self._limit:
+            raise BatchError(
+                "SM-BATCH-009", f"{self._recorded} rows failed, more than the {self._limit} that are allowed"
+            )
 
     def failed(self, part: int, reason: str) -> None:
         self.parts_failed[part] = reason

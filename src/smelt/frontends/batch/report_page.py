@@ -6,26 +6,37 @@ enter escaped only.
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from smelt.frontends.batch.report import Report
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 240, 70, 30
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 240, 70, 30, 12, 30
 _STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:50rem;padding:0 1rem;color:#222;background:#fff}
-table{border-collapse:collapse}td,th{padding:.2rem .8rem;text-align:left;border-bottom:1px solid #ddd}
-td.n{text-align:right;font-variant-numeric:tabular-nums}svg{max-width:100%;height:auto}
-text{font-size:12px;fill:#555}.bar{fill:#2a78b8}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}text{fill:#aaa}td,th{border-color:#444}}
+h1{margin-bottom:0}h1+p{margin-top:0;color:#666;overflow-wrap:anywhere}
+table{border-collapse:collapse}
+td,th{padding:.2rem .8rem;text-align:left;border-bottom:1px solid #ddd;white-space:nowrap}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}svg{max-width:100%;height:auto}td svg{min-width:80px}
+tr.chosen{font-weight:600}text{font-size:12px;fill:#555}.bar{fill:#2a78b8}.area{fill:#2a78b8;opacity:.15}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}h1+p{color:#999}text{fill:#aaa}
+td,th{border-color:#444}}
 """
 _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width"><title>smelt batch: {title}</title><style>{style}</style></head>
-<body><h1>smelt batch</h1><p>{summary}</p><h2>Rows per second</h2>{plot}
-<h2>Time by stage</h2>{stages}{rest}</body></html>
+<body><h1>smelt batch</h1><p>{title}</p><p>{summary}</p><h2>Rows per second</h2>{plot}
+<h2>Time by stage, all workers together</h2>{stages}{rest}</body></html>
 """
+_STAGES: Final = {
+    "read": "reading",
+    "prepare": "preprocessing",
+    "infer": "inference",
+    "write": "writing",
+    "wait": "inference waits for rows",
+}
 
 
 def page(report: Report) -> str:
@@ -37,36 +48,48 @@ def page(report: Report) -> str:
 
 
 def plot(rates: list[list[float]]) -> str:
-    """A line over time, with its highest value and its last time as axes."""
+    """A line over time, between axes with round numbers."""
     points = rates[1:] or rates
-    highest = max((rate for _, rate in points), default=0.0) or 1.0
-    last = points[-1][0] if points else 1.0
-    wide, high = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - 10
+    rows = ticks(max((rate for _, rate in points), default=0.0))
+    times = ticks(points[-1][0] if points else 0.0)
+    wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
-    def place(seconds: float, rate: float) -> str:
-        return f"{_LEFT + wide * seconds / (last or 1.0):.1f},{10 + high * (1 - rate / highest):.1f}"
+    def x(seconds: float) -> float:
+        return _LEFT + wide * seconds / times[-1]
 
-    line = " ".join(place(seconds, rate) for seconds, rate in points)
-    ticks = "".join(
-        f'<text x="{_LEFT - 6}" y="{14 + high * (1 - share):.0f}" text-anchor="end">{highest * share:,.0f}</text>'
-        f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{10 + high * (1 - share):.0f}" y2="{10 + high * (1 - share):.0f}"'
-        ' stroke="#8884"/>'
-        for share in (0.0, 0.5, 1.0)
-    )
-    times = "".join(
-        f'<text x="{_LEFT + wide * share:.0f}" y="{_HEIGHT - 8}" text-anchor="middle">{last * share:,.0f} s</text>'
-        for share in (0.0, 0.5, 1.0)
+    def y(rate: float) -> float:
+        return _TOP + high * (1 - rate / rows[-1])
+
+    line = " ".join(f"{x(seconds):.1f},{y(rate):.1f}" for seconds, rate in points)
+    area = f"{x(points[0][0]):.1f},{y(0):.1f} {line} {x(points[-1][0]):.1f},{y(0):.1f}" if points else ""
+    grid = "".join(
+        f'<text x="{_LEFT - 6}" y="{y(rate) + 4:.0f}" text-anchor="end">{rate:,g}</text>'
+        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(rate):.1f}" y2="{y(rate):.1f}" stroke="#8884"/>'
+        for rate in rows
+    ) + "".join(
+        f'<text x="{x(seconds):.0f}" y="{_HEIGHT - 8}" text-anchor="middle">{seconds:,g} s</text>' for seconds in times
     )
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="rows per second over time">{ticks}{times}'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="rows per second over time">{grid}'
+        f'<polygon class="area" points="{area}"/>'
         f'<polyline points="{line}" fill="none" stroke="#2a78b8" stroke-width="2"/></svg>'
     )
+
+
+def ticks(highest: float) -> list[float]:
+    """Up to six round numbers from 0 to `highest` or just beyond it."""
+    if highest <= 0:
+        return [0.0, 1.0]
+    rough = highest / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
+    return [round(step * place, 12) for place in range(math.ceil(highest / step - 1e-9) + 1)]
 
 
 def _stages(report: Report) -> str:
     most = max([*report.stages.values(), 1e-9])
     rows = "".join(
-        f'<tr><td>{escape(name)}</td><td class="n">{seconds:,.1f} s</td><td><svg width="300" height="12">'
+        f'<tr><td>{_STAGES[name]}</td><td class="n">{seconds:,.1f} s</td><td><svg viewBox="0 0 300 12" width="300">'
         f'<rect class="bar" height="12" width="{300 * seconds / most:.0f}"/></svg></td></tr>'
         for name, seconds in report.stages.items()
     )
@@ -76,8 +99,12 @@ def _stages(report: Report) -> str:
 def _measured(report: Report) -> str:
     if not report.measured:
         return ""
+    chosen = [report.workers, report.threads, report.batch]
     rows = "".join(
-        "<tr>" + "".join(f'<td class="n">{number:,.0f}</td>' for number in one) + "</tr>" for one in report.measured
+        ("<tr class='chosen'>" if one[:3] == chosen else "<tr>")
+        + "".join(f'<td class="n">{number:,.0f}</td>' for number in one)
+        + "</tr>"
+        for one in report.measured
     )
-    head = "<tr><th>workers</th><th>threads</th><th>batch</th><th>rows/s</th></tr>"
-    return f"<h2>Measured before the run</h2><table>{head}{rows}</table>"
+    head = "".join(f'<th class="n">{name}</th>' for name in ("workers", "threads", "batch", "rows/s"))
+    return f"<h2>Measured before the run</h2><table><tr>{head}</tr>{rows}</table>"

@@ -182,11 +182,8 @@ class Worker:
                 self._put(windows, Item(part, "failed", f"cannot be read: {said(error)}"))
 
     def _windows(self, part: Part) -> Iterator[Window]:
-        file = self.job.files[part.file]
-        piece = Piece(part.first, part.last, part.rows)
-        size = window_rows(max(file.row_bytes, self._result_bytes()), self.job.batch)
-        columns = used_columns(self.job)
-        source = format_of(file.format).read(Path(file.path), piece, self.schema, columns, size)
+        row_bytes = max(self.job.files[part.file].row_bytes, self._result_bytes())
+        source = read_part(self.job, part, self.schema, window_rows(row_bytes, self.job.batch))
         while True:
             started = time.perf_counter()
             window = next(source, None)
@@ -374,7 +371,14 @@ class _Open:
         self.writer, self.collector, self.errors, self.read = None, None, [], 0
 
 
-def used_columns(job: Job) -> list[str]:
+def read_part(job: Job, part: Part, schema: Any, window_rows: int) -> Iterator[Window]:
+    """The rows of one part. `schema`: the job's."""
+    file = job.files[part.file]
+    piece = Piece(part.first, part.last, part.rows)
+    return format_of(file.format).read(Path(file.path), piece, schema, _used_columns(job), window_rows)
+
+
+def _used_columns(job: Job) -> list[str]:
     """Columns that are read: those that feed the model, and those that pass through. A preprocessing function sees
     all."""
     if job.preprocess is not None:

@@ -6,6 +6,7 @@ bad file becomes one kind of error that names the file.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -39,5 +40,7 @@ def inspect_file(path: Path, name: str) -> Facts:
         raise
     except Exception as error:
         # pyarrow, numpy and zipfile have no base class in common for what they raise.
+        if isinstance(error, OSError) and error.errno:
+            raise InputError("SM-BATCH-003", f"{path} cannot be read: {os.strerror(error.errno)}") from error
         text = (str(error) or type(error).__name__).splitlines()[0][:300]
         raise InputError("SM-BATCH-003", f"{path} cannot be read as {name}: {text}") from error
