@@ -1,10 +1,11 @@
 """What parts, records, the manifest and the model cost, for the page on many nodes.
 
-    python bench/batch_scale.py DIR [--parts 100000] [--commits 500] [--artifact DIR]
+    python bench/batch_scale.py DIR [--parts 100000] [--commits 500] [--artifact DIR] [--ray 400]
 
 Prints the manifest's bytes and seconds per part (written once by the driver, read once by each worker), the seconds of
 a commit (file, fsync, rename, record) and of finding finished parts again, and those of packing and unpacking a model
-for the nodes of a cluster.
+for the nodes of a cluster. `--ray`: parts of one row and a model that costs nothing through Ray on this machine:
+what is left is Ray's own time for a part.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import onnx
+import pyarrow as pa
+import pyarrow.parquet as pq
+from onnx import TensorProto, helper
+
+import smelt
 from smelt.frontends.batch.output_folder import OutputFolder
 from smelt.frontends.batch.ray_run import packed, unpacked
 from smelt.frontends.batch.records import InputFile, Job, ModelRef, Part, PartRecord, job_from_json
@@ -72,12 +79,27 @@ def ship(folder: OutputFolder, artifact: Path) -> None:
     print(f"model of {len(content) / 1e6:.0f} MB: {took:.2f} s to pack, {unpacking:.2f} s to unpack on a node")
 
 
+def through_ray(folder: Path, parts: int) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("x", "y")]
+    graph = helper.make_graph([node], "g", shapes[:1], shapes[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    pq.write_table(pa.table({"x": pa.array(range(parts), pa.float32())}), folder / "in.parquet", row_group_size=1)
+    given: dict[str, Any] = {"stock": True, "batch": 1, "workers": 1, "threads": 1, "keep": []}
+    for name, ray in (("locally", None), ("on Ray", "local")):
+        report = smelt.batch(folder / "m.onnx", folder / "in.parquet", folder / f"out {name}", ray=ray, **given)
+        steps = [one for one in report.rates if one[1]]
+        span = report.seconds - steps[0][0]
+        print(f"{parts} parts of a row {name}: {report.seconds:.1f} s, {parts / span:.0f} parts/s once it runs")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--parts", type=int, default=100_000)
     parser.add_argument("--commits", type=int, default=500)
     parser.add_argument("--artifact", type=Path)
+    parser.add_argument("--ray", type=int, default=0)
     given = parser.parse_args()
     folder = OutputFolder(given.folder)
     folder.aside.mkdir(parents=True, exist_ok=True)
@@ -85,6 +107,8 @@ def main() -> None:
     commits(folder, given.commits)
     if given.artifact:
         ship(folder, given.artifact)
+    if given.ray:
+        through_ray(given.folder, given.ray)
     shutil.rmtree(given.folder)
 
 

@@ -65,6 +65,9 @@ def test_progress_says_rate_time_left_and_failures():
     watcher.stages({"rows": 100, "failed": 1, "infer": 9.0})
     assert told[0] == ("", 200)
     assert told[1] == ("10 rows/s, 0:01:10 left, 4 failed", 100)
+    watcher.note("a worker was killed")
+    watcher.stages({"rows": 100})
+    assert told[2:] == [("a worker was killed", 0), ("a worker was killed", 100)]  # not overwritten at once
 
 
 def test_what_limited_is_the_busiest_stage():

@@ -55,7 +55,7 @@ def run_on_ray(job: Job, left: Sequence[Part], watch: Watch, address: str, crew:
             num_cpus=threads,
             compute=data.ActorPoolStrategy(min_size=1, max_size=actors, max_tasks_in_flight_per_actor=_IN_FLIGHT),
         )
-        return _follow(made, watch, job)
+        return _follow(made, watch) == len(left)
     finally:
         if began:
             ray.shutdown()
@@ -90,18 +90,20 @@ def _smallest_node(ray: Any) -> float:
     return max(1.0, min((size for size in sizes if size >= 1), default=1.0))
 
 
-def _follow(made: Any, watch: Watch, job: Job) -> bool:
+def _follow(made: Any, watch: Watch) -> int:
+    """How many parts came to an end."""
     ended = 0
     try:
         for row in made.iter_rows():
             ended += 1
-            watch.stages({"rows": int(row["read"]), **{name: float(row[f"{name}_s"]) for name in _STAGES}})
+            seen = {"rows": int(row["read"]), "failed": int(row["failed"])}
+            watch.stages({**seen, **{name: float(row[f"{name}_s"]) for name in _STAGES}})
             if row["reason"]:
                 watch.failed(int(row["part"]), str(row["reason"]))
             else:
                 watch.done(int(row["part"]), int(row["rows"]), int(row["failed"]))
     except KeyboardInterrupt:
-        return False
+        return ended
     except Exception as error:
         if isinstance(error, SmeltError):
             raise
@@ -110,7 +112,7 @@ def _follow(made: Any, watch: Watch, job: Job) -> bool:
         if isinstance(cause, SmeltError):
             raise cause from error
         raise BatchError("SM-BATCH-015", f"the run on Ray ended: {' '.join(str(error).split())[-500:]}") from error
-    return ended >= 0 and bool(job.parts)
+    return ended
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -19,6 +19,7 @@ from smelt.report import counted
 
 _SAMPLE_S: Final = 0.5
 _SAMPLES: Final = 400
+_NOTED_S: Final = 5.0  # a note stands in the place of the rate, long enough to be read
 _STAGES: Final = ("read", "prepare", "infer", "write")
 _WORDS: Final = {"read": "reading", "prepare": "preprocessing", "infer": "inference", "write": "writing"}
 
@@ -95,6 +96,7 @@ class Watcher:
         self._left = rows - done
         self._sampled = (0.0, 0)
         self.ready_at = 0.0
+        self._noted_at = -_NOTED_S
         self._limit, self._recorded = limit, failed
         self._check_limit()
 
@@ -108,7 +110,8 @@ class Watcher:
             self.samples.append([round(now, 2), round(rate, 2)])
             self._sampled = (now, seen)
         if rows:
-            self._step(self._text(seen / max(now, 1e-9), self._left - seen), rows)
+            noted = time.monotonic() - self._noted_at < _NOTED_S
+            self._step(self.notes[-1] if noted else self._text(seen / max(now, 1e-9), self._left - seen), rows)
 
     def _text(self, rate: float, left: int) -> str:
         eta = max(0, left) / rate if rate else 0.0
@@ -135,6 +138,7 @@ class Watcher:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+        self._noted_at = time.monotonic()
         self._step(text, 0)
 
     def thinned(self) -> list[list[float]]:
