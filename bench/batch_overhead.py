@@ -1,11 +1,11 @@
 """`smelt.batch` against a loop over ready arrays in the same compiled model, from 5 ms a row up.
 
     python bench/batch_overhead.py prepare DIR [--layers 40]   compile a model; a layer is 75 MFLOP a row
-    python bench/batch_overhead.py run DIR [--rows 1200] [--rounds 8] [--threads 2] [--workers 1]
+    python bench/batch_overhead.py run DIR [--rows 2400] [--rounds 8] [--threads 2] [--workers 1 2]
 
 A row is 64 tokens of 768 floats, 196 kB. Both sides take turns in each round, and count from a loaded model, first call
 included. The loop has its rows in memory; the run reads them from Parquet and counts until its results are on disk.
-Prints the run's share of the loop's throughput.
+Prints the share of the loop's throughput that runs of one worker with all threads, and of several, have.
 """
 
 from __future__ import annotations
@@ -75,25 +75,30 @@ def main() -> None:
     parser.add_argument("step", choices=("prepare", "run"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, default=40)
-    parser.add_argument("--rows", type=int, default=1200)
+    parser.add_argument("--rows", type=int, default=2400)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     given = parser.parse_args()
     if given.step == "prepare":
         given.folder.mkdir(parents=True, exist_ok=True)
         prepare(given.folder, given.layers)
         return
     x = write_rows(given.folder, given.rows)
-    settings = {"workers": given.workers, "threads": max(1, given.threads // given.workers)}
-    loops, runs = [], []
+    loops: list[float] = []
+    runs: dict[int, list[float]] = {workers: [] for workers in given.workers}
     for _ in range(given.rounds):
         loops.append(loop_seconds(given.folder / "artifact", x, given.threads))
-        runs.append(run_seconds(given.folder, settings))
-        print(f"loop {given.rows / loops[-1]:.1f}, run {given.rows / runs[-1]:.1f} rows/s", flush=True)
-    ratio = paired_ratio(loops, runs)
-    print(f"{1e3 * min(loops) / given.rows:.1f} ms a row; share of the loop's throughput {ratio.value:.3f}", end=" ")
-    print(f"[{ratio.low:.3f}, {ratio.high:.3f}], {given.rounds} rounds")
+        print(f"loop {given.rows / loops[-1]:.1f} rows/s", end="", flush=True)
+        for workers, seconds in runs.items():
+            settings = {"workers": workers, "threads": max(1, given.threads // workers)}
+            seconds.append(run_seconds(given.folder, settings))
+            print(f", {workers} x {settings['threads']} {given.rows / seconds[-1]:.1f}", end="", flush=True)
+        print()
+    print(f"{1e3 * float(np.median(loops)) / given.rows:.1f} ms a row on {given.threads} threads")
+    for workers, seconds in runs.items():
+        ratio = paired_ratio(loops, seconds)
+        print(f"{workers} workers: {ratio.value:.3f} of the loop [{ratio.low:.3f}, {ratio.high:.3f}]")
 
 
 if __name__ == "__main__":

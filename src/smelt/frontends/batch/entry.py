@@ -137,8 +137,8 @@ class _Run:
             began = start(replace(job, threads=1), {"mode": "probe", "wanted": dict(self.sizes)}, log)
             for told in listen(began):
                 if told["kind"] == "probed":
-                    found = dict(told["found"])
-                    return replace(job, **{**found, "measured": tuple(map(tuple, found["measured"]))})
+                    timed: list[list[float]] = told["found"].pop("measured")
+                    return replace(job, **told["found"], measured=tuple(tuple(one) for one in timed))
                 if "raised" in told:
                     raise told["raised"]
             raise BatchError(
