@@ -3,7 +3,7 @@
     python bench/batch_overhead.py prepare DIR [--layers 40]   compile a model; a layer is 75 MFLOP a row
     python bench/batch_overhead.py run DIR [--rows 2400] [--rounds 8] [--threads 2] [--workers 1 2]
 
-A row is 64 tokens of 768 floats, 196 kB. Both sides take turns in each round, and count from a loaded model, first call
+A row is 64 tokens of 768 floats, 196 kB. Both sides run in each round, and count from a loaded model, first call
 included. The loop has its rows in memory; the run reads them from Parquet and counts until its results are on disk.
 Prints the share of the loop's throughput that runs of one worker with all threads, and of several, have.
 """

@@ -4,7 +4,7 @@
     python bench/batch_sentences.py FOLDER WORK --commands [--sentences 20000] [--rounds 1]
 
 FOLDER holds a SentenceTransformer; WORK keeps the artifact and the exported ONNX file for the next run. Everybody reads
-sentences from Parquet and writes embeddings to Parquet, in batches of 32, and takes a turn in each round. Three times:
+sentences from Parquet and writes embeddings to Parquet, in batches of 32, one after the other. Three times:
 
     loaded     from where the model is loaded: `encode` in this process, a run from its first worker's readiness on
     call       the same, and of `smelt.batch` the whole call, which starts two processes and loads the model twice
@@ -59,7 +59,7 @@ def embeddings(place: Path) -> np.ndarray:
     return cells.flatten().to_numpy().reshape(len(cells), -1)
 
 
-class Turns:
+class Contest:
     """Who takes part, and what it took them."""
 
     def __init__(self, given: argparse.Namespace) -> None:
@@ -93,7 +93,7 @@ class Turns:
         return f"{slow} / {fast}: {found.value:.2f}{interval}"
 
 
-class Calls(Turns):
+class Calls(Contest):
     """In this process, models loaded before."""
 
     def __init__(self, given: argparse.Namespace) -> None:
@@ -123,7 +123,7 @@ class Calls(Turns):
         return [self.ratio(*pair) for pair in pairs]
 
 
-class Commands(Turns):
+class Commands(Contest):
     """Whole processes."""
 
     def round(self) -> None:
@@ -180,13 +180,13 @@ def main() -> None:
         return
     texts = sentences(given.folder / "vocab.txt", given.sentences)
     pq.write_table(pa.table({"text": texts}), given.work / "in.parquet", row_group_size=5000)
-    turns = Commands(given) if given.commands else Calls(given)
+    contest = Commands(given) if given.commands else Calls(given)
     for _ in range(given.rounds):
-        turns.round()
-        turns.compare()
-        print({name: round(seconds[-1], 2) for name, seconds in turns.times.items()}, flush=True)
-    print(f"largest difference {turns.difference:.1e} over {given.sentences} sentences")
-    print("\n".join(turns.ratios()))
+        contest.round()
+        contest.compare()
+        print({name: round(seconds[-1], 2) for name, seconds in contest.times.items()}, flush=True)
+    print(f"largest difference {contest.difference:.1e} over {given.sentences} sentences")
+    print("\n".join(contest.ratios()))
 
 
 if __name__ == "__main__":
