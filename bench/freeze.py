@@ -60,12 +60,12 @@ def _compiled(module: torch.nn.Module, threads: int) -> dict[str, Any]:
     return {
         "smelt.compile(module)": smelt.compile(module, threads=threads),
         "freeze=True": torch.compile(module, backend="smelt", options={**options, "freeze": True}),
-        "freeze=False": torch.compile(_twin(module), backend="smelt", options=options),
+        "freeze=False": torch.compile(_copied(module), backend="smelt", options=options),
         "eager": module,
     }
 
 
-def _twin(module: torch.nn.Module) -> Callable[..., Any]:
+def _copied(module: torch.nn.Module) -> Callable[..., Any]:
     """Code of its own: guards of two compiled functions over one code object are tried one after the other."""
     return lambda *args: module(*args)
 

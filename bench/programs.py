@@ -145,7 +145,7 @@ def child(name: str, folder: Path, rounds: int) -> None:
     smelt.install(limit_s=900)
     _, hooked = CASES[name](folder)
     same = alike(plain(), hooked())
-    stock, ours = interleave([Timed(plain), Timed(hooked)], Pace(rounds=rounds, turn_s=0.3))
+    stock, ours = interleave([Timed(plain), Timed(hooked)], Pace(rounds=rounds, slice_s=0.3))
     ratio = ours.ratio_to(stock)
     facts: dict[str, Any] = {"program": name, "what": what, "same": same}
     facts |= {"compiled": sessions.compiled, "others": sessions.others}

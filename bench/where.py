@@ -57,7 +57,7 @@ def label(kernel: Any, value: Value, shapes: bool) -> str:
     sizes = f" {value(made.rows)}x{value(made.depth)}x{value(made.columns)}" if shapes else ""
     if kernel.window is not None:
         return FORMS.get(made.form, f"{made.form} convolution") + sizes
-    if made.chained is not None:
+    if made.b2b is not None:
         return ("two layers" if made.by_rows else "attention") + sizes
     return f"product{sizes}"
 

@@ -121,6 +121,6 @@ def test_clocks_are_read_for_every_candidate(tmp_path: Path, monkeypatch: pytest
 def test_an_artifact_says_what_was_chosen() -> None:
     from smelt.cli import inspect
 
-    assert "tuned: chain-rows 14, loop-grain 5000" in inspect._manifest_lines(
-        {"settings": {"loop-grain": 5000, "chain-rows": 14}}
+    assert "tuned: attention-rows 14, loop-grain 5000" in inspect._manifest_lines(
+        {"settings": {"loop-grain": 5000, "attention-rows": 14}}
     )

@@ -40,9 +40,7 @@ def text_of(variant: str) -> str:
     return text
 
 
-@pytest.fixture(
-    scope="module", params=["", "-DSMELT_CHAIN_LONG=16 -DSMELT_CHAIN_SPAN=16"], ids=["whole rows", "blocks"]
-)
+@pytest.fixture(scope="module", params=["", "-DSMELT_B2B_LONG=16 -DSMELT_B2B_SPAN=16"], ids=["whole rows", "blocks"])
 def compiled(request: pytest.FixtureRequest):
     """One artifact per variant serves every size: nothing is rebuilt between examples."""
     made = {}

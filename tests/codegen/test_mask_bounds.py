@@ -35,7 +35,7 @@ def allowed(kind: str, rows: int, keys: int) -> np.ndarray:
     return np.broadcast_to(made, (2, 1, rows, keys)).copy()
 
 
-SMALL_BLOCKS = "-DSMELT_CHAIN_LONG=16 -DSMELT_CHAIN_SPAN=16"
+SMALL_BLOCKS = "-DSMELT_B2B_LONG=16 -DSMELT_B2B_SPAN=16"
 
 
 @pytest.fixture(params=["", SMALL_BLOCKS], ids=["whole rows", "blocks"], autouse=True)

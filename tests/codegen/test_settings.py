@@ -40,22 +40,24 @@ def launch(call: str, kernel: str) -> str:
 
 
 def test_only_units_that_read_a_size_see_it() -> None:
-    lines = [launch("smelt_launch_chain", "k_a"), launch("smelt_launch", "k_b"), launch("smelt_launch_gemm", "k_c")]
+    lines = [launch("smelt_launch_b2b_gemm", "k_a"), launch("smelt_launch", "k_b"), launch("smelt_launch_gemm", "k_c")]
     source = Source((Unit("gemm", "g"), Unit("regions0", "\n".join(lines)), Unit("kernels0", "k")), ())
     assert {s.name for s in settings_of(source)} == {"product-block", "product-rows", "product-grain"}
     felt = {s.name: kernels for s, kernels in kernel_settings_of(source).items()}
-    assert felt == {"chain-rows": ("k_a",), "loop-grain": ("k_b",), "task-rows": ("k_c",)}
+    assert felt == {"attention-rows": ("k_a",), "loop-grain": ("k_b",), "task-rows": ("k_c",)}
     chosen = {
         "product-block": 16384,
         "product-rows": 144,
-        "k_a.chain-rows": 14,
-        "k_a.chain-span": 256,
+        "k_a.attention-rows": 14,
+        "k_a.attention-span": 256,
         "k_z.loop-grain": 5,
     }
     changed = {u.name: u.text for u in with_settings(source, chosen).units}
     assert changed["gemm"] == "#define SMELT_GEMM_BLOCK 16384\ng" and changed["kernels0"] == "k"
-    assert changed["regions0"].startswith("#define SMELT_CUT_k_a {.chain_rows = 14, .chain_span = 256}\nsmelt_task")
-    assert strangers(source, chosen) == ("k_a.chain-span", "k_z.loop-grain")
+    assert changed["regions0"].startswith(
+        "#define SMELT_CUT_k_a {.attention_rows = 14, .attention_span = 256}\nsmelt_task"
+    )
+    assert strangers(source, chosen) == ("k_a.attention-span", "k_z.loop-grain")
 
 
 @pytest.fixture

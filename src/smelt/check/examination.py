@@ -397,12 +397,12 @@ def _dims(value: ir.Value) -> list[int | None]:
 def _region_job(
     region: Alone, bundle: Bundle, seen: set[str], key: Keys, dims: Callable[[ir.Value], list[int | str | None] | None]
 ) -> dict[str, Any]:
-    twin = region.entry in seen
+    identical = region.entry in seen
     seen.add(region.entry)
     return {
         "index": region.index,
         "entry": region.entry,
-        "twin": twin,
+        "identical": identical,
         "custom": bundle.add(region.custom, f"custom{region.index}.onnx").name,
         "plain": bundle.add(region.plain, f"plain{region.index}.onnx").name,
         "inputs": [key(v) for v in region.inputs],

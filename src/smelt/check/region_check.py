@@ -61,7 +61,7 @@ class RegionCheck:
     def __call__(self, region: Mapping[str, Any], values: Mapping[str, Any], *, thorough: bool = True) -> Judged:
         """`thorough`: at every CPU level, with NaN and infinities among the inputs, and with large numbers."""
         try:
-            return _OneRegion(self, region, values).run(thorough and not region["twin"])
+            return _OneRegion(self, region, values).run(thorough and not region["identical"])
         except MemoryError:
             raise
         except Exception as error:
@@ -82,7 +82,7 @@ class _OneRegion:
         self.sessions: dict[str, Session] = {}
 
     def run(self, thorough: bool) -> Judged:
-        if self.check.calls is not None and not self.region["twin"]:
+        if self.check.calls is not None and not self.region["identical"]:
             self._keep(self.check.calls)
         levels = list(self.check.libraries) if thorough else [self.check.best]
         found = [(level, self.judge(self.feeds, self._run(level, self.inputs), self.stock)) for level in levels]

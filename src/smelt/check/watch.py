@@ -104,20 +104,20 @@ class Worker:
 
     def follow(self, limits: Limits) -> Ran:
         """Wait for its end."""
-        follower = _Follower(self._process, self._events, limits)
+        watcher = _Watcher(self._process, self._events, limits)
         try:
-            failure = follower.run()
+            failure = watcher.run()
         finally:
             _end(self._process)
         if failure == "died":
             failure = _how_it_died(self._process.returncode, self._log)
-        return Ran(_read_events(self._events), failure, follower.used)
+        return Ran(_read_events(self._events), failure, watcher.used)
 
     def close(self) -> None:
         _end(self._process)
 
 
-class _Follower:
+class _Watcher:
     """Watches a process; `used` is the processor time that it took so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], events: Path, limits: Limits) -> None:

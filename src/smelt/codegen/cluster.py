@@ -68,7 +68,7 @@ class Pack:
 
 
 @dataclass
-class Part:
+class Segment:
     """Some rows of an assembled operand, `extent` of them from `start` of the axis `along` on, which counts from there.
 
     They go to offset `there` of the whole. With a `source` they may be read there instead; `home` is the cluster that
@@ -103,12 +103,12 @@ class Extern:
 class Cluster:
     """Tensors computed in one loop nest. `reduced` variables are the inner loops that reductions run over.
 
-    A product that `follows` another runs in its task: what the leader has `kept` in its block is the left operand.
-    `unpacked` is the right operand as it lies, where the product may read it so. `twins` are further products of the
-    operand that `matmul` has, over the same loops. `matrices` are both operands of a product that takes the right one
-    from where it lies, for all rows alike. `parts` are those of an assembled right operand, for a few rows; a
-    cluster that copies one of them does so `unless_gemv` rows are read. `group` batch indices in a row read the same.
-    One with an `extern` is a call of a function and has no members.
+    A product with a `producer` runs in the task of that product (back-to-back GEMM fusion): what the producer has
+    `kept` in its block is the left operand. `unpacked` is the right operand as it lies, where the product may read it
+    so. `siblings` are further products of the operand that `matmul` has, over the same loops. `matrices` are both
+    operands of a product that takes the right one from where it lies, for all rows alike. `segments` are those of a KV
+    cache that is the right operand, for a few rows; a cluster that copies one of them does so `unless_gemv` rows are
+    read. `group` batch indices in a row read the same. One with an `extern` is a call of a function and has no members.
     """
 
     order: int
@@ -117,18 +117,18 @@ class Cluster:
     members: dict[Tensor, Index] = field(default_factory=dict[Tensor, Index])
     pieces: list[tuple[Tensor, Index, Buffer, Index]] = field(default_factory=list[tuple[Tensor, Index, Buffer, Index]])
     matmul: Tensor | None = None
-    twins: list[Tensor] = field(default_factory=list[Tensor])
+    siblings: list[Tensor] = field(default_factory=list[Tensor])
     lhs: Operand | None = None
     rhs: Operand | None = None
     unpacked: Operand | None = None
     depth: Var | None = None
     matrices: tuple[Matrix, Matrix] | None = None
-    parts: list[Part] = field(default_factory=list[Part])
+    segments: list[Segment] = field(default_factory=list[Segment])
     unless_gemv: Ix | None = None
     group: Ix = field(default_factory=lambda: ix(1))
     panels: Buffer | None = None
     pack: Pack | None = None
-    follows: Cluster | None = None
+    producer: Cluster | None = None
     kept: tuple[Tensor, Buffer] | None = None
     scan: Tensor | None = None
     fill: tuple[Buffer, float | int | bool] | None = None
@@ -140,7 +140,7 @@ class Cluster:
 
     @property
     def products(self) -> tuple[Tensor, ...]:
-        return () if self.matmul is None else (self.matmul, *self.twins)
+        return () if self.matmul is None else (self.matmul, *self.siblings)
 
     @property
     def space(self) -> Ix:

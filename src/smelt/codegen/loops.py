@@ -14,7 +14,7 @@ from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
-from .cluster import Cluster, Matrix, Operand, Part, Reduction, Store
+from .cluster import Cluster, Matrix, Operand, Reduction, Segment, Store
 from .kernel_forms import WindowKernel
 from .matching import bare
 from .resolve import replace_index
@@ -33,19 +33,19 @@ class Nest:
     lhs: Operand | None = None
     rhs: Operand | None = None
     unpacked: Operand | None = None
-    parts: tuple[Part, ...] = ()
+    segments: tuple[Segment, ...] = ()
     depth: Var | None = None
     matrices: tuple[Matrix, Matrix] | None = None
     panels: Buffer | None = None
     scan: Scan | None = None
     sources: list[str] = field(default_factory=list[str])
-    twins: tuple[Tensor, ...] = ()
+    siblings: tuple[Tensor, ...] = ()
     group: Ix = field(default_factory=lambda: ix(1))
 
     @property
     def products(self) -> tuple[Tensor, ...]:
         """What a task computes before its epilogue; all have the same rows, columns and left operand."""
-        return () if self.matmul is None else (self.matmul, *self.twins)
+        return () if self.matmul is None else (self.matmul, *self.siblings)
 
     @property
     def columns(self) -> bool:
@@ -74,7 +74,7 @@ class _Work:
         self.stores = [Store(s.buffer, s.offset, s.value) for s in cluster.stores]
         self.reductions = list(cluster.reductions.values())
         self.lhs, self.rhs, self.unpacked = cluster.lhs, cluster.rhs, cluster.unpacked
-        self.parts = list(cluster.parts)
+        self.segments = list(cluster.segments)
         self.made = itertools.count()
 
     def fresh(self, extent: Ix) -> Var:
@@ -104,7 +104,9 @@ class _Work:
         move: Callable[[Expr], Expr] = lambda e: replace_index(e, table)  # noqa: E731
         self.stores = [Store(s.buffer, substitute(s.offset, table), move(s.value)) for s in self.stores]
         self.lhs, self.rhs, self.unpacked = (_moved(o, table) for o in (self.lhs, self.rhs, self.unpacked))
-        self.parts = [replace(p, source=_moved(p.source, table), there=substitute(p.there, table)) for p in self.parts]
+        self.segments = [
+            replace(p, source=_moved(p.source, table), there=substitute(p.there, table)) for p in self.segments
+        ]
         self.reductions = [
             Reduction(r.tensor, r.kind, move(r.value), None if r.position is None else move(r.position))
             for r in self.reductions
@@ -196,13 +198,13 @@ class _Work:
             self.lhs,
             self.rhs,
             self.unpacked,
-            tuple(self.parts),
+            tuple(self.segments),
             cluster.depth,
             cluster.matrices,
             cluster.panels,
             scan,
             cluster.sources,
-            tuple(cluster.twins),
+            tuple(cluster.siblings),
             cluster.group,
         )
 

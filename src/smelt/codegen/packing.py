@@ -204,7 +204,7 @@ def lift_panels(model: ir.Model) -> tuple[FedPanels, ...]:
         old.replace_all_uses_with(new)
         graph.inputs.append(new)
         lifted.append(FedPanels(new.name or "", source.name or "", node.metadata_props[_LAYOUT]))
-        _remove_chain(graph, node)
+        _remove_unused(graph, node)
     for name in {fed.source for fed in lifted}:
         value = next(v for v in graph.inputs if v.name == name)
         if not value.uses() and not value.is_graph_output():
@@ -219,11 +219,11 @@ def _origin(node: ir.Node) -> ir.Value:
     return value if producer is None else _origin(producer)
 
 
-def _remove_chain(graph: ir.Graph, node: ir.Node) -> None:
+def _remove_unused(graph: ir.Graph, node: ir.Node) -> None:
     """Remove a node and, from it up, what only served it."""
     sources: Iterable[ir.Value | None] = tuple(node.inputs)
     graph.remove(node, safe=True)
     for value in sources:
         producer = None if value is None else value.producer()
         if producer is not None and not any(v.uses() for v in producer.outputs):
-            _remove_chain(graph, producer)
+            _remove_unused(graph, producer)

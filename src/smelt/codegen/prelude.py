@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Index = tuple[Ix, ...]
 
 
-def in_order(prelude: Sequence[Cluster], floating: Collection[Tensor]) -> list[Cluster]:
+def ordered(prelude: Sequence[Cluster], floating: Collection[Tensor]) -> list[Cluster]:
     """Sort by needs; cut what stands in its own way."""
     clusters = list(prelude)
     while True:

@@ -40,19 +40,19 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.tensor import regrouped
 
-from .chain import block_of, link, may_keep_rows
-from .cluster import Cluster, Operand, Part, Schedule, Store
+from .b2b_gemm import block_of, link, may_keep_rows
+from .cluster import Cluster, Operand, Schedule, Segment, Store
 from .extern import extern, give, passed
 from .kernel_forms import PackedContraction, WindowKernel
+from .kv_segments import keep_segments, segments_of
 from .matching import bare, keeps_order, reduction_fits, relinearized, solve
 from .matrices import is_steady, matrices_of, matrix_index
 from .needs import element_at, iterated, operands_first, places, refs_in
-from .parts import parts_of, settle
-from .prelude import in_order
+from .prelude import ordered
 from .resolve import Resolver
 from .schedule_check import check_schedule
 from .shared_panels import panels_of
-from .twins import absorb, earlier_twin
+from .sibling_gemms import absorb, earlier_sibling
 
 Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
@@ -228,7 +228,7 @@ class _Planner:
         latest = self._latest(refs)
         if latest is None or not isinstance(tensor.definition, Map):
             return latest
-        first = earlier_twin(latest, [self.home[t] for t in refs if t in self.home])
+        first = earlier_sibling(latest, [self.home[t] for t in refs if t in self.home])
         if first is None or not self._ready_before(latest, first):
             return latest
         self.home.update((moved, first) for moved in absorb(first, latest))
@@ -283,8 +283,8 @@ class _Planner:
         if len(cluster.members) >= MEMBER_LIMIT or cluster.scan is not None or cluster.fill is not None:
             return None
         loops, element = self.domain(tensor)
-        if cluster.follows is not None and any(self.home.get(r.tensor) is cluster.follows for r in refs_in(element)):
-            return None  # the leader runs in the same task: other tasks' rows may not be there yet
+        if cluster.producer is not None and any(self.home.get(r.tensor) is cluster.producer for r in refs_in(element)):
+            return None  # the producer runs in the same task: other tasks' rows may not be there yet
         refs = [r for r in refs_in(element) if self.home.get(r.tensor) is cluster]
         if any(r.tensor not in cluster.members for r in refs):
             return None
@@ -331,22 +331,27 @@ class _Planner:
     # special placements
 
     def _place_matmul(self, tensor: Tensor, definition: PackedContraction) -> None:
-        leader = self._row_leader(definition)
-        lhs = None if leader is not None else Operand(self._stored(definition.a), ix(0))
+        producer = self._row_producer(definition)
+        lhs = None if producer is not None else Operand(self._stored(definition.a), ix(0))
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
-        cluster = self._new(list(loops), None if leader is None else leader.order + 1)
-        cluster.matmul, cluster.lhs, cluster.follows = tensor, lhs, leader
+        cluster = self._new(list(loops), None if producer is None else producer.order + 1)
+        cluster.matmul, cluster.lhs, cluster.producer = tensor, lhs, producer
         self._join(tensor, cluster, places(loops))
 
-    def _row_leader(self, definition: PackedContraction) -> Cluster | None:
+    def _row_producer(self, definition: PackedContraction) -> Cluster | None:
         """The cluster that makes the left operand for nobody else, when it can be read in the task that makes it."""
         made, panels = definition.a, definition.a.shape[-1] * definition.columns
-        leader = self.home.get(made)
-        if leader is None or self.readers[made] != 1 or made in self.outputs or not may_keep_rows(leader, made, panels):
+        producer = self.home.get(made)
+        if (
+            producer is None
+            or self.readers[made] != 1
+            or made in self.outputs
+            or not may_keep_rows(producer, made, panels)
+        ):
             return None
-        leader.kept = made, block_of(leader)
-        return leader
+        producer.kept = made, block_of(producer)
+        return producer
 
     def _place_product(self, tensor: Tensor, definition: Contraction) -> None:
         """The right operand is packed first; both are read where they lie, transposed or not."""
@@ -356,18 +361,18 @@ class _Planner:
         source = self._operand(definition.b, over, None)
         if self._place_unpacked(tensor, definition, source, loops, depth):
             return
-        leader = self._leader(definition, loops, depth, self._written_by(source.buffer))
-        lhs = None if leader is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
+        producer = self._producer(definition, loops, depth, self._written_by(source.buffer))
+        lhs = None if producer is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
         fresh: Callable[[Ix], Var] = lambda extent: Var(f"i{next(self.counter)}", extent)  # noqa: E731
         pack, panels = panels_of(source, loops, depth, f"t{len(self.buffers)}", fresh)
         self.buffers[Tensor(pack.target.shape, "f32", Stored(pack.target))] = pack.target
-        before, after = (leader.order, leader.order + 2) if leader is not None else (None, None)
+        before, after = (producer.order, producer.order + 2) if producer is not None else (None, None)
         self._new([], before).pack = pack
         self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops), after)
         cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
-        cluster.follows, cluster.unpacked = leader, source if pack.rows is not None else None
-        cluster.parts = self._parts(definition.b, over) if pack.rows is not None else []
+        cluster.producer, cluster.unpacked = producer, source if pack.rows is not None else None
+        cluster.segments = self._segments(definition.b, over) if pack.rows is not None else []
         self._join(tensor, cluster, places(loops))
 
     def _place_unpacked(
@@ -386,10 +391,10 @@ class _Planner:
         self._join(tensor, cluster, places(loops))
         return True
 
-    def _parts(self, tensor: Tensor, over: Sequence[Var]) -> list[Part]:
+    def _segments(self, tensor: Tensor, over: Sequence[Var]) -> list[Segment]:
         element = tensor.at(matrix_index(over, tensor.shape))
         homes = self.assembled.get(element.kind.tensor, []) if isinstance(element.kind, E.Ref) else []
-        return parts_of(element, over, homes)
+        return segments_of(element, over, homes)
 
     def _place_window(self, tensor: Tensor, definition: WindowKernel) -> None:
         image = Operand(self._stored(definition.a), ix(0))
@@ -401,15 +406,15 @@ class _Planner:
         cluster.matmul, cluster.lhs, cluster.panels = tensor, image, panels
         self._join(tensor, cluster, bound)
 
-    def _leader(self, definition: Contraction, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
+    def _producer(self, definition: Contraction, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
         """An earlier product that can keep this one's left operand in its block, if the right one is ready by then."""
         element = definition.a.at(matrix_index((*loops[:-1], depth), definition.a.shape))
-        leader = self.home.get(element.kind.tensor) if isinstance(element.kind, E.Ref) else None
-        member = link(leader, element, loops, depth) if leader is not None and ready < leader.order else None
-        if leader is None or member is None:
+        producer = self.home.get(element.kind.tensor) if isinstance(element.kind, E.Ref) else None
+        member = link(producer, element, loops, depth) if producer is not None and ready < producer.order else None
+        if producer is None or member is None:
             return None
-        leader.kept = member, block_of(leader)
-        return leader
+        producer.kept = member, block_of(producer)
+        return producer
 
     def _written_by(self, buffer: Buffer) -> int:
         """The number of the cluster that fills a buffer; -1 for what is there before all of them."""
@@ -525,12 +530,12 @@ class _Planner:
 
     def schedule(self) -> Schedule:
         self._share_floats()
-        self.clusters = in_order(self.prelude, self.floating) + self.clusters
+        self.clusters = ordered(self.prelude, self.floating) + self.clusters
         self.home.update((tensor, c) for c in self.clusters for tensor in c.members)
         for cluster in self.clusters:
             self.resolvers[cluster] = Resolver(self, cluster)
             self.resolvers[cluster].run()
-        settle(
+        keep_segments(
             self.clusters,
             {load.buffer.uid for r in self.resolvers.values() for load in r.loads()} | passed(self.clusters),
         )

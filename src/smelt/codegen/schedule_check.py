@@ -38,7 +38,7 @@ def _reads(cluster: Cluster) -> dict[int, str]:
     buffers = [e.kind.buffer for e in E.walk(*roots) if isinstance(e.kind, E.Load)]
     buffers += [operand.buffer for operand in (cluster.lhs, cluster.rhs) if operand is not None]
     buffers += [matrix.buffer for matrix in cluster.matrices or ()]
-    buffers += [part.source.buffer for part in cluster.parts if part.source is not None]
+    buffers += [segment.source.buffer for segment in cluster.segments if segment.source is not None]
     buffers += [cluster.panels] if cluster.panels is not None else []
     buffers += [cluster.pack.source.buffer] if cluster.pack is not None else []
     buffers += [b for b in (cluster.extern.operands if cluster.extern is not None else ()) if b is not None]

@@ -117,7 +117,7 @@ def one_line(error: Exception) -> str:
 
 
 def where(error: BaseException) -> str:
-    """`codegen/c/bands.py:95 in _result`: the innermost frame in smelt, or the innermost of all."""
+    """`codegen/c/tile_fusion.py:95 in _result`: the innermost frame in smelt, or the innermost of all."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(_PACKAGE)]
     if not frames:

@@ -72,14 +72,14 @@ def _replacement(
     results: Collection[ir.Value],
 ) -> ir.Node:  # fmt: skip
     """`results` are outputs of all graphs but the branches of If."""
-    outputs = [_twin(value, results) for value in region.outputs]
+    outputs = [_counterpart(value, results) for value in region.outputs]
     inputs = [renewed.get(value, value) for value in region.inputs]
     renewed.update(zip(region.outputs, outputs, strict=True))
     name = _unused(f"{op_type}_{region.index}", taken)
     return ir.Node(domain, op_type, inputs, outputs=outputs, name=name)
 
 
-def _twin(value: ir.Value, results: Collection[ir.Value]) -> ir.Value:
+def _counterpart(value: ir.Value, results: Collection[ir.Value]) -> ir.Value:
     """Of a branch's output no shape: stock ONNX Runtime allocates by what a branch declares, where its nodes tell none.
     A loop that takes no turn has nothing else to tell the sizes of what it stacks."""
     declared = value.shape if value in results else None

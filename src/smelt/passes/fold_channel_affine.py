@@ -53,14 +53,14 @@ class FoldChannelAffine:
             for node in list(graph):
                 if not is_op(node, *_CONVOLUTIONS) or node.outputs[0].dtype != ir.DataType.FLOAT:
                     continue
-                for op_type in _fold_followers(node, graph, names):
+                for op_type in _fold_consumers(node, graph, names):
                     changes[f"{op_type} folded into a convolution"] += 1
                 if input_at(node, 2) is None and _give_bias(node, graph, names):
                     changes["bias of -0.0 for a convolution without"] += 1
         return Outcome(changes)
 
 
-def _fold_followers(node: ir.Node, graph: ir.Graph, names: Names) -> list[str]:
+def _fold_consumers(node: ir.Node, graph: ir.Graph, names: Names) -> list[str]:
     """The ops that were folded, one after the other."""
     done: list[str] = []
     while (user := only_user(node.outputs[0])) is not None and user.graph is graph:

@@ -142,9 +142,9 @@ def _merge(model: ir.Model, inferred: onnx.ModelProto, names: Mapping[str, int |
     read = _reader()
     pending = [(model.graph, inferred.graph)]
     while pending:
-        graph, twin = pending.pop()
-        found = {info.name: info.type for info in (*twin.value_info, *twin.output)}
-        for node, other in zip(graph, twin.node, strict=True):
+        graph, counterpart = pending.pop()
+        found = {info.name: info.type for info in (*counterpart.value_info, *counterpart.output)}
+        for node, other in zip(graph, counterpart.node, strict=True):
             for value in node.outputs:
                 if value.name in found:
                     _learn(value, *read(found[value.name]), names)

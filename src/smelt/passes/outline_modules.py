@@ -169,15 +169,15 @@ def _class_name(kind: str) -> str:
 
 
 def _function(model: ir.Model, instance: _Instance) -> ir.Function:
-    copies = {value: _twin(value, _inner_name(value, instance.path)) for value in instance.inputs}
+    copies = {value: _counterpart(value, _inner_name(value, instance.path)) for value in instance.inputs}
     _tell_apart(copies.values())
     inputs = list(copies.values())
     nodes: list[ir.Node] = []
     for value in instance.constants:
-        copies[value] = _twin(value, value.name or "")
+        copies[value] = _counterpart(value, value.name or "")
         nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor_of(value))], outputs=[copies[value]]))  # pyright: ignore[reportArgumentType]
     for node in instance.nodes:
-        made = [_twin(value, value.name or "") for value in node.outputs]
+        made = [_counterpart(value, value.name or "") for value in node.outputs]
         copies |= dict(zip(node.outputs, made, strict=True))
         read = [None if value is None else copies[value] for value in node.inputs]
         nodes.append(
@@ -189,7 +189,7 @@ def _function(model: ir.Model, instance: _Instance) -> ir.Function:
     return ir.Function(DOMAIN, _free_name(model, _class_name(instance.kind)), graph=graph, attributes=[])
 
 
-def _twin(value: ir.Value, name: str) -> ir.Value:
+def _counterpart(value: ir.Value, name: str) -> ir.Value:
     return ir.Value(name=name, type=value.type, shape=value.shape)
 
 

@@ -16,8 +16,8 @@ from smelt.ir.kernel import Buffer, Ix, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 
-from .bands import Launches
 from .emit import Kernel
+from .tile_fusion import Launches
 
 TYPICAL_SIZE = 128
 Moment = tuple[int, int]  # a group, and a step of it
@@ -44,13 +44,13 @@ def lifetimes(plan: Schedule, groups: Sequence[Sequence[Kernel]], launches: Laun
     """Every temporary that kernels touch, in the order of first use. Kernels of one group run at the same time; where
     they run in order, those of one step do, and what all touch by rows of their own lives from step to step.
 
-    Groups that are chained run band by band, in buffers of their own.
+    Groups that are tiled run by spatial tiles, in buffers of their own.
     """
     temporaries = {b.uid: b for b in plan.temporaries.values()}
     found: dict[int, Lifetime] = {}
     for place, group in enumerate(groups):
-        counts = launches.in_order.get(place, (len(group),))
-        ordered = _by_own_rows(group) if len(counts) > 1 else frozenset[int]()
+        counts = launches.row_fused.get(place, (len(group),))
+        ordered = _row_affine(group) if len(counts) > 1 else frozenset[int]()
         step_of = [step for step, count in enumerate(counts) for _ in range(count)]
         for step, kernel in zip(step_of, group, strict=True):
             for buffer in (b for b in kernel.buffers if b.uid in temporaries):
@@ -58,14 +58,14 @@ def lifetimes(plan: Schedule, groups: Sequence[Sequence[Kernel]], launches: Laun
                 first, last = (place, step if own else 0), (place, step if own else len(counts))
                 found.setdefault(buffer.uid, Lifetime(temporaries[buffer.uid], first, last)).last = last
     for place, group in enumerate(groups):
-        if place not in launches.chained and place not in launches.in_order:
+        if place not in launches.tiled and place not in launches.row_fused:
             _write_over(group, place, found)
     return list(found.values())
 
 
-def _by_own_rows(group: Sequence[Kernel]) -> frozenset[int]:
+def _row_affine(group: Sequence[Kernel]) -> frozenset[int]:
     touched = {b.uid for kernel in group for b in kernel.buffers}
-    shared = {b.uid for kernel in group for b in kernel.buffers if b.uid not in kernel.own_rows}
+    shared = {b.uid for kernel in group for b in kernel.buffers if b.uid not in kernel.row_affine}
     return frozenset(touched - shared)
 
 
@@ -103,7 +103,7 @@ def assign_slots(temporaries: Sequence[Lifetime]) -> list[Slot]:
 
 
 def _is_free(slot: Slot, one: Lifetime) -> bool:
-    """Kernels that run in order reach a moment with some rows before they do with others: within their group a slot
+    """Kernels of a row-block fusion reach a moment with some rows before they do with others: within their group a slot
     goes on only to rows of the same length."""
     last, buffer = slot.held[-1], one.buffer
     alike = last.elements == buffer.elements and E.SIZE_BYTES[last.dtype] == E.SIZE_BYTES[buffer.dtype]

@@ -85,15 +85,15 @@ class CBackend:
         codes: list[CRegionCode] = []
         kept: list[Region] = []
         left: list[Left] = []
-        twins: dict[str, tuple[CRegionCode, tuple[ir.Value, ...]]] = {}
+        identical: dict[str, tuple[CRegionCode, tuple[ir.Value, ...]]] = {}
         for region in regions:
             key, border = structure(region, self.facts)
             if self.facts.general is not None:
                 key += structure(region, self.facts.general)[0]
             try:
-                if key not in twins:
-                    twins[key] = write_region(region, self.facts, self.carriers), border
-                codes.append(_transplant(*twins[key], border, region))
+                if key not in identical:
+                    identical[key] = write_region(region, self.facts, self.carriers), border
+                codes.append(_transplant(*identical[key], border, region))
                 kept.append(region)
             except Refusal as refusal:
                 left += [Left(node, str(refusal)) for node in region.nodes]
@@ -112,7 +112,7 @@ def _type_text(value: ir.Value) -> str:
 def _transplant(
     code: CRegionCode, border: Sequence[ir.Value], new_border: Sequence[ir.Value], region: Region
 ) -> CRegionCode:
-    """The code of a region for its twin: the same text over other values."""
+    """The code of a region for an identical one: the same text over other values."""
     moved = dict(zip(border, new_border, strict=True))
     inputs = tuple(
         replace(v, source=moved[v.source]) if isinstance(v, Packed) else moved.get(v, v) for v in code.inputs
@@ -168,7 +168,7 @@ def _launch_head(kernels: Iterable[Kernel]) -> str:
     declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in names)
     declared += "".join(f"#ifndef SMELT_CUT_{name}\n#define SMELT_CUT_{name} {{0}}\n#endif\n" for name in names)
     declared += extern.declarations(every)
-    return f"#include <smelt/loop_chain.h>\n#include <smelt/bands.h>\n\n{declared}"
+    return f"#include <smelt/loop_b2b_gemm.h>\n#include <smelt/tile_fusion.h>\n\n{declared}"
 
 
 def _cut(texts: Sequence[str]) -> list[list[str]]:
@@ -186,8 +186,8 @@ def _cut(texts: Sequence[str]) -> list[list[str]]:
 
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
-    extra = "#include <smelt/loop_chain.h>\n" if "SMELT_PRODUCT" in body or "SMELT_PACK(" in body else ""
-    extra += "#include <smelt/chain_blocks.h>\n" if "smelt_chain_seen(" in body else ""
+    extra = "#include <smelt/loop_b2b_gemm.h>\n" if "SMELT_PRODUCT" in body or "SMELT_PACK(" in body else ""
+    extra += "#include <smelt/online_softmax.h>\n" if "smelt_softmax_state_of(" in body else ""
     extra += "#include <smelt/window.h>\n" if "smelt_window w" in body else ""
     extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
     extra += "#include <smelt/transpose.h>\n" if "smelt_transpose(" in body else ""

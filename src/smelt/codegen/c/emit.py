@@ -16,12 +16,12 @@ from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 
-from .chain_blocks import chain_writer
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
+from .online_softmax import b2b_gemm_writer
 from .product import ProductSizes
-from .row_access import RowSizes, own_rows, own_rows_of_chain
-from .row_pairs import TWIN, RowPairWriter
+from .row_access import RowSizes, row_affine_buffers, row_affine_of_b2b
+from .row_pairs import PAIRED, RowPairWriter
 from .transpose import TransposeWriter, find_transpose
 from .window import WindowSizes, WindowWriter
 
@@ -34,7 +34,7 @@ class Kernel:
 
     `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers. `over` has
     those that it reads, each element just before it writes one at the same place: the result may lie over any of them.
-    `own_rows` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
+    `row_affine` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
     are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth. One
     with an `extern` has no text: it is a call of a function, which cuts its own work. `form` tells which
     kernel form it is, and why.
@@ -56,7 +56,7 @@ class Kernel:
     written: frozenset[int] | None = None
     window: WindowSizes | None = None
     over: frozenset[int] = frozenset()
-    own_rows: frozenset[int] = frozenset()
+    row_affine: frozenset[int] = frozenset()
     row_sizes: RowSizes | None = None
     first_panels: tuple[Buffer, Ix] | None = None
     extern: Extern | None = None
@@ -90,11 +90,11 @@ def _transposed(nest: Nest, writer: TransposeWriter) -> Kernel:
     )
 
 
-def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Kernel:
+def write_b2b_gemm(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> Kernel:
     """A product and the one that takes its rows from the same task, as one kernel."""
-    writer = chain_writer(leader, kept, follower)
-    body, sizes, nests = writer.body(), writer.sizes(), (leader, follower)
-    found = None if sizes.by_rows or writer.leader.bias is not None else own_rows_of_chain(leader, follower)
+    writer = b2b_gemm_writer(producer, kept, consumer)
+    body, sizes, nests = writer.body(), writer.sizes(), (producer, consumer)
+    found = None if sizes.by_rows or writer.producer.bias is not None else row_affine_of_b2b(producer, consumer)
     name, text = _function(body, writer.buffers, writer.written, len(writer.symbols))
     return Kernel(
         name=name,
@@ -106,14 +106,14 @@ def write_chain(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> Ke
         unit_cost=ix(writer.cost()) * sizes.columns,
         row_bytes=ix(0),
         product=sizes,
-        flops=flops(leader, writer.cost()) + flops(follower, 0),
-        moved_bytes=moved_bytes(leader) + moved_bytes(follower),
+        flops=flops(producer, writer.cost()) + flops(consumer, 0),
+        moved_bytes=moved_bytes(producer) + moved_bytes(consumer),
         data_extents=tuple(dict.fromkeys(e for n in nests for e in data_extents(n))),
         whole_rows=True,
         written=writer.written,
-        own_rows=found[1] if found is not None else own_rows(leader, follower),
+        row_affine=found[1] if found is not None else row_affine_buffers(producer, consumer),
         row_sizes=found[0] if found is not None else None,
-        first_panels=writer.leader.first_panels(),
+        first_panels=writer.producer.first_panels(),
     )
 
 
@@ -159,7 +159,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             written=self.written,
             window=self._window_sizes(),
             over=over,
-            own_rows=own_rows(self.nest),
+            row_affine=row_affine_buffers(self.nest),
             first_panels=self.first_panels(),
         )
 
@@ -220,11 +220,11 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
             "char *row = local;",
         ]
-        for twin in ("", TWIN) if self._paired() else ("",):
+        for paired in ("", PAIRED) if self._paired() else ("",):
             for buffer in self.phases.row_buffers:
                 kind = C_TYPE[buffer.dtype]
                 bytes_ = f"({self._integer(buffer.elements)}) * {E.SIZE_BYTES[buffer.dtype]}"
-                lines.append(f"{kind} *{self._buffer(buffer)}{twin} = ({kind} *)SMELT_FENCED(row, {bytes_});")
+                lines.append(f"{kind} *{self._buffer(buffer)}{paired} = ({kind} *)SMELT_FENCED(row, {bytes_});")
                 lines.append(f"row += ({bytes_} + 63) & ~(int64_t)63;")
         return lines
 

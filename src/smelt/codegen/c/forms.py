@@ -22,12 +22,12 @@ _UNPACKED: Final = KernelForm(
 _RUN_TIME: Final = KernelForm("GEMM, packed at run time", "batches have matrices of their own, which come at run time")
 
 
-def form_of(cluster: Cluster, follower: Cluster | None) -> KernelForm | None:
+def form_of(cluster: Cluster, consumer: Cluster | None) -> KernelForm | None:
     if cluster.pack is not None:
         return _PACK
     if cluster.extern is not None:
         return _FUNCTION
-    if follower is not None and cluster.kept is not None:
+    if consumer is not None and cluster.kept is not None:
         return _BACK_TO_BACK
     if cluster.matmul is None:
         return None

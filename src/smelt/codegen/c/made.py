@@ -16,7 +16,7 @@ from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Buffer, Ix, fn, show
 from smelt.ir.records import KernelInfo
 
-from .emit import Kernel, write_chain, write_kernel
+from .emit import Kernel, write_b2b_gemm, write_kernel
 from .extern import write_extern
 from .forms import form_of
 from .packed_operand import write_pack
@@ -33,25 +33,25 @@ def panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
     return found
 
 
-def kernel_of(cluster: Cluster, follower: Cluster | None) -> Kernel:
-    return replace(_kernel_of(cluster, follower), form=form_of(cluster, follower))
+def kernel_of(cluster: Cluster, consumer: Cluster | None) -> Kernel:
+    return replace(_kernel_of(cluster, consumer), form=form_of(cluster, consumer))
 
 
-def _kernel_of(cluster: Cluster, follower: Cluster | None) -> Kernel:
+def _kernel_of(cluster: Cluster, consumer: Cluster | None) -> Kernel:
     if cluster.pack is not None:
         return write_pack(cluster.pack)
     if cluster.extern is not None:
         return write_extern(cluster.extern)
-    if follower is not None and cluster.kept is not None:
-        return write_chain(build_nest(cluster), cluster.kept, build_nest(follower))
+    if consumer is not None and cluster.kept is not None:
+        return write_b2b_gemm(build_nest(cluster), cluster.kept, build_nest(consumer))
     kernel = write_kernel(build_nest(cluster))
     if cluster.unless_gemv is None:
         return kernel
     return replace(kernel, units=kernel.units * fn("lt", GEMV_ROWS, cluster.unless_gemv))
 
 
-def sources_of(cluster: Cluster, follower: Cluster | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*cluster.sources, *(follower.sources if follower is not None else ()))))
+def sources_of(cluster: Cluster, consumer: Cluster | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*cluster.sources, *(consumer.sources if consumer is not None else ()))))
 
 
 def info_of(kernel: Kernel, sources: tuple[str, ...], launch: int) -> KernelInfo:

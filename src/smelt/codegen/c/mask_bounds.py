@@ -96,13 +96,13 @@ def bias_of(nest: Nest) -> Expr | None:
 
 
 def watch(clusters: Sequence[Cluster]) -> None:
-    """Operands of chains whose columns may be left out are looked at while they are packed."""
+    """Operands of back-to-back GEMMs whose columns may be left out are looked at while they are packed."""
     packs = {c.pack.target.uid: c.pack for c in clusters if c.pack is not None}
-    for follower in [c for c in clusters if c.follows is not None]:
-        leader = follower.follows
-        assert leader is not None
-        if bias_of(build(leader)) is not None:
-            for link in (leader, follower):
+    for consumer in [c for c in clusters if c.producer is not None]:
+        producer = consumer.producer
+        assert producer is not None
+        if bias_of(build(producer)) is not None:
+            for link in (producer, consumer):
                 assert link.rhs is not None
                 packs[link.rhs.buffer.uid].watched = True
 

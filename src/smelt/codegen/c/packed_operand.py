@@ -62,7 +62,7 @@ class _PackWriter:
             data_extents=(),
             whole_rows=False,
             written=frozenset((pack.target.uid,)),
-            own_rows=frozenset() if rows is None else frozenset((pack.source.buffer.uid,)),
+            row_affine=frozenset() if rows is None else frozenset((pack.source.buffer.uid,)),
             row_sizes=None if rows is None else rows.sizes,
         )
 

@@ -48,7 +48,7 @@ class _Planner:
         self.readers: list[set[int]] = []
 
     def plan(self) -> Phases:
-        for reduction in self._in_order():
+        for reduction in self._sorted():
             self.reduction_level[reduction.tensor] = self._level(reduction.value) + 1
         levels = [*self.reduction_level.values(), *(self._level(s.value) + 1 for s in self.nest.stores)]
         self.out.count = max(levels, default=0)
@@ -84,7 +84,7 @@ class _Planner:
         self.out.saves = [[(n, moved[b.uid], o) for n, b, o in saves] for saves in self.out.saves]
         self.out.reload = {u: (moved.get(b.uid, b), o) for u, (b, o) in self.out.reload.items()}
 
-    def _in_order(self) -> list[Reduction]:
+    def _sorted(self) -> list[Reduction]:
         """Reductions after those that they depend on."""
         order: list[Reduction] = []
         left = list(self.nest.reductions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from smelt.codegen.cluster import Matrix, Operand, Part, Store
+from smelt.codegen.cluster import Matrix, Operand, Segment, Store
 from smelt.codegen.kernel_forms import PackedContraction, WindowKernel
 from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Buffer, Contraction, Ix, Stored, Tensor, Var, flat, ix, of, product
@@ -31,9 +31,9 @@ APART = "t->whole + first * all + p0 * 16"
 class ProductSizes:
     """`batches` products of `rows` x `depth` by `depth` x `columns`; `extra_bytes` of row buffers per task.
 
-    `chained` is set when a second product follows in the same task: the floats of a row of all blocks together. With
+    `b2b` is set when a second product follows in the same task: the floats of a row of all blocks together. With
     `buffers` they are those beside the first product's, whose columns may come in parts, as those of so many buffers.
-    `by_rows`: the chained products have constant panels, which all rows share.
+    `by_rows`: the b2b products have constant panels, which all rows share.
     `group` neighbouring batch indices read the same right operands, which few rows then read in one task.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
     epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block. Tasks of a `unpacked` one lay
@@ -46,7 +46,7 @@ class ProductSizes:
     depth: Ix
     extra_bytes: Ix
     whole_rows: bool
-    chained: Ix | None = None
+    b2b: Ix | None = None
     group: Ix = field(default_factory=lambda: ix(1))
     copies: int = 1
     may_part: bool = False
@@ -64,7 +64,7 @@ class ProductSizes:
 
     def all(self) -> tuple[Ix, ...]:
         made = (self.batches, self.rows, self.columns, self.depth, self.extra_bytes)
-        return made if self.chained is None else (*made, self.chained, self.group)
+        return made if self.b2b is None else (*made, self.b2b, self.group)
 
 
 class ProductWriter(RowWriter):
@@ -310,8 +310,8 @@ class ProductWriter(RowWriter):
         start = self.integers.text(substitute(offset, {nest.depth: ix(0), column: ix(0)}))
         there = f"{self._buffer(nest.unpacked.buffer)} + {start}"
         gemv = [self._from_unpacked(f"{left}, {stride}", there, (down, across), depth, f"{block}, {ld}, count, 0")]
-        if nest.parts:
-            gemv = [line for part in nest.parts for line in self._part_lines(part, left, stride, block, ld)]
+        if nest.segments:
+            gemv = [line for segment in nest.segments for line in self._segment_lines(segment, left, stride, block, ld)]
         rows = self._integer(self._rows()[-1].extent)
         return [f"if (({rows}) <= {GEMV_ROWS}) {{", *("  " + x for x in gemv), "} else {", f"  {packed}", "}"]
 
@@ -322,25 +322,25 @@ class ProductWriter(RowWriter):
         down, across = steps
         return f"SMELT_GEMV({left}, {there} + c0 * ({across}), {down}, {across}, {depth}, c1 - c0, {result});"
 
-    def _part_lines(self, part: Part, left: str, stride: str, block: str, ld: str) -> list[str]:
-        """A few rows times one part of the operand; the last who reads it copies it to where it belongs."""
+    def _segment_lines(self, segment: Segment, left: str, stride: str, block: str, ld: str) -> list[str]:
+        """A GEMV with one segment of the operand; the last who reads it copies it to where it belongs."""
         nest, text = self.nest, self.integers.text
         assert nest.unpacked is not None and nest.depth is not None and nest.vector is not None
         none: dict[Atom, Ix] = {nest.depth: ix(0), nest.vector: ix(0)}
-        whole = Operand(nest.unpacked.buffer, part.there)
-        source = part.source or whole
+        whole = Operand(nest.unpacked.buffer, segment.there)
+        source = segment.source or whole
         there, here = (f"{self._buffer(o.buffer)} + {text(substitute(o.offset, none))}" for o in (whole, source))
         down, across = (_step(source, v) for v in (nest.depth, nest.vector))
-        start, extent = self._integer(part.start), self._integer(part.extent)
-        if part.along == nest.vector:
+        start, extent = self._integer(segment.start), self._integer(segment.extent)
+        if segment.along == nest.vector:
             sizes, a, to, add = f"{self._integer(nest.depth.extent)}, {extent}", left, f"{block} + {start}", 0
         else:
-            sizes, a, to, add = f"{extent}, c1 - c0", f"{left} + {start}", block, int(part is not nest.parts[0])
+            sizes, a, to, add = f"{extent}, c1 - c0", f"{left} + {start}", block, int(segment is not nest.segments[0])
         lines = [f"SMELT_GEMV({a}, {stride}, {here}, {text(down)}, {text(across)}, {sizes}, {to}, {ld}, count, {add});"]
-        if part.source is None:
+        if segment.source is None:
             return lines
-        width = nest.depth.extent if part.along == nest.vector else nest.vector.extent
-        step, step_here = (text(_step(o, part.along)) for o in (whole, source))
+        width = nest.depth.extent if segment.along == nest.vector else nest.vector.extent
+        step, step_here = (text(_step(o, segment.along)) for o in (whole, source))
         copy = f"SMELT_MOVE({there}, {step}, {here}, {step_here}, {extent}, {self._integer(width)});"
         return [*lines, f"if ((at + 1) % t->group == 0) {copy}"]
 

@@ -26,19 +26,19 @@ from smelt.ir.records import Region, Unit
 from smelt.ops import Facts, meaning
 
 from .arena import Lifetime, assign_slots, lifetimes
-from .bands import Launches, join_bands, stage_text
 from .checked_sizes import Products, arena_lines, known_shapes
 from .emit import Kernel
 from .extern import call_lines
 from .found import Waiting, behind_found, found_sizes, reads, rooms, sizes_of
 from .groups import group_kernels
 from .hints import Hints
-from .in_order import join_rows, rows_in_order
 from .layout import RULES, CpuBuilder
 from .made import info_of, kernel_of, panels_after, sources_of
 from .mask_bounds import watch
 from .names import C_TYPE, Integers
+from .row_block_fusion import fuse_row_blocks, fused_rows
 from .scalars import loose_scalars
+from .tile_fusion import Launches, fuse_tiles, stage_text
 
 
 @dataclass(frozen=True)
@@ -132,13 +132,15 @@ class _Writer:
     def code(self, name: str = "@NAME@") -> CRegionCode:
         outputs = self._lower()
         plan = schedule(outputs)
-        followers = {c.follows: c for c in plan.clusters if c.follows is not None}
-        leading = [c for c in plan.clusters if c.follows is None]
+        consumers = {c.producer: c for c in plan.clusters if c.producer is not None}
+        producing = [c for c in plan.clusters if c.producer is None]
         watch(plan.clusters)
-        made = self._behind_found([(kernel_of(c, followers.get(c)), sources_of(c, followers.get(c))) for c in leading])
+        made = self._behind_found(
+            [(kernel_of(c, consumers.get(c)), sources_of(c, consumers.get(c))) for c in producing]
+        )
         every = [kernel for kernel, _ in made]
-        bands = join_bands(group_kernels(every), every, {b.uid for b in plan.temporaries.values()})
-        launches = join_rows(bands, every)
+        tiled = fuse_tiles(group_kernels(every), every, {b.uid for b in plan.temporaries.values()})
+        launches = fuse_row_blocks(tiled, every)
         order = launches.groups
         groups = [[made[place][0] for place in group] for group in order]
         kernels = [kernel for group in groups for kernel in group]
@@ -148,10 +150,10 @@ class _Writer:
         self._allocate(outputs, plan, groups, launches)
         self.panels_after = panels_after(kernels)
         for place, group in enumerate(groups):
-            if place in launches.chained:
-                self._launch_chained(launches.chained[place], group, launches.inner)
+            if place in launches.tiled:
+                self._launch_tiled(launches.tiled[place], group, launches.inner)
             else:
-                self._launch(group, launches.in_order.get(place, ()))
+                self._launch(group, launches.row_fused.get(place, ()))
             self.lines.append(f"SMELT_CLOCK({name}, {place})")
             self._learn(group)
         self.groups = len(groups)
@@ -196,9 +198,9 @@ class _Writer:
         seen: set[Tensor] = set()
         out: list[tuple[Tensor, Buffer]] = []
         for tensor, buffer in outputs:
-            twin = tensor in seen and isinstance(tensor.definition, (Assemble, Result))
+            repeated = tensor in seen and isinstance(tensor.definition, (Assemble, Result))
             seen.add(tensor)
-            out.append((self.builder.copy(tensor) if twin else tensor, buffer))
+            out.append((self.builder.copy(tensor) if repeated else tensor, buffer))
         return out
 
     def _claim_inputs(self, kernels: Sequence[Kernel]) -> None:
@@ -506,7 +508,7 @@ class _Writer:
         lines = ["work.collecting = SMELT_AT_ONCE;"] if together and not steps else []
         for place, kernel in enumerate(group):
             if place in starts:
-                rows = self.integers.text(rows_in_order(kernel) or ix(0))
+                rows = self.integers.text(fused_rows(kernel) or ix(0))
                 lines.append(f"if (smelt_next_step(env, &work, {rows}, {starts[place]})) return env->code;")
             if kernel.extern is not None:
                 lines += call_lines(kernel.extern, place, self._pointer, self.integers.text)
@@ -531,8 +533,8 @@ class _Writer:
         buffer, depth = found
         return f", .next = {{{self._pointer(buffer)}, ({self.integers.text(depth)}) * 16}}"
 
-    def _launch_chained(self, launch: str, group: Sequence[Kernel], inner: Collection[int]) -> None:
-        """Kernels of windows that run as one; what lies inside of bands has no pointer here."""
+    def _launch_tiled(self, launch: str, group: Sequence[Kernel], inner: Collection[int]) -> None:
+        """Kernels of windows that run as one; what lies inside of tiles has no pointer here."""
         lines: list[str] = []
         stages: list[str] = []
         for place, kernel in enumerate(group):
@@ -545,8 +547,8 @@ class _Writer:
             ]
             stages.append(stage_text(kernel, f"task{place}", {b.uid: at for at, b in enumerate(kernel.buffers)}))
         window = group[-1].window
-        assert window is not None and window.band is not None
-        images = self.integers.text(window.rows // (window.band.lines * window.band.line))
+        assert window is not None and window.tile is not None
+        images = self.integers.text(window.rows // (window.tile.lines * window.tile.line))
         lines += [
             f"smelt_stage stages[] = {{{', '.join(stages)}}};",
             f"if ({launch}(stages, {len(group)}, {images})) return env->code;",
@@ -567,16 +569,16 @@ class _Writer:
             units, cost = self._units(kernel)
             return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
         middle = rows.middle if rows is not None else ix(0)
-        if made.chained is not None and made.by_rows:
-            sizes = (made.rows, made.chained, made.extra_bytes)
-            return f"smelt_launch_gemm_rows({head}, {', '.join(map(self.integers.text, sizes))})"
-        if made.chained is not None and made.buffers is not None:
-            sizes = (made.batches, made.rows, made.columns, made.chained, ix(made.buffers), made.extra_bytes)
+        if made.b2b is not None and made.by_rows:
+            sizes = (made.rows, made.b2b, made.extra_bytes)
+            return f"smelt_launch_gemm_mlp({head}, {', '.join(map(self.integers.text, sizes))})"
+        if made.b2b is not None and made.buffers is not None:
+            sizes = (made.batches, made.rows, made.columns, made.b2b, ix(made.buffers), made.extra_bytes)
             numbers = ", ".join(map(self.integers.text, (*sizes, made.group, middle)))
-            return f"smelt_launch_chain_blocks({head}, {numbers})"
-        if made.chained is not None:
-            sizes = (made.batches, made.rows, made.columns, made.chained, made.extra_bytes, made.group, middle)
-            return f"smelt_launch_chain({head}, {', '.join(map(self.integers.text, sizes))})"
+            return f"smelt_launch_b2b_online_softmax({head}, {numbers})"
+        if made.b2b is not None:
+            sizes = (made.batches, made.rows, made.columns, made.b2b, made.extra_bytes, made.group, middle)
+            return f"smelt_launch_b2b_gemm({head}, {', '.join(map(self.integers.text, sizes))})"
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         numbers = ", ".join(self.integers.text(s) for s in sizes)
         how = f"{made.wants} | SMELT_UNPACKED" if made.unpacked else made.wants

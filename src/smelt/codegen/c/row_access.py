@@ -47,21 +47,21 @@ class RowSizes:
         return self.batches * self.rows
 
 
-def own_rows(*nests: Nest) -> frozenset[int]:
+def row_affine_buffers(*nests: Nest) -> frozenset[int]:
     """Those of products with panels that all rows share."""
     if any(n.matmul is None or not isinstance(n.matmul.definition, PackedContraction) for n in nests):
         return frozenset()
     return _touched_so([(nest, _loops(nest)) for nest in nests])
 
 
-def own_rows_of_chain(leader: Nest, follower: Nest) -> tuple[RowSizes, frozenset[int]] | None:
+def row_affine_of_b2b(producer: Nest, consumer: Nest) -> tuple[RowSizes, frozenset[int]] | None:
     """Those of products of run-time operands, whose rows are the same ones of some batch indices."""
-    for index in _row_indices(follower):
-        if not all(is_own(s.buffer, s.offset, index.vars) for s in follower.stores):
+    for index in _row_indices(consumer):
+        if not all(is_own(s.buffer, s.offset, index.vars) for s in consumer.stores):
             continue
-        for first in _row_indices(leader):
+        for first in _row_indices(producer):
             if first.sizes == index.sizes:
-                return index.sizes, _touched_so([(leader, first.vars), (follower, index.vars)])
+                return index.sizes, _touched_so([(producer, first.vars), (consumer, index.vars)])
     return None
 
 
@@ -108,5 +108,5 @@ def _accesses(nest: Nest) -> Iterator[tuple[Buffer, Ix | None]]:
 
 def _shared(nest: Nest) -> list[Buffer]:
     """Right operands, of which every row reads all."""
-    operands = [nest.rhs, nest.unpacked, *(part.source for part in nest.parts)]
+    operands = [nest.rhs, nest.unpacked, *(segment.source for segment in nest.segments)]
     return [operand.buffer for operand in operands if operand is not None]

@@ -18,7 +18,7 @@ from .rows import RowWriter
 
 SHORT_ROW = 512
 MOST_COST = 400
-TWIN = "b"
+PAIRED = "b"
 
 
 class RowPairWriter(RowWriter):
@@ -41,11 +41,11 @@ class RowPairWriter(RowWriter):
         that follows."""
         length = self._integer(self._inner_elements())
         halves = [self._row_pieces()]
-        with self._as_twin(rows):
+        with self._as_pair(rows):
             halves.append(self._row_pieces())
         both = [line for pieces in zip(*halves, strict=True) for piece in pieces for line in piece]
         names = [self.var_names[v] for v in rows]
-        back = " ".join(f"{name} = {name}{TWIN};" for name in names)
+        back = " ".join(f"{name} = {name}{PAIRED};" for name in names)
         body = [*_next_row(names, extents), *both, back, *advance]
         return [f"for (; {length} <= {SHORT_ROW} && u + 2 <= stop; u += 2) {{", *("  " + x for x in body), "}"]
 
@@ -64,22 +64,22 @@ class RowPairWriter(RowWriter):
         return pieces
 
     @contextmanager
-    def _as_twin(self, rows: Sequence[Var]) -> Generator[None]:
+    def _as_pair(self, rows: Sequence[Var]) -> Generator[None]:
         """Names of the second row: its place, its row buffers, its totals."""
         places, buffers = dict(self.var_names), dict(self.row_names)
-        self.var_names.update({v: self.var_names[v] + TWIN for v in rows})
-        self.row_names.update({uid: name + TWIN for uid, name in buffers.items()})
-        self.twin = TWIN
+        self.var_names.update({v: self.var_names[v] + PAIRED for v in rows})
+        self.row_names.update({uid: name + PAIRED for uid, name in buffers.items()})
+        self.paired = PAIRED
         yield
-        self.twin = ""
+        self.paired = ""
         self.var_names.update(places)
         self.row_names.update(buffers)
 
 
 def _next_row(names: Sequence[str], extents: Sequence[str]) -> list[str]:
     """Declares the place after this one, with carries from the last loop to the first."""
-    lines = ["int64_t " + ", ".join(f"{name}{TWIN} = {name}" for name in names) + ";"]
+    lines = ["int64_t " + ", ".join(f"{name}{PAIRED} = {name}" for name in names) + ";"]
     last_first = [*zip(names, extents, strict=True)][:0:-1]
-    lines += [f"if (++{name}{TWIN} == {extent}) {{ {name}{TWIN} = 0;" for name, extent in last_first]
-    lines.append(f"++{names[0]}{TWIN};" + " }" * (len(names) - 1))
+    lines += [f"if (++{name}{PAIRED} == {extent}) {{ {name}{PAIRED} = 0;" for name, extent in last_first]
+    lines.append(f"++{names[0]}{PAIRED};" + " }" * (len(names) - 1))
     return lines

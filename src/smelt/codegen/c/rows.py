@@ -110,7 +110,7 @@ class RowWriter(ValueWriter):
             self.scopes[-1].lines.append(f"if (({row} & {PART_ROWS - 1}) == {PART_ROWS - 1}) {{ {' '.join(ends)} }}")
 
     def _total(self, phase: int, place: int) -> str:
-        return f"a{self.twin}{phase}_{place}"
+        return f"a{self.paired}{phase}_{place}"
 
     def _open_loop(self, var: Var) -> None:
         self.extent_names[var] = self._integer(var.extent)

@@ -34,7 +34,7 @@ class ValueWriter:
         self.integers = Integers(self._symbol, self._var)
         self.var_names: dict[Var, str] = {}
         self.shift = ""
-        self.twin = ""
+        self.paired = ""
         self.tail = False
         self.counter = 0
         self.results: dict[Tensor, str] = {}

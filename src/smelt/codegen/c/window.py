@@ -36,7 +36,7 @@ _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL
 
 
 @dataclass(frozen=True)
-class Band:
+class TileGeometry:
     """Lines of a kernel of known sizes: what it reads (`image`) and, where it is all that it makes, its dense `result`.
 
     A window reaches over `extent` lines of the image; both are uids of buffers.
@@ -73,7 +73,7 @@ class WindowSizes:
     line: Ix
     form: WindowForm
     whole_rows: bool
-    band: Band | None = None
+    tile: TileGeometry | None = None
 
     @property
     def launch(self) -> str:
@@ -115,13 +115,13 @@ class WindowWriter(ProductWriter):
             depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
             rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(),
-            (ix(1), *geometry.out)[-2], geometry.out[-1], form, bool(self.nest.inner), self._band(window),
+            (ix(1), *geometry.out)[-2], geometry.out[-1], form, bool(self.nest.inner), self._tile_geometry(window),
         )  # fmt: skip
 
     def _over(self) -> frozenset[int]:
         """What the epilogue reads where it writes its one result, and nowhere else: a residual."""
         nest = self.nest
-        if self._window() is None or len(nest.stores) != 1 or nest.reductions or nest.inner or nest.twins:
+        if self._window() is None or len(nest.stores) != 1 or nest.reductions or nest.inner or nest.siblings:
             return frozenset()
         (store,) = nest.stores
         loads = [e.kind for e in E.walk(store.value) if isinstance(e.kind, E.Load)]
@@ -133,7 +133,7 @@ class WindowWriter(ProductWriter):
         operands = {operand.buffer.uid for operand in (nest.lhs, nest.rhs) if operand is not None}
         return frozenset(alike - operands - {load.buffer.uid for load in loads if load.offset != store.offset})
 
-    def _band(self, window: WindowKernel) -> Band | None:
+    def _tile_geometry(self, window: WindowKernel) -> TileGeometry | None:
         """Two known axes and an epilogue that needs no memory of its own, nor the image again."""
         g, columns = window.geometry, self._columns_of().const
         sizes = numbers((*g.sizes, *g.out, *g.before))
@@ -145,7 +145,7 @@ class WindowWriter(ProductWriter):
             return None
         extent = (g.kernel[0] - 1) * g.dilation[0] + 1
         result = self._dense_result()
-        return Band(image, result, sizes[0], sizes[2], sizes[3], columns, g.stride[0], sizes[4], extent)
+        return TileGeometry(image, result, sizes[0], sizes[2], sizes[3], columns, g.stride[0], sizes[4], extent)
 
     def _loaded(self) -> set[int]:
         roots = (*(s.value for s in self.nest.stores), *(r.value for r in self.nest.reductions))
@@ -231,14 +231,14 @@ class WindowWriter(ProductWriter):
     def _window_epilogue(self, window: WindowKernel) -> RegisterEpilogue | None:
         """The epilogue as something that kernels do to their sums before they store them."""
         result, nest = self._dense_result(), self.nest
-        if result is None or nest.twins or window.pool or window.form in _BY_LINES:
+        if result is None or nest.siblings or window.pool or window.form in _BY_LINES:
             return None
         return find_register_epilogue(nest.stores[0], self._columns_of(), nest.outer[-1])
 
     def _is_plain(self, window: WindowKernel) -> bool:
         """A pool whose results are stored as they are."""
         nest = self.nest
-        if not window.pool or nest.twins or self._dense_result() is None:
+        if not window.pool or nest.siblings or self._dense_result() is None:
             return False
         return isinstance(nest.stores[0].value.kind, E.Ref)
 

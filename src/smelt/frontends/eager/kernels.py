@@ -91,10 +91,10 @@ def _put_forms(op: Any, put: Callable[[Any, Callable[..., Any]], None]) -> None:
     """The functional op, and its forms `op_` and `out=`."""
     native = native_ops[str(op)] = NativeOp(op)
     put(op, native)
-    in_place = _twin(op, op._schema.name.removeprefix("aten::") + "_", lambda o: not _outs(o))
+    in_place = _variant(op, op._schema.name.removeprefix("aten::") + "_", lambda o: not _outs(o))
     if in_place is not None and len(op._schema.returns) == 1:
         put(in_place, InPlaceOp(in_place, native))
-    out = _twin(op, op._schema.name.removeprefix("aten::"), lambda o: bool(_outs(o)))
+    out = _variant(op, op._schema.name.removeprefix("aten::"), lambda o: bool(_outs(o)))
     if out is not None:
         put(out, OutOp(out, native))
 
@@ -103,15 +103,15 @@ def _outs(op: Any) -> list[Any]:
     return [a for a in op._schema.arguments if a.is_out]
 
 
-def _twin(op: Any, packet: str, wanted: Callable[[Any], bool]) -> Any:
+def _variant(op: Any, packet: str, wanted: Callable[[Any], bool]) -> Any:
     """The overload of another form with the same arguments."""
     found = getattr(aten, packet, None)
     if found is None:
         return None
     for overload in found.overloads():
-        twin = getattr(found, overload)
-        if wanted(twin) and _signature(twin) == _signature(op):
-            return twin
+        variant = getattr(found, overload)
+        if wanted(variant) and _signature(variant) == _signature(op):
+            return variant
     return None
 
 

@@ -86,7 +86,7 @@ def settle_layouts(module: GraphModule) -> Layouts:
 
 
 def _settle_input(node: Node) -> Change | None:
-    """A dense tensor in another order comes as its row-major twin; the graph begins with the way back."""
+    """A dense tensor in another order comes as its row-major copy; the graph begins with the way back."""
     order = _order(node)
     if order is None or _rising(order):
         return None

@@ -20,7 +20,7 @@ from smelt.base.errors import TorchError
 from smelt.frontends.torch_compile._torch import no_modes, visible_results
 from smelt.frontends.torch_compile.node_check import checked_nodes
 from smelt.frontends.torch_compile.on_device import OnDevice, device_index, results_on_device, to_host
-from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, twin
+from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, copied
 from smelt.frontends.torch_compile.random_nodes import free_random_nodes
 from smelt.frontends.torch_compile.record import GraphReport, LeftNode, report
 from smelt.frontends.torch_compile.sessions import Settings
@@ -39,7 +39,7 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
     """Compile what can be compiled; the rest stays in torch, inside the same function."""
     index = device_index(graph)
     if index is not None:
-        host, places = twin(graph), results_on_device(graph)
+        host, places = copied(graph), results_on_device(graph)
         to_host(host)
         return OnDevice(lower(host, kind, settings, fixed), index, places)
     started = time.monotonic()
@@ -102,7 +102,7 @@ def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> to
     record = seen.kind != "inference" and bool(settings.options.kernels) and settings.options.verify
     rival = record and asked is None
     try:
-        call = compile_part(twin(part.module), settings, _fixed_of(part, fixed), record=record, rival=rival)
+        call = compile_part(copied(part.module), settings, _fixed_of(part, fixed), record=record, rival=rival)
     except Exception as error:
         if settings.options.strict:
             raise
@@ -130,9 +130,10 @@ def _fixed_of(part: Part, fixed: Fixed) -> Fixed:
     """What is fixed of a part's inputs, by the names of its own placeholders."""
     inner = [n for n in part.module.graph.nodes if n.op == "placeholder"]
     pairs = list(zip(inner, part.inputs, strict=True))
-    constants = {twin.name: fixed.constants[node.name] for twin, node in pairs if node.name in fixed.constants}
+    constants = {copied.name: fixed.constants[node.name] for copied, node in pairs if node.name in fixed.constants}
     weights, guarded = (
-        frozenset(twin.name for twin, node in pairs if node.name in names) for names in (fixed.weights, fixed.guarded)
+        frozenset(copied.name for copied, node in pairs if node.name in names)
+        for names in (fixed.weights, fixed.guarded)
     )
     return Fixed(constants, weights, guarded)
 

@@ -102,7 +102,7 @@ def compile_part(
     `rival`, its kernels must not be slower there than a plain session."""
     started = time.monotonic()
     options = settings.options
-    eager = twin(module)
+    eager = copied(module)
     layouts = settle_layouts(module)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     constants = _as_strided(fixed.constants, placeholders, layouts)
@@ -164,17 +164,17 @@ def _mark_weights(translation: Translation, placeholders: Sequence[Node], weight
             mark_weight(translation.model.graph.inputs[slot.index])
 
 
-def twin(module: GraphModule) -> GraphModule:
+def copied(module: GraphModule) -> GraphModule:
     """A copy that later changes of the graph do not reach."""
     return GraphModule(module, _copy(module.graph))
 
 
 def _copy(graph: torch.fx.Graph) -> torch.fx.Graph:
-    twin = torch.fx.Graph()
+    copied = torch.fx.Graph()
     copies: dict[Node, Node] = {}
-    output = twin.graph_copy(graph, copies)
-    twin.output(output)
-    return twin
+    output = copied.graph_copy(graph, copies)
+    copied.output(output)
+    return copied
 
 
 def _node_count(model: ir.Model) -> int:

@@ -27,7 +27,7 @@ enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 #endif
 
 /* Products whose panels stay in L2 with room to spare have blocks of rows, so many at most, that tasks keep to: see loop_gemm.h. */
-enum { SMELT_OWN_LEAST = 96, SMELT_OWN_MOST = 4096, SMELT_OWN_BLOCK = 96, SMELT_ORDER_LEAST = 24 /* in order */ };
+enum { SMELT_ROW_AFFINE_LEAST = 96, SMELT_ROW_AFFINE_MOST = 4096, SMELT_ROW_AFFINE_BLOCK = 96, SMELT_ROW_FUSED_LEAST = 24 };
 
 enum {
   SMELT_MOST_TASKS = 128,
@@ -37,7 +37,7 @@ enum {
 };
 
 /* How kernels run together: side by side, or one after the other on the same blocks of rows, which do not wait for each other. */
-enum { SMELT_AT_ONCE = 1, SMELT_IN_ORDER = 2 };
+enum { SMELT_AT_ONCE = 1, SMELT_ROW_FUSED = 2 };
 
 struct smelt_work;
 
@@ -59,8 +59,8 @@ typedef struct {
   int32_t loop_grain; /* operations that make a task of loops */
   int32_t task_rows;  /* rows of a task of a product with constant panels */
   int32_t epilogue;   /* of whole rows: SMELT_TOGETHER with its product, or SMELT_AFTERWARDS */
-  int32_t chain_rows; /* rows of a task of two products */
-  int32_t chain_span; /* columns of its rows that are made at a time */
+  int32_t attention_rows; /* rows of a task of two products */
+  int32_t attention_span; /* columns of its rows that are made at a time */
 } smelt_cut;
 
 enum { SMELT_TOGETHER = 1, SMELT_AFTERWARDS = 2 };
@@ -73,11 +73,11 @@ typedef struct {
   struct smelt_work *work;
   smelt_cut cut;
   int64_t units, step; /* units of work in all, and per task */
-  int64_t group;       /* batch indices that one task of a chain takes */
+  int64_t group;       /* batch indices that one task of a back-to-back GEMM takes */
   int64_t row_bytes;   /* of the row buffers of a task */
   int64_t across;      /* tasks of a block of rows that follow each other, one for each block of columns; 0: blocks of rows do */
   int64_t start;       /* the first row of all tasks, where that is not 0 */
-  int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue; columns of a chain */
+  int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue; columns of a back-to-back GEMM */
   smelt_blocks blocks; /* for kernels that run in order */
   smelt_panels next;   /* that the next kernel with panels reads first */
   const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
@@ -151,7 +151,7 @@ static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, in
   smelt_env *env = task->env;
   smelt_work *work = task->work;
   int bad = 0;
-  const int64_t beside = work->collecting == SMELT_IN_ORDER ? 0 : work->slots, more = smelt_min(tasks, SMELT_MOST_SLOTS);
+  const int64_t beside = work->collecting == SMELT_ROW_FUSED ? 0 : work->slots, more = smelt_min(tasks, SMELT_MOST_SLOTS);
   work->slots = smelt_max(work->slots, smelt_min(beside + more, SMELT_MOST_SLOTS));
   work->slot_bytes = smelt_max(work->slot_bytes, slot_bytes);
   const int64_t bytes = smelt_size_mul(work->slot_bytes, work->slots, &bad);
@@ -223,7 +223,7 @@ static inline __attribute__((unused)) void smelt_block_body(void *ctx, int64_t b
 }
 
 /* Runs what was collected in order, all of it cut into the same blocks of rows. */
-static inline __attribute__((unused)) int32_t smelt_run_in_order(smelt_env *env, smelt_work *work) {
+static inline __attribute__((unused)) int32_t smelt_run_row_fused(smelt_env *env, smelt_work *work) {
   const int64_t blocks = work->parts ? work->part->task->blocks.count : 0;
   if (blocks == 1) smelt_block_body(work, 0);
   else if (blocks) env->parallel(env, blocks, smelt_block_body, work);
@@ -240,8 +240,8 @@ static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env
     tasks += work->part[i].tasks;
     work->interleaved &= work->part[i].task->across && work->part[i].tasks == work->part->tasks;
   }
-  if (work->collecting == SMELT_IN_ORDER)
-    smelt_run_in_order(env, work);
+  if (work->collecting == SMELT_ROW_FUSED)
+    smelt_run_row_fused(env, work);
   else if (tasks == work->parts)
     for (int64_t i = 0; i < tasks; i++) work->part[i].body(work->part[i].task, 0);
   else
@@ -262,10 +262,10 @@ static inline __attribute__((unused)) int32_t smelt_run_now(smelt_task *task, sm
 /* The next `kernels` of those that may run in order on `rows` rows: all wait for the last one, or these run at once after
  * those before them. A thread that is alone would read all right operands again for each block of rows. */
 static inline __attribute__((unused)) int32_t smelt_next_step(smelt_env *env, smelt_work *work, int64_t rows, int kernels) {
-  if (work->collecting == SMELT_IN_ORDER) return SMELT_OK;
+  if (work->collecting == SMELT_ROW_FUSED) return SMELT_OK;
   if (work->collecting && smelt_run_collected(env, work)) return env->code;
-  const int blocks = rows >= SMELT_ORDER_LEAST && rows <= SMELT_OWN_MOST;
-  work->collecting = blocks && __atomic_load_n(&env->helpers, __ATOMIC_RELAXED) ? SMELT_IN_ORDER
+  const int blocks = rows >= SMELT_ROW_FUSED_LEAST && rows <= SMELT_ROW_AFFINE_MOST;
+  work->collecting = blocks && __atomic_load_n(&env->helpers, __ATOMIC_RELAXED) ? SMELT_ROW_FUSED
                      : kernels > 1                                            ? SMELT_AT_ONCE
                                                                               : 0;
   return SMELT_OK;
@@ -283,8 +283,8 @@ static inline __attribute__((unused)) int32_t smelt_run(smelt_task *task, smelt_
   smelt_env *env = task->env;
   smelt_work *work = task->work;
   if (!work->collecting) return smelt_run_now(task, body, tasks);
-  if (work->collecting == SMELT_IN_ORDER && !smelt_goes_on(work, task))
-    return smelt_run_in_order(env, work) ? env->code : smelt_run_now(task, body, tasks);
+  if (work->collecting == SMELT_ROW_FUSED && !smelt_goes_on(work, task))
+    return smelt_run_row_fused(env, work) ? env->code : smelt_run_now(task, body, tasks);
   work->part[work->parts++] = (smelt_part){task, body, tasks};
   return env->code;
 }

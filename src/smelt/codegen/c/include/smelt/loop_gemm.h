@@ -118,55 +118,55 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, in
 }
 
 /* Products whose panels stay in L2 with room to spare. Their rows are cut into an even number of blocks, as those of two small
- * layers are (loop_chain.h), and the tasks of a block follow each other: a thread goes on with the rows that it has made
+ * layers are (loop_b2b_gemm.h), and the tasks of a block follow each other: a thread goes on with the rows that it has made
  * itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer rows would not cover
  * the wait for panels from memory; more than that leave the caches anyway. */
-enum { SMELT_OWN_BYTES = 1 << 20 };
+enum { SMELT_ROW_AFFINE_BYTES = 1 << 20 };
 
-SMELT_INLINE int smelt_own_rows(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+SMELT_INLINE int smelt_row_affine(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);
-  const int64_t least = task->work->collecting == SMELT_IN_ORDER ? SMELT_ORDER_LEAST : SMELT_OWN_LEAST;
-  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= least && rows <= SMELT_OWN_MOST &&
-         bytes <= SMELT_OWN_BYTES && !task->cut.task_rows;
+  const int64_t least = task->work->collecting == SMELT_ROW_FUSED ? SMELT_ROW_FUSED_LEAST : SMELT_ROW_AFFINE_LEAST;
+  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= least && rows <= SMELT_ROW_AFFINE_MOST &&
+         bytes <= SMELT_ROW_AFFINE_BYTES && !task->cut.task_rows;
 }
 
-/* Blocks of rows of kernels in order are all that runs at a time: one for each of many processors, then for each thread that
+/* Blocks of rows of kernels of a row-block fusion are all that runs at a time: one for each of many processors, then for each thread that
  * took some of the first ones. */
 SMELT_INLINE int64_t smelt_shares(const smelt_task *task) {
-  if (task->work->collecting != SMELT_IN_ORDER || task->env->processors <= 2) return 2;
+  if (task->work->collecting != SMELT_ROW_FUSED || task->env->processors <= 2) return 2;
   return task->work->ordered ? __atomic_load_n(&task->env->helpers, __ATOMIC_RELAXED) + 1 : task->env->processors;
 }
 
 /* Rows of a block: as many in each of an even number of them, whole panels where that can be. */
-SMELT_INLINE int64_t smelt_own_block(const smelt_task *task, int64_t rows) {
+SMELT_INLINE int64_t smelt_row_affine_block(const smelt_task *task, int64_t rows) {
   const int64_t shares = smelt_shares(task);
-  if (shares > 2) return smelt_min(smelt_max((rows / shares + 15) / 16 * 16, 16), SMELT_OWN_BLOCK);
-  for (int64_t tall = SMELT_OWN_BLOCK; tall >= SMELT_OWN_BLOCK / 2; tall -= 16)
+  if (shares > 2) return smelt_min(smelt_max((rows / shares + 15) / 16 * 16, 16), SMELT_ROW_AFFINE_BLOCK);
+  for (int64_t tall = SMELT_ROW_AFFINE_BLOCK; tall >= SMELT_ROW_AFFINE_BLOCK / 2; tall -= 16)
     if (rows % (2 * tall) == 0) return tall;
-  const int64_t blocks = 2 * ((rows + 2 * SMELT_OWN_BLOCK - 1) / (2 * SMELT_OWN_BLOCK));
+  const int64_t blocks = 2 * ((rows + 2 * SMELT_ROW_AFFINE_BLOCK - 1) / (2 * SMELT_ROW_AFFINE_BLOCK));
   return (rows + blocks - 1) / blocks;
 }
 
 /* Pairs of blocks of rows by halves of the columns, in whole tiles of four panels. */
-SMELT_INLINE smelt_split smelt_own_split(const smelt_task *task, int64_t rows, int64_t columns) {
-  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, (panels + 7) / 8 * 4), tall = smelt_own_block(task, rows);
+SMELT_INLINE smelt_split smelt_row_affine_split(const smelt_task *task, int64_t rows, int64_t columns) {
+  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, (panels + 7) / 8 * 4), tall = smelt_row_affine_block(task, rows);
   return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
 }
 
 /* Panels that do not stay in L2 may pass by, for enough rows at a time to cover the wait for them, and every thread still keeps
  * to its rows. Those of fewer rows, or larger ones, are better read by one thread each. */
-enum { SMELT_FAR_LEAST = 192, SMELT_FAR_MOST = 1024, SMELT_FAR_BLOCK = 128, SMELT_FAR_BYTES = 4 << 20 };
+enum { SMELT_B_STREAMING_LEAST = 192, SMELT_B_STREAMING_MOST = 1024, SMELT_B_STREAMING_BLOCK = 128, SMELT_B_STREAMING_BYTES = 4 << 20 };
 
-SMELT_INLINE int smelt_far_rows(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+SMELT_INLINE int smelt_b_streaming(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);
-  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= SMELT_FAR_LEAST && rows <= SMELT_FAR_MOST &&
-         bytes > SMELT_OWN_BYTES && bytes <= SMELT_FAR_BYTES && !task->cut.task_rows;
+  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= SMELT_B_STREAMING_LEAST && rows <= SMELT_B_STREAMING_MOST &&
+         bytes > SMELT_ROW_AFFINE_BYTES && bytes <= SMELT_B_STREAMING_BYTES && !task->cut.task_rows;
 }
 
 /* Pairs of blocks of rows by four panels: an epilogue finds its block in L1. */
-SMELT_INLINE smelt_split smelt_far_split(int64_t rows, int64_t columns) {
+SMELT_INLINE smelt_split smelt_b_streaming_split(int64_t rows, int64_t columns) {
   const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, 4);
-  const int64_t blocks = 2 * ((rows + 2 * SMELT_FAR_BLOCK - 1) / (2 * SMELT_FAR_BLOCK)), tall = (rows + blocks - 1) / blocks;
+  const int64_t blocks = 2 * ((rows + 2 * SMELT_B_STREAMING_BLOCK - 1) / (2 * SMELT_B_STREAMING_BLOCK)), tall = (rows + blocks - 1) / blocks;
   return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
 }
 
@@ -184,13 +184,13 @@ SMELT_INLINE smelt_blocks smelt_blocks_of(int64_t rows, int64_t tall, int64_t ta
   return (smelt_blocks){tall, count, count, 1, tasks};
 }
 
-/* Lays out an operand, panel by panel: `units` of them. Among kernels in order it goes by the rows of the operand, where blocks
+/* Lays out an operand, panel by panel: `units` of them. In a row-block fusion it goes by the rows of the operand, where blocks
  * of them are whole panels of one of `batches`; each has `rows`. */
 static inline __attribute__((unused)) int32_t smelt_launch_pack(smelt_task *task, smelt_body body, int64_t units,
                                                                int64_t unit_cost, int64_t batches, int64_t rows) {
   if (units <= 0) return SMELT_OK;
-  if (task->work->collecting != SMELT_IN_ORDER) return smelt_launch(task, body, units, unit_cost, 0);
-  task->step = smelt_own_block(task, batches * rows);
+  if (task->work->collecting != SMELT_ROW_FUSED) return smelt_launch(task, body, units, unit_cost, 0);
+  task->step = smelt_row_affine_block(task, batches * rows);
   task->blocks = smelt_blocks_of(batches * rows, task->step, 1);
   if (!(task->step % 16 || rows % task->step) && smelt_goes_on(task->work, task)) return smelt_run(task, body, task->blocks.count);
   task->blocks.rows = 0;
@@ -260,12 +260,12 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
     split.rows = (rows + split.row_tasks - 1) / split.row_tasks;
     split.panel_tasks = 1;
   }
-  if (batches == 1 && smelt_own_rows(task, rows, columns, depth * copies, how)) {
-    split = smelt_own_split(task, rows, columns);
+  if (batches == 1 && smelt_row_affine(task, rows, columns, depth * copies, how)) {
+    split = smelt_row_affine_split(task, rows, columns);
     task->across = split.panel_tasks;
     task->blocks = smelt_blocks_of(rows, split.rows, split.panel_tasks);
-  } else if (batches == 1 && smelt_far_rows(task, rows, columns, depth * copies, how)) {
-    split = smelt_far_split(rows, columns);
+  } else if (batches == 1 && smelt_b_streaming(task, rows, columns, depth * copies, how)) {
+    split = smelt_b_streaming_split(rows, columns);
     task->across = split.panel_tasks;
   }
   const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);

@@ -1,8 +1,9 @@
 """Attention whose rows of weights may be made block by block of their columns, with a running maximum.
 
-Input: a chain whose leader is a plain softmax of its product. Output: the lines of a kernel that makes `t->part`
-columns of weights at a time and adds up what they give (`chain_blocks.h`); where rows are short that is one block, and
-nothing is added up. Invariant: powers stay undivided until a row is complete; a row's sum is that of all its blocks.
+Input: a back-to-back GEMM whose producer is a plain softmax of its product. Output: the lines of a kernel that makes
+`t->part` columns of weights at a time and adds up what they give (`online_softmax.h`); where rows are short that is one
+block, and nothing is added up. Invariant: powers stay undivided until a row is complete; a row's sum is that of all its
+blocks.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Expr, Ix, Tensor
 from smelt.ir.kernel import expr as E
 
-from .chain import ChainWriter, LinkWriter, block_pointers
+from .b2b_gemm import B2bGemmWriter, FusedGemmWriter, block_pointers
+from .fused_mlp import FusedMlpWriter
 from .product import ProductSizes
-from .row_chain import RowChainWriter
 
 _LOWEST = "bc_f32(-0x1.fffffep127f)"
 
@@ -87,19 +88,19 @@ def _of_total(e: Expr, total: Reduction) -> bool:
     return _refs(e) == {total.tensor} and all(isinstance(n.kind, (E.Ref, E.Const)) for n in leaves)
 
 
-def chain_writer(leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> ChainWriter:
+def b2b_gemm_writer(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> B2bGemmWriter:
     """By blocks where that is known to give the same, and at once elsewhere."""
-    if follower.rhs is None:
-        return RowChainWriter(leader, kept, follower)
-    softmax = softmax_of(leader)
+    if consumer.rhs is None:
+        return FusedMlpWriter(producer, kept, consumer)
+    softmax = softmax_of(producer)
     if softmax is None:
-        return ChainWriter(leader, kept, follower)
-    writer = BlockChainWriter(leader, kept, follower, softmax)
-    plain = all(buffer.dtype == "f32" for buffer in writer.leader.phases.row_buffers)
-    return writer if plain and writer.leader.in_place else ChainWriter(leader, kept, follower)
+        return B2bGemmWriter(producer, kept, consumer)
+    writer = OnlineSoftmaxWriter(producer, kept, consumer, softmax)
+    plain = all(buffer.dtype == "f32" for buffer in writer.producer.phases.row_buffers)
+    return writer if plain and writer.producer.in_place else B2bGemmWriter(producer, kept, consumer)
 
 
-class _LeaderWriter(LinkWriter):
+class _ProducerWriter(FusedGemmWriter):
     """Powers in place of weights, for the columns from j0 to j1."""
 
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer], softmax: Softmax) -> None:
@@ -158,33 +159,33 @@ class _LeaderWriter(LinkWriter):
         return name, self.scopes.pop().lines
 
 
-class BlockChainWriter(ChainWriter):
+class OnlineSoftmaxWriter(B2bGemmWriter):
     """The kernel's body around blocks of columns."""
 
-    def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest, softmax: Softmax) -> None:
+    def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest, softmax: Softmax) -> None:
         self.softmax = softmax
-        super().__init__(leader, kept, follower)
-        self.follower.within = True
-        self.follower.low, self.follower.limit = "j0", "j1"
+        super().__init__(producer, kept, consumer)
+        self.consumer.within = True
+        self.consumer.low, self.consumer.limit = "j0", "j1"
 
-    def _lead(self, leader: Nest, kept: tuple[Tensor, Buffer]) -> LinkWriter:
-        return _LeaderWriter(leader, kept, self.softmax)
+    def _produce(self, producer: Nest, kept: tuple[Tensor, Buffer]) -> FusedGemmWriter:
+        return _ProducerWriter(producer, kept, self.softmax)
 
     def sizes(self) -> ProductSizes:
         made = super().sizes()
-        beside: Ix = self.follower.columns * 2 + 36
-        buffers = len(self.leader.phases.row_buffers)
-        return replace(made, chained=beside, buffers=buffers, extra_bytes=self.follower.extra_bytes())
+        beside: Ix = self.consumer.columns * 2 + 36
+        buffers = len(self.producer.phases.row_buffers)
+        return replace(made, b2b=beside, buffers=buffers, extra_bytes=self.consumer.extra_bytes())
 
     def body(self) -> list[str]:
-        first, second = self.leader, self.follower
-        assert isinstance(first, _LeaderWriter)
+        first, second = self.producer, self.consumer
+        assert isinstance(first, _ProducerWriter)
         head = [
             "const int64_t first = (at % t->units) * t->step;",
             f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
             f"const int64_t ld = t->part, ld2 = {second.width()};",
             *block_pointers(("block", "ld"), ("block2", "ld2"), ("whole", "ld2"), ("room", "4")),
-            "const smelt_chain_rows_seen seen = smelt_chain_seen(room, t->step);",
+            "const smelt_softmax_state seen = smelt_softmax_state_of(room, t->step);",
             "row = (char *)(((uintptr_t)row + 63) & ~(uintptr_t)63);",
             *first.row_pointers("w"),
             *second.row_pointers("y"),
@@ -197,8 +198,8 @@ class BlockChainWriter(ChainWriter):
     def _blocks(self) -> list[str]:
         """Columns block by block; only where there are several are they added up. Blocks begin at multiples of their
         size whatever columns are left out, so that a row's bits are its own."""
-        first, second = self.leader, self.follower
-        assert isinstance(first, _LeaderWriter)
+        first, second = self.producer, self.consumer
+        assert isinstance(first, _ProducerWriter)
         return [
             *first.mask_bounds(),
             "several = limit > low && low / ld != (limit - 1) / ld;",
@@ -207,20 +208,20 @@ class BlockChainWriter(ChainWriter):
             "  j1 = smelt_min((j0 / ld + 1) * ld, limit);",
             *("  " + line for line in first.block_lines()),
             *("  " + line for line in second.scoped(second.product_of(("block", "ld"), "block2", "ld2"))),
-            "  if (several) smelt_chain_merge(whole, block2, ld2, count, seen, j0 == low);",
+            "  if (several) smelt_softmax_merge(whole, block2, ld2, count, seen, j0 == low);",
             "  j0 = j1;",
             "} while (j0 < limit);",
         ]
 
     def _scaled(self) -> list[str]:
         """Rows of no columns stay zeros."""
-        assert isinstance(self.leader, _LeaderWriter)
-        name, lines = self.leader.factor_lines("total")
+        assert isinstance(self.producer, _ProducerWriter)
+        name, lines = self.producer.factor_lines("total")
         return [
             "const float *sums = several ? seen.all_sums : seen.sums;",
             "for (int64_t u = 0; u < count && limit > low; u++) {",
             "  const v_f32 total = bc_f32(sums[u]);",
             *("  " + line for line in lines),
-            f"  smelt_chain_scale_row(made + u * ld2, ld2, {name});",
+            f"  smelt_softmax_scale_row(made + u * ld2, ld2, {name});",
             "}",
         ]

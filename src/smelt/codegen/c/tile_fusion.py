@@ -1,9 +1,9 @@
-"""Windows of windows, band by band or strip by strip: which kernels run as one launch.
+"""Windows of windows, by spatial or channel tiles: which kernels run as one launch.
 
 Input: groups of kernels in execution order. Output: the same with some merged, and the buffers that need no memory of
 their own. Invariant: what lies between two merged kernels is written by one, line by line as its windows are counted,
-and read by the next one alone, as its image. Large images run band by band, and what lies between has no memory of its
-own; small ones strip by strip, a range of channels each.
+and read by the next one alone, as its image. Large images run by spatial tiles, and what lies between has no memory of
+its own; small ones by channel tiles, a range of channels each.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from .emit import Kernel
 LEAST_BYTES = 1 << 20  # of an image between two kernels, from which on it would leave L2
 MOST_BUFFERS = 16
 FEW_TERMS = 128  # of a sum that is cheap enough to be made twice
-LEAST_STRIP_COLUMNS = 384  # of which a range is worth a task
+LEAST_CHANNEL_TILE_COLUMNS = 384  # of which a range is worth a task
 
 
 @dataclass(frozen=True)
 class Launches:
-    """`groups` are places of kernels; those in `chained` run by the function that is named there. `inner` has the uids
-    of what lies inside of bands. Those in `in_order` run in steps of so many kernels, a block of rows at a time."""
+    """`groups` are places of kernels; those in `tiled` run by the function that is named there. `inner` has the uids
+    of what lies inside of tiles. Those in `row_fused` run in steps of so many kernels, a block of rows at a time."""
 
     groups: list[list[int]]
-    chained: dict[int, str]
+    tiled: dict[int, str]
     inner: frozenset[int]
-    in_order: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    row_fused: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
 
 
-def join_bands(groups: Sequence[Sequence[int]], kernels: Sequence[Kernel], temporaries: Collection[int]) -> Launches:
-    """Chains: a convolution, a kernel of windows over its result, then perhaps one of single pixels."""
+def fuse_tiles(groups: Sequence[Sequence[int]], kernels: Sequence[Kernel], temporaries: Collection[int]) -> Launches:
+    """A convolution, a kernel of windows over its result, then perhaps one of single pixels."""
     uses = Counter(b.uid for kernel in kernels for b in kernel.buffers)
     private = {uid for uid in temporaries if uses[uid] == 2}
     out: list[list[int]] = []
-    chained: dict[int, str] = {}
+    tiled: dict[int, str] = {}
     inner: set[int] = set()
     place = 0
     while place < len(groups):
-        length = _chain(groups, place, kernels, private)
+        length = _fusable(groups, place, kernels, private)
         if length > 1:
-            chained[len(out)] = "smelt_launch_bands"
+            tiled[len(out)] = "smelt_launch_spatial_tiles"
             inner |= {_result(kernels[groups[k][0]]) for k in range(place, place + length - 1)}
-        elif _strips(groups, place, kernels, private):
-            chained[len(out)], length = "smelt_launch_strips", 2
+        elif _by_channel_tiles(groups, place, kernels, private):
+            tiled[len(out)], length = "smelt_launch_channel_tiles", 2
         out.append([k for group in groups[place : place + length] for k in group])
         place += length
-    return Launches(out, chained, frozenset(inner))
+    return Launches(out, tiled, frozenset(inner))
 
 
 def _result(kernel: Kernel) -> int:
-    assert kernel.window is not None and kernel.window.band is not None and kernel.window.band.result is not None
-    return kernel.window.band.result
+    assert kernel.window is not None and kernel.window.tile is not None and kernel.window.tile.result is not None
+    return kernel.window.tile.result
 
 
-def _chain(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]) -> int:
-    """How many groups from this one on are a chain."""
+def _fusable(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]) -> int:
+    """How many groups from this one on run as one launch."""
     stages = _singles(groups[place : place + 3], kernels)
     if len(stages) < 2 or not (_joined(stages[0], stages[1], private) and _worth(stages[0], stages[1])):
         return 1
@@ -71,8 +71,10 @@ def _singles(groups: Sequence[Sequence[int]], kernels: Sequence[Kernel]) -> list
     return [kernels[group[0]] for group in takewhile(lambda group: len(group) == 1, groups)]
 
 
-def _strips(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]) -> bool:
-    """Whether this group and the next run strip by strip: single pixels, then channel by channel."""
+def _by_channel_tiles(
+    groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kernel], private: Collection[int]
+) -> bool:
+    """Whether this group and the next run by channel tiles: single pixels, then channel by channel."""
     pair = _singles(groups[place : place + 2], kernels)
     if len(pair) < 2 or not _joined(pair[0], pair[1], private):
         return False
@@ -81,7 +83,7 @@ def _strips(groups: Sequence[Sequence[int]], place: int, kernels: Sequence[Kerne
     if (first.form, second.form) != ("pointwise", "depthwise") or first.unit != second.unit:
         return False
     columns = (first.columns.const or 0, second.columns.const or 0)
-    return columns[0] == columns[1] >= LEAST_STRIP_COLUMNS and not (first.whole_rows or second.whole_rows)
+    return columns[0] == columns[1] >= LEAST_CHANNEL_TILE_COLUMNS and not (first.whole_rows or second.whole_rows)
 
 
 def _form(kernel: Kernel) -> str:
@@ -90,7 +92,7 @@ def _form(kernel: Kernel) -> str:
 
 def _joined(one: Kernel, other: Kernel, private: Collection[int]) -> bool:
     """Whether the second reads what the first makes, which nobody else needs."""
-    first, second = (k.window.band if k.window is not None else None for k in (one, other))
+    first, second = (k.window.tile if k.window is not None else None for k in (one, other))
     if first is None or second is None or max(len(one.buffers), len(other.buffers)) > MOST_BUFFERS:
         return False
     return first.result in private and first.result == second.image
@@ -98,29 +100,29 @@ def _joined(one: Kernel, other: Kernel, private: Collection[int]) -> bool:
 
 def _worth(one: Kernel, other: Kernel) -> bool:
     """Channel by channel after pixels or planes: little is computed twice, and the image between them is large."""
-    assert one.window is not None and one.window.band is not None
-    band = one.window.band
+    assert one.window is not None and one.window.tile is not None
+    tile = one.window.tile
     if _form(one) not in ("pointwise", "nchw", "lines") or _form(other) != "depthwise":
         return False
     if _form(one) == "lines" and _made_twice(other) and (one.window.depth.const or 0) > FEW_TERMS:
         return False
-    return band.lines * band.line_bytes >= LEAST_BYTES
+    return tile.lines * tile.line_bytes >= LEAST_BYTES
 
 
 def _made_twice(kernel: Kernel) -> bool:
     """Whether neighbouring lines of its windows share lines of the image."""
-    assert kernel.window is not None and kernel.window.band is not None
-    return kernel.window.band.extent > kernel.window.band.stride
+    assert kernel.window is not None and kernel.window.tile is not None
+    return kernel.window.tile.extent > kernel.window.tile.stride
 
 
 def stage_text(kernel: Kernel, task: str, places: Mapping[int, int]) -> str:
     """One entry of a launch's table; `places` has the kernel's buffers by uid."""
     window = kernel.window
-    assert window is not None and window.band is not None
-    band = window.band
+    assert window is not None and window.tile is not None
+    tile = window.tile
     numbers = (
-        len(kernel.buffers), places[band.image], places.get(band.result or -1, 0), band.in_lines, band.lines, band.line,
-        band.line_bytes, band.stride, band.before, band.extent, band.columns, window.unit, window.depth.const or 1,
+        len(kernel.buffers), places[tile.image], places.get(tile.result or -1, 0), tile.in_lines, tile.lines, tile.line,
+        tile.line_bytes, tile.stride, tile.before, tile.extent, tile.columns, window.unit, window.depth.const or 1,
         window.taps,
     )  # fmt: skip
     return f"{{&{task}, SMELT_NAME({kernel.name}), {', '.join(map(str, numbers))}, {window.wants}}}"

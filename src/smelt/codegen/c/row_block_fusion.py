@@ -13,43 +13,43 @@ from dataclasses import replace
 
 from smelt.ir.kernel import Ix
 
-from .bands import Launches
 from .emit import Kernel
 from .groups import shared_writes
+from .tile_fusion import Launches
 
-MOST_IN_ORDER = 16
+MOST_FUSED = 16
 MOST_PANELS = 1 << 18  # floats that stay near while rows pass by; larger operands are better cut by columns
 
 
-def join_rows(launches: Launches, kernels: Sequence[Kernel]) -> Launches:
+def fuse_row_blocks(launches: Launches, kernels: Sequence[Kernel]) -> Launches:
     """Neighbouring launches of products of the same rows, as long as each touches only rows of its own."""
     groups: list[list[int]] = []
-    chained: dict[int, str] = {}
+    tiled: dict[int, str] = {}
     steps: dict[int, list[int]] = {}
     for place, group in enumerate(launches.groups):
-        if place in launches.chained:
-            chained[len(groups)] = launches.chained[place]
-        elif groups and len(groups) - 1 not in chained and _joins(groups[-1], group, kernels):
+        if place in launches.tiled:
+            tiled[len(groups)] = launches.tiled[place]
+        elif groups and len(groups) - 1 not in tiled and _joins(groups[-1], group, kernels):
             last = len(groups) - 1
             steps.setdefault(last, [len(groups[last])]).append(len(group))
             groups[last] += group
             continue
         groups.append(list(group))
-    in_order = {place: tuple(counts) for place, counts in steps.items()}
-    return replace(launches, groups=groups, chained=chained, in_order=in_order)
+    row_fused = {place: tuple(counts) for place, counts in steps.items()}
+    return replace(launches, groups=groups, tiled=tiled, row_fused=row_fused)
 
 
 def _joins(before: Sequence[int], group: Sequence[int], kernels: Sequence[Kernel]) -> bool:
-    if len(before) + len(group) > MOST_IN_ORDER:
+    if len(before) + len(group) > MOST_FUSED:
         return False
-    rows = rows_in_order(kernels[before[0]])
-    if rows is None or any(rows_in_order(kernels[place]) != rows for place in (*before, *group)):
+    rows = fused_rows(kernels[before[0]])
+    if rows is None or any(fused_rows(kernels[place]) != rows for place in (*before, *group)):
         return False
     pairs = [(kernels[one], kernels[other]) for one in before for other in group]
-    return all(shared_writes(one, other) <= one.own_rows & other.own_rows for one, other in pairs)
+    return all(shared_writes(one, other) <= one.row_affine & other.row_affine for one, other in pairs)
 
 
-def rows_in_order(kernel: Kernel) -> Ix | None:
+def fused_rows(kernel: Kernel) -> Ix | None:
     """Of a kernel that may be cut into blocks of rows."""
     made = kernel.product
     if kernel.row_sizes is not None:
@@ -57,5 +57,5 @@ def rows_in_order(kernel: Kernel) -> Ix | None:
     if made is None or made.unpacked or made.batches.const != 1:
         return None
     panels = (made.columns * made.depth * made.copies).const
-    alone = made.chained is None and not made.whole_rows and panels is not None and panels <= MOST_PANELS
+    alone = made.b2b is None and not made.whole_rows and panels is not None and panels <= MOST_PANELS
     return made.rows if alone or made.by_rows else None

@@ -1,7 +1,7 @@
 """Two products as one kernel: the second reads the first one's rows from the task's block.
 
-Input: the nests of a leader and its follower. Output: the lines of the kernel. Invariant: a task owns some rows of one
-batch index in both; what the leader keeps replaces its product in the block only after its last reader.
+Input: the nests of a producer and its consumer. Output: the lines of the kernel. Invariant: a task owns some rows of
+one batch index in both; what the producer keeps replaces its product in the block only after its last reader.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from .names import C_TYPE
 from .product import ProductSizes, ProductWriter
 
 
-class LinkWriter(ProductWriter):
-    """One product of a chain, in a block of its own of C. Buffers and sizes are numbered for the whole kernel."""
+class FusedGemmWriter(ProductWriter):
+    """One GEMM of a back-to-back pair, in a block of its own of C. Buffers and sizes are numbered for the whole
+    kernel."""
 
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
         super().__init__(nest)
         self.kept = kept[1] if kept is not None else None
-        if nest.unpacked is not None and any(part.source is not None for part in nest.parts):
+        if nest.unpacked is not None and any(segment.source is not None for segment in nest.segments):
             self.written = frozenset((*self.written, nest.unpacked.buffer.uid))
         self.bias = bias_of(nest) if kept is not None else None
         self.within = self.zero_padded = False
@@ -69,7 +70,7 @@ class LinkWriter(ProductWriter):
         return f"SMELT_PRODUCT_WITHIN({left}, {right} + {self.low} * 16, {depth}, {deep}, {result});"
 
     def _from_unpacked(self, left: str, there: str, steps: tuple[str, str], depth: str, result: str) -> str:
-        """Columns of the leader's operand, rows of the follower's."""
+        """Columns of the producer's operand, rows of the consumer's."""
         down, across = steps
         some, start = f"{self.limit} - {self.low}", f"{there} + {self.low}"
         if self._parted():
@@ -83,9 +84,9 @@ class LinkWriter(ProductWriter):
         return self.bias is not None
 
     def is_zero_padded(self) -> bool:
-        """Whether what is masked in all rows is zeros; parts are read whole."""
+        """Whether what is masked in all rows is zeros; segments are read whole."""
         made = self.nest.matmul.definition if self.nest.matmul is not None else None
-        return isinstance(made, Contraction) and made.zero_padded and not self.nest.parts
+        return isinstance(made, Contraction) and made.zero_padded and not self.nest.segments
 
     def _mask_bounds(self, left: str, stride: str) -> list[str]:
         """Columns from `low` to `limit` are all that the rows of the block look at."""
@@ -134,7 +135,7 @@ class LinkWriter(ProductWriter):
         return self.nest.matmul.shape[-1]
 
     def left(self) -> tuple[str, str]:
-        """Where the leader's left operand starts, and the step between its rows."""
+        """Where the producer's left operand starts, and the step between its rows."""
         nest = self.nest
         assert nest.lhs is not None and nest.depth is not None
         step = coefficient(nest.lhs.offset, self._rows()[-1])
@@ -186,45 +187,45 @@ class LinkWriter(ProductWriter):
         return [f"float *acc = {block} + u * {ld}; (void)acc;", *made] if made else []
 
 
-class ChainWriter:
+class B2bGemmWriter:
     """The kernel's body around its two products."""
 
-    def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> None:
-        self.leader, self.follower = self._lead(leader, kept), LinkWriter(follower)
-        self.follower.share(self.leader.buffers, self.leader.symbols)
-        self.leader.zero_padded = self.leader.is_zero_padded() and self.follower.is_zero_padded()
+    def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> None:
+        self.producer, self.consumer = self._produce(producer, kept), FusedGemmWriter(consumer)
+        self.consumer.share(self.producer.buffers, self.producer.symbols)
+        self.producer.zero_padded = self.producer.is_zero_padded() and self.consumer.is_zero_padded()
 
-    def _lead(self, leader: Nest, kept: tuple[Tensor, Buffer]) -> LinkWriter:
-        return LinkWriter(leader, kept)
+    def _produce(self, producer: Nest, kept: tuple[Tensor, Buffer]) -> FusedGemmWriter:
+        return FusedGemmWriter(producer, kept)
 
     @property
     def buffers(self) -> list[Buffer]:
-        return [b for _, b in self.leader.buffers.values()]
+        return [b for _, b in self.producer.buffers.values()]
 
     @property
     def symbols(self) -> dict[Sym, int]:
-        return self.leader.symbols
+        return self.producer.symbols
 
     @property
     def written(self) -> frozenset[int]:
-        return self.leader.written | self.follower.written
+        return self.producer.written | self.consumer.written
 
     def cost(self) -> int:
-        return sum(self.leader.phases.cost) + sum(self.follower.phases.cost)
+        return sum(self.producer.phases.cost) + sum(self.consumer.phases.cost)
 
     def sizes(self) -> ProductSizes:
-        *batch, row = (v.extent for v in self.leader.nest.outer if v != self.leader.nest.vector)
-        depth = self.leader.nest.depth
+        *batch, row = (v.extent for v in self.producer.nest.outer if v != self.producer.nest.vector)
+        depth = self.producer.nest.depth
         assert depth is not None
-        blocks = self.leader.columns + 16 if self.leader.in_place else 2 * self.leader.columns + 32
+        blocks = self.producer.columns + 16 if self.producer.in_place else 2 * self.producer.columns + 32
         return ProductSizes(
-            product(batch), row, self.leader.columns, depth.extent,
-            self.leader.extra_bytes() + self.follower.extra_bytes(), True, blocks + self.follower.columns + 16,
-            self.leader.nest.group,
+            product(batch), row, self.producer.columns, depth.extent,
+            self.producer.extra_bytes() + self.consumer.extra_bytes(), True, blocks + self.consumer.columns + 16,
+            self.producer.nest.group,
         )  # fmt: skip
 
     def body(self) -> list[str]:
-        first, second = self.leader, self.follower
+        first, second = self.producer, self.consumer
         head = [
             "const int64_t first = (at % t->units) * t->step;",
             f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",

@@ -6,10 +6,10 @@
  * Invariant: the largest score of a row never decreases, and is never below the lowest finite number: a block of nothing
  *            but -inf adds zeros, NaN and +inf spoil the row's sum as they do where a row is one block.
  */
-#ifndef SMELT_CHAIN_BLOCKS_H
-#define SMELT_CHAIN_BLOCKS_H
+#ifndef SMELT_ONLINE_SOFTMAX_H
+#define SMELT_ONLINE_SOFTMAX_H
 
-#include <smelt/loop_chain.h>
+#include <smelt/loop_b2b_gemm.h>
 #include <smelt/math.h>
 #include <smelt/vec.h>
 
@@ -17,21 +17,21 @@
 typedef struct {
   float *tops, *sums; /* of the block at hand */
   float *all_tops, *all_sums;
-} smelt_chain_rows_seen;
+} smelt_softmax_state;
 
-SMELT_INLINE smelt_chain_rows_seen smelt_chain_seen(float *room, int64_t rows) {
-  return (smelt_chain_rows_seen){room, room + rows, room + 2 * rows, room + 3 * rows};
+SMELT_INLINE smelt_softmax_state smelt_softmax_state_of(float *room, int64_t rows) {
+  return (smelt_softmax_state){room, room + rows, room + 2 * rows, room + 3 * rows};
 }
 
 /* whole = whole * before + part * now */
-SMELT_INLINE void smelt_chain_add_row(float *whole, const float *part, int64_t ld, v_f32 before, v_f32 now) {
+SMELT_INLINE void smelt_softmax_add_row(float *whole, const float *part, int64_t ld, v_f32 before, v_f32 now) {
   for (int64_t j = 0; j < ld; j += SMELT_L)
     st_f32(whole + j, add_f32(mul_f32(ld_f32(whole + j), before), mul_f32(ld_f32(part + j), now)));
 }
 
 /* Adds a block's rows to those of earlier blocks; both are brought to the larger of their largest scores. */
-static inline __attribute__((unused)) void smelt_chain_merge(float *whole, const float *part, int64_t ld, int64_t count,
-                                                            smelt_chain_rows_seen seen, int first) {
+static inline __attribute__((unused)) void smelt_softmax_merge(float *whole, const float *part, int64_t ld, int64_t count,
+                                                            smelt_softmax_state seen, int first) {
   if (first) {
     __builtin_memcpy(whole, part, (size_t)(count * ld) * sizeof(float));
     __builtin_memcpy(seen.all_tops, seen.tops, (size_t)count * sizeof(float));
@@ -41,13 +41,13 @@ static inline __attribute__((unused)) void smelt_chain_merge(float *whole, const
   for (int64_t u = 0; u < count; u++) {
     const float top = seen.tops[u] > seen.all_tops[u] ? seen.tops[u] : seen.all_tops[u];
     const v_f32 before = exp_f32(bc_f32(seen.all_tops[u] - top)), now = exp_f32(bc_f32(seen.tops[u] - top));
-    smelt_chain_add_row(whole + u * ld, part + u * ld, ld, before, now);
+    smelt_softmax_add_row(whole + u * ld, part + u * ld, ld, before, now);
     seen.all_sums[u] = seen.all_sums[u] * lane0_f32(before) + seen.sums[u] * lane0_f32(now);
     seen.all_tops[u] = top;
   }
 }
 
-SMELT_INLINE void smelt_chain_scale_row(float *row, int64_t ld, v_f32 factor) {
+SMELT_INLINE void smelt_softmax_scale_row(float *row, int64_t ld, v_f32 factor) {
   for (int64_t j = 0; j < ld; j += SMELT_L)
     st_f32(row + j, mul_f32(ld_f32(row + j), factor));
 }

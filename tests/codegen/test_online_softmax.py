@@ -15,7 +15,7 @@ TEXT = """(float[b,h,s,16] q, float[b,h,t,16] k, float[b,h,t,24] v) => (float[b,
 BIASED = """(float[b,h,s,16] q, float[b,h,t,16] k, float[b,h,t,24] v, float[b,1,s,t] m) => (float[b,h,s,24] y) {
               kt = Transpose<perm=[0,1,3,2]>(k)  raw = MatMul(q, kt)  x = Add(raw, m)
               p = Softmax(x)  y = MatMul(p, v) }"""
-SMALL = "-DSMELT_CHAIN_LONG=40 -DSMELT_CHAIN_SPAN=32 -DSMELT_CHAIN_LONG_ROWS=9"
+SMALL = "-DSMELT_B2B_LONG=40 -DSMELT_B2B_SPAN=32 -DSMELT_B2B_LONG_ROWS=9"
 
 
 def operands(rows: int, keys: int, seed: int = 0) -> list[np.ndarray]:

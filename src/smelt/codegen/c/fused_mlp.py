@@ -1,8 +1,8 @@
 """Rows that go through a product with constant panels in the task that makes them.
 
-Input: the nests of two products of constant panels, of which the follower's left operand is made row by row in the
-leader's epilogue. Output: the lines of the kernel. Invariant: a task owns some rows of all batches in both; what the
-leader makes never leaves it.
+Input: the nests of two products of constant panels, of which the consumer's left operand is made row by row in the
+producer's epilogue. Output: the lines of the kernel. Invariant: a task owns some rows of all batches in both; what the
+producer makes never leaves it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from smelt.codegen.kernel_forms import PackedContraction
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Tensor, flat, ix, of, product
 
-from .chain import ChainWriter, LinkWriter, block_pointers
+from .b2b_gemm import B2bGemmWriter, FusedGemmWriter, block_pointers
 from .names import constant
 from .product import ProductSizes, panels_of_product
 from .register_epilogue import RegisterEpilogue, find_register_epilogue
 
 
-class _RowLink(LinkWriter):
+class _MlpGemm(FusedGemmWriter):
     """Rows are counted over all batches: panels are the same for all."""
 
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
@@ -33,7 +33,7 @@ class _RowLink(LinkWriter):
         return product(v.extent for v in self._rows())
 
     def left(self) -> tuple[str, str]:
-        """The leader's left operand lies row by row."""
+        """The producer's left operand lies row by row."""
         assert self.nest.lhs is not None
         depth = self._integer(self._depth_size())
         return f"{self._buffer(self.nest.lhs.buffer)} + first * ({depth})", depth
@@ -91,16 +91,16 @@ class _RowLink(LinkWriter):
         ]
 
 
-class RowChainWriter(ChainWriter):
+class FusedMlpWriter(B2bGemmWriter):
     """The kernel's body around rows that both compute."""
 
-    def __init__(self, leader: Nest, kept: tuple[Tensor, Buffer], follower: Nest) -> None:
-        self.leader, self.follower = _RowLink(leader, kept), _RowLink(follower)
-        self.follower.share(self.leader.buffers, self.leader.symbols)
+    def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> None:
+        self.producer, self.consumer = _MlpGemm(producer, kept), _MlpGemm(consumer)
+        self.consumer.share(self.producer.buffers, self.producer.symbols)
 
     def sizes(self) -> ProductSizes:
-        first, second = self.leader, self.follower
-        assert isinstance(first, _RowLink) and second.nest.matmul is not None
+        first, second = self.producer, self.consumer
+        assert isinstance(first, _MlpGemm) and second.nest.matmul is not None
         made = second.nest.matmul.definition
         assert isinstance(made, PackedContraction)
         blocks = first.columns + 16 if first.in_place else 2 * first.columns + 32
@@ -109,8 +109,8 @@ class RowChainWriter(ChainWriter):
         return ProductSizes(ix(1), first.total(), second.columns, made.a.shape[-1], extra, True, wide, by_rows=True)
 
     def body(self) -> list[str]:
-        first, second = self.leader, self.follower
-        assert isinstance(first, _RowLink) and isinstance(second, _RowLink)
+        first, second = self.producer, self.consumer
+        assert isinstance(first, _MlpGemm) and isinstance(second, _MlpGemm)
         head = [
             "const int64_t first = task * t->step;",
             f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",

@@ -192,7 +192,7 @@ def test_heads_that_share_keys_are_one_task_and_who_copies_for_many_rows_steps_b
     with smelt.compile(model.SerializeToString(), force=True, levels="v2", verify=False) as compiled:
         assert compiled.result.generated is not None
         text = "\n".join(unit.text for unit in compiled.result.generated.source.units)
-    assert text.count("SMELT_MOVE(") == 4 and re.search(r"smelt_launch_chain_blocks\(.*, 3, \d+\)\)", text)
+    assert text.count("SMELT_MOVE(") == 4 and re.search(r"smelt_launch_b2b_online_softmax\(.*, 3, \d+\)\)", text)
 
 
 def test_a_cache_that_is_read_elsewhere_is_assembled_first():

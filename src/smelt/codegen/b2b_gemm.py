@@ -19,15 +19,15 @@ from .kernel_forms import PackedContraction
 NEAR_PANELS = 262144  # floats
 
 
-def link(leader: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Tensor | None:
-    """The member of `leader` that a product over `loops` reads whole rows of, at the leader's own rows."""
+def link(producer: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Tensor | None:
+    """The member of `producer` that a product over `loops` reads whole rows of, at the producer's own rows."""
     kind = element.kind
-    if not isinstance(kind, E.Ref) or kind.tensor not in leader.members or not _may_lead(leader, kind.tensor):
+    if not isinstance(kind, E.Ref) or kind.tensor not in producer.members or not _may_produce(producer, kind.tensor):
         return None
-    placed = _placed(leader, kind.tensor, kind.index)
+    placed = _placed(producer, kind.tensor, kind.index)
     if placed is None:
         return None
-    *batch, row, column = leader.vars
+    *batch, row, column = producer.vars
     if placed[column] != of(depth) or column.extent != depth.extent:
         return None
     if placed[row] != _index(loops[-2]) or row.extent != loops[-2].extent:
@@ -38,34 +38,39 @@ def link(leader: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Te
     return kind.tensor if same else None
 
 
-def may_keep_rows(leader: Cluster, member: Tensor, panels: Ix) -> bool:
-    """Whether a product with constant panels of so many floats may read the member's rows in the leader's task: a
+def may_keep_rows(producer: Cluster, member: Tensor, panels: Ix) -> bool:
+    """Whether a product with constant panels of so many floats may read the member's rows in the producer's task: a
     product of constant panels too, and all panels stay near while rows pass by."""
-    made = leader.matmul.definition if leader.matmul is not None else None
-    if not isinstance(made, PackedContraction) or leader.twins or leader.follows is not None or leader.kept is not None:
+    made = producer.matmul.definition if producer.matmul is not None else None
+    if (
+        not isinstance(made, PackedContraction)
+        or producer.siblings
+        or producer.producer is not None
+        or producer.kept is not None
+    ):
         return False
-    if member.dtype != "f32" or leader.members.get(member) != tuple(_index(v) for v in leader.vars):
+    if member.dtype != "f32" or producer.members.get(member) != tuple(_index(v) for v in producer.vars):
         return False
     near = (panels + made.a.shape[-1] * made.columns).const
-    return near is not None and near <= NEAR_PANELS and member.shape == tuple(v.extent for v in leader.vars)
+    return near is not None and near <= NEAR_PANELS and member.shape == tuple(v.extent for v in producer.vars)
 
 
-def _may_lead(leader: Cluster, member: Tensor) -> bool:
-    """A product of run-time operands that does not take part in a chain yet."""
-    return leader.rhs is not None and leader.follows is None and leader.kept is None and member.dtype == "f32"
+def _may_produce(producer: Cluster, member: Tensor) -> bool:
+    """A product of run-time operands that does not take part in a fusion yet."""
+    return producer.rhs is not None and producer.producer is None and producer.kept is None and member.dtype == "f32"
 
 
-def _placed(leader: Cluster, member: Tensor, index: Sequence[Ix]) -> dict[Var, Ix] | None:
-    """The leader's variables in terms of the reader's: each must be one whole component of the member's index."""
+def _placed(producer: Cluster, member: Tensor, index: Sequence[Ix]) -> dict[Var, Ix] | None:
+    """The producer's variables in terms of the reader's: each must be one whole component of the member's index."""
     placed: dict[Var, Ix] = {}
-    for place, component in zip(leader.members[member], index, strict=True):
+    for place, component in zip(producer.members[member], index, strict=True):
         if place.const is not None:
             continue
-        var = next((v for v in leader.vars if of(v) == place), None)
+        var = next((v for v in producer.vars if of(v) == place), None)
         if var is None:
             return None
         placed[var] = component
-    missing = [v for v in leader.vars if v not in placed]
+    missing = [v for v in producer.vars if v not in placed]
     if any(v.extent.const != 1 for v in missing):
         return None
     return {**placed, **{v: ix(0) for v in missing}}
@@ -82,6 +87,6 @@ def _count(loops: Sequence[Var]) -> Ix:
     return total
 
 
-def block_of(leader: Cluster) -> Buffer:
+def block_of(producer: Cluster) -> Buffer:
     """The task's block as a buffer of one row: `offset` is the column."""
-    return Buffer("block", "f32", (leader.vars[-1].extent,))
+    return Buffer("block", "f32", (producer.vars[-1].extent,))

@@ -1,4 +1,4 @@
-"""Windows of windows run band by band or strip by strip: right at every border and stride; nothing else is joined."""
+"""Windows of windows run by spatial or channel tiles: right at every border and stride; nothing else is joined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import smelt
 
 Conv = tuple[tuple[int, ...], dict[str, Any]]
 
-# Images of more than 1 MB between the layers, whose lines do not divide evenly into bands.
+# Images of more than 1 MB between the layers, whose lines do not divide evenly into tiles.
 CHAINS: list[tuple[tuple[int, ...], list[Conv]]] = [
     ((8, 59, 58), [((80, 8, 1, 1), {}), ((80, 1, 3, 3), {"group": 80, "pads": [1] * 4}), ((8, 80, 1, 1), {})]),
     (
@@ -88,13 +88,13 @@ def test_what_is_needed_elsewhere_is_not_kept_inside() -> None:
     assert launches(chain(*CHAINS[0], seen_twice=True)) == [1, 1, 1]
 
 
-def test_small_images_are_not_cut_into_bands() -> None:
+def test_small_images_are_not_cut_into_tiles() -> None:
     (_, layers) = CHAINS[0]
     assert launches(chain((8, 20, 20), layers)) == [1, 1, 1]
 
 
-# Many channels over small images, in strips that are not all alike; what follows needs all channels.
-STRIPS: list[tuple[tuple[int, ...], list[Conv]]] = [
+# Many channels over small images, in channel tiles that are not all alike; what follows needs all channels.
+CHANNEL_TILES: list[tuple[tuple[int, ...], list[Conv]]] = [
     ((8, 13, 14), [((392, 8, 1, 1), {}), ((392, 1, 3, 3), {"group": 392, "pads": [1] * 4}), ((8, 392, 1, 1), {})]),
     (
         (16, 7, 9),
@@ -109,16 +109,17 @@ STRIPS: list[tuple[tuple[int, ...], list[Conv]]] = [
 
 
 @pytest.mark.parametrize("levels", ["v2", "v3", "v4"])
-def test_strips_are_right(levels: str) -> None:
+def test_channel_tiles_are_right(levels: str) -> None:
     graphs = [
-        Graph(f"{image} {layers}", [floats(3, *image)], models=[chain(image, layers)]) for image, layers in STRIPS
+        Graph(f"{image} {layers}", [floats(3, *image)], models=[chain(image, layers)])
+        for image, layers in CHANNEL_TILES
     ]
     check(*graphs, levels=levels, rtol=2e-5, atol=2e-5)
 
 
-def test_small_images_of_many_channels_run_strip_by_strip() -> None:
-    assert launches(chain(*STRIPS[0])) == [2, 1]
-    assert launches(chain(*STRIPS[0], seen_twice=True)) == [1, 1, 1]
+def test_small_images_of_many_channels_run_by_channel_tiles() -> None:
+    assert launches(chain(*CHANNEL_TILES[0])) == [2, 1]
+    assert launches(chain(*CHANNEL_TILES[0], seen_twice=True)) == [1, 1, 1]
 
 
 def test_a_first_layer_and_its_pool_are_right_and_one_launch() -> None:
@@ -131,7 +132,7 @@ def test_a_first_layer_and_its_pool_are_right_and_one_launch() -> None:
     assert launches(model) == [2]
 
 
-@pytest.mark.parametrize("case", [CHAINS[1], STRIPS[1]], ids=["bands", "strips"])
+@pytest.mark.parametrize("case", [CHAINS[1], CHANNEL_TILES[1]], ids=["spatial", "channel"])
 def test_bits_do_not_depend_on_threads(case: tuple[tuple[int, ...], list[Conv]]) -> None:
     model, x = chain(*case), floats(3, *case[0])
     found = []

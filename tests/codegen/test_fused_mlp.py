@@ -43,7 +43,7 @@ def launches(compiled: smelt.CompiledModel) -> list[str]:
 def test_two_layers_are_one_launch(tail: str, level: str) -> None:
     model = layers(tail)
     with smelt.compile(model.SerializeToString(), force=True, levels=level, threads=1) as compiled:
-        assert launches(compiled) == ["smelt_launch_gemm_rows"] and not compiled.result.plan.left
+        assert launches(compiled) == ["smelt_launch_gemm_mlp"] and not compiled.result.plan.left
         for shape in [(1, 1, 48), (1, 17, 48), (3, 5, 48), (2, 100, 48), (0, 4, 48), (700, 1, 48)]:
             x = RNG.standard_normal(shape).astype(np.float32)
             assert_alike(compiled.run({"x": x}), stock(model, [x]), f"{tail} {shape}", 2e-5, 2e-6)
@@ -75,7 +75,7 @@ def test_a_hidden_layer_that_others_read_is_stored() -> None:
     for one in (text, twice):
         model, x = model_of(one, w1=(48, 72), w2=(72, 40)), RNG.standard_normal((2, 9, 48)).astype(np.float32)
         with smelt.compile(model.SerializeToString(), force=True, levels="v3") as compiled:
-            assert "smelt_launch_gemm_rows" not in launches(compiled)
+            assert "smelt_launch_gemm_mlp" not in launches(compiled)
             assert_alike(compiled.run({"x": x}), stock(model, [x]), one, 2e-5, 2e-6)
 
 

@@ -1,8 +1,8 @@
-"""Operands that are assembled from parts: a cache of keys is the past's, then those of the call.
+"""KV-cache segments: a cache of keys is assembled of the past's, then those of the call.
 
-Input: a product's right operand, and where the pieces of the tensor it reads were placed. Output: its parts, in the
-product's variables. Invariant: a part that is only copied may be read where it comes from, and copied by the task that
-reads it; that is done where a few rows read it once, and only when no other kernel reads the assembled tensor.
+Input: a product's right operand, and where the pieces of the tensor it reads were placed. Output: its segments, in the
+product's variables. Invariant: a segment that is only copied may be read where it comes from, and copied by the task
+that reads it; that is done where a few rows read it once, and only when no other kernel reads the assembled tensor.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from smelt.ir.kernel import Assemble, Expr, Ix, Tensor, Var, flat, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, exact_div
 
-from .cluster import Cluster, Operand, Part
+from .cluster import Cluster, Operand, Segment
 from .matching import bare
 from .shared_panels import group_of
 
 Index = tuple[Ix, ...]
 
 
-def parts_of(element: Expr, over: Sequence[Var], homes: Sequence[Cluster]) -> list[Part]:
-    """The parts of an operand whose element this is, or nothing when they do not lie along one of its two axes.
+def segments_of(element: Expr, over: Sequence[Var], homes: Sequence[Cluster]) -> list[Segment]:
+    """The segments of an operand whose element this is, or nothing when they do not lie along one of its two axes.
 
     `over` are the product's variables, the operand's two axes last; `homes` are the clusters of the pieces."""
     kind = element.kind
@@ -34,7 +34,7 @@ def parts_of(element: Expr, over: Sequence[Var], homes: Sequence[Cluster]) -> li
         return []
     width = next(v for v in over[-2:] if v is not along)
     made = [
-        _part(kind.tensor, kind.index, axis, along, offset[axis], piece, home)
+        _segment(kind.tensor, kind.index, axis, along, offset[axis], piece, home)
         for (offset, piece), home in zip(pieces, homes, strict=True)
     ]
     if not all(_has_rows(p, along, width) for p in made) or not any(p.home is not None for p in made):
@@ -48,23 +48,23 @@ def _axis(pieces: Sequence[tuple[Index, Tensor]]) -> int | None:
     return moved.pop() if len(moved) == 1 else None
 
 
-def _part(whole: Tensor, index: Index, axis: int, along: Var, start: Ix, piece: Tensor, home: Cluster) -> Part:
-    """`along` counts from the part's own start."""
+def _segment(whole: Tensor, index: Index, axis: int, along: Var, start: Ix, piece: Tensor, home: Cluster) -> Segment:
+    """`along` counts from the segment's own start."""
     target = tuple(i + start if a == axis else i for a, i in enumerate(index))
     there = flat(target, whole.shape)
     element = piece.at(index).kind
     copied = isinstance(element, E.Load) and not element.offset.data and _only_copies(home)
     source = Operand(element.buffer, element.offset) if copied and isinstance(element, E.Load) else None
-    return Part(source, there, along, start, piece.shape[axis], home if source is not None else None)
+    return Segment(source, there, along, start, piece.shape[axis], home if source is not None else None)
 
 
 def _only_copies(home: Cluster) -> bool:
     return len(home.members) == 1 and len(home.pieces) == 1 and home.matmul is None
 
 
-def _has_rows(part: Part, along: Var, width: Var) -> bool:
+def _has_rows(segment: Segment, along: Var, width: Var) -> bool:
     """Rows along the axis, contiguous across it, both where they come from and where they go."""
-    for offset in (part.there, *((part.source.offset,) if part.source is not None else ())):
+    for offset in (segment.there, *((segment.source.offset,) if segment.source is not None else ())):
         step, unit = coefficient(offset, along), coefficient(offset, width)
         if step is None or unit is None or unit[0].const != 1:
             return False
@@ -82,23 +82,24 @@ def neighbours(offset: Ix, batch: Sequence[Var]) -> Ix:
     return found[0] if found is not None and exact_div(last.extent, found[0]) is not None else ix(1)
 
 
-def settle(clusters: Sequence[Cluster], read_by_loops: set[int]) -> None:
-    """Keep parts where both products of a chain and nobody else read the tensors; those who copied them step back."""
-    for follower in [c for c in clusters if c.follows is not None]:
-        leader = follower.follows
-        assert leader is not None
-        links = (leader, follower)
-        if all(_may_keep(link, clusters, read_by_loops) for link in links) and _shared(leader) == _shared(follower):
+def keep_segments(clusters: Sequence[Cluster], read_by_loops: set[int]) -> None:
+    """Keep segments where both products of a back-to-back pair and nobody else read the tensors; those who copied them
+    step back."""
+    for consumer in [c for c in clusters if c.producer is not None]:
+        producer = consumer.producer
+        assert producer is not None
+        links = (producer, consumer)
+        if all(_may_keep(link, clusters, read_by_loops) for link in links) and _shared(producer) == _shared(consumer):
             for link in links:
                 link.group = _shared(link)
-                for part in link.parts:
-                    if part.home is not None:
-                        part.home.unless_gemv = link.vars[-2].extent
+                for segment in link.segments:
+                    if segment.home is not None:
+                        segment.home.unless_gemv = link.vars[-2].extent
         else:
-            leader.parts = follower.parts = []
+            producer.segments = consumer.segments = []
     for cluster in clusters:
-        if cluster.follows is None and all(c.follows is not cluster for c in clusters):
-            cluster.parts = []
+        if cluster.producer is None and all(c.producer is not cluster for c in clusters):
+            cluster.segments = []
 
 
 def _shared(link: Cluster) -> Ix:
@@ -107,7 +108,7 @@ def _shared(link: Cluster) -> Ix:
 
 
 def _may_keep(link: Cluster, clusters: Sequence[Cluster], read_by_loops: set[int]) -> bool:
-    if not link.parts or link.unpacked is None:
+    if not link.segments or link.unpacked is None:
         return False
     uid = link.unpacked.buffer.uid
     users = [c for c in clusters if c is not link and c.unpacked is not None and c.unpacked.buffer.uid == uid]
