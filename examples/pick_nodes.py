@@ -1,4 +1,4 @@
-"""Compile only chosen nodes, and read why the others were left to ONNX Runtime."""
+"""Compile only chosen nodes, and read why the others fell back to ONNX Runtime."""
 
 import onnx
 
@@ -18,9 +18,9 @@ mixed (float[n, 32] x) => (float[n, 32] y, float[n, 32] noisy) {
 
 def main() -> None:
     with smelt.compile(MODEL, exclude=("Softmax",), force=True) as compiled:
-        for left in compiled.result.plan.left:
-            print(f"{left.node.op_type}: {left.reason}")
-        names = {left.node.op_type for left in compiled.result.plan.left}
+        for fallback in compiled.result.plan.fallbacks:
+            print(f"{fallback.node.op_type}: {fallback.reason}")
+        names = {fallback.node.op_type for fallback in compiled.result.plan.fallbacks}
         assert {"Softmax", "RandomUniformLike"} <= names
 
 

@@ -175,8 +175,8 @@ def test_what_no_model_holds_goes_through_as_it_is(tmp_path: Path, config: Confi
     model.graph.output[0].CopyFrom(info("z", T.FLOAT, ["n", 4]))
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     result = compile_to(tmp_path / "m.onnx", tmp_path / "out", Options(), config)
-    assert not result.plan.regions and len(result.plan.left) == 4
-    assert "sparse" in result.plan.left[0].reason and "ONNX Runtime runs this model as it is" in result.notes[0]
+    assert not result.plan.regions and len(result.plan.fallbacks) == 4
+    assert "sparse" in result.plan.fallbacks[0].reason and "ONNX Runtime runs this model as it is" in result.notes[0]
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["library"] is None and [v["name"] for v in manifest["outputs"]] == ["z"]
     stock = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])

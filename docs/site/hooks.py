@@ -143,6 +143,6 @@ def _doc(found: Any) -> str:
 def environment_page() -> str:
     from smelt.base.config import KNOBS
 
-    rows = [f"| `{knob.variable}` | {_cell(knob.meaning)} |" for knob in KNOBS]
+    rows = [f"| `{knob.variable}` | {_cell(knob.about)} |" for knob in KNOBS]
     head = ["# Environment", "", "Every variable that is read, from the code.", "", "| variable | |", "|---|---|"]
     return "\n".join([*head, *rows, ""])

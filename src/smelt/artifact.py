@@ -199,9 +199,9 @@ def _manifest(
         "inputs": interface[0],
         "outputs": interface[1],
         "library": _library(generated, library),
-        "nodes": {"in_kernels": taken, "all": taken + len(plan.left)},
+        "nodes": {"in_kernels": taken, "all": taken + len(plan.fallbacks)},
         "regions": _regions(generated),
-        "left": _left(plan),
+        "fallbacks": _fallbacks(plan),
         "verified": _verified(findings),
         "faults": [asdict(fault) for fault in faults],
         "settings": {} if findings is None else dict(findings.settings),
@@ -243,8 +243,8 @@ def _kernel(info: KernelInfo) -> dict[str, str]:
     return {"name": info.name, "kind": info.kind, "summary": info.summary, **form}
 
 
-def _left(plan: Plan) -> list[dict[str, Any]]:
-    counted = Counter((left.reason, left.node.op_type) for left in plan.left)
+def _fallbacks(plan: Plan) -> list[dict[str, Any]]:
+    counted = Counter((fallback.reason, fallback.node.op_type) for fallback in plan.fallbacks)
     ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     return [{"reason": reason, "op_type": op, "count": count} for (reason, op), count in ordered]
 

@@ -31,11 +31,11 @@ from smelt.check import (
     rehearse,
     start_digest,
 )
-from smelt.check.blame import blame, give_back
+from smelt.check.bisect_regions import bisect_regions
+from smelt.check.blame import blame, fall_back
 from smelt.check.dump import Dump
 from smelt.check.race_ahead import RaceAhead
-from smelt.check.settle import settle
-from smelt.codegen import Backends, find_backends, strangers, with_settings
+from smelt.codegen import Backends, find_backends, unknown_settings, with_settings
 from smelt.ir.backend import Generated
 from smelt.ir.faults import Faults
 from smelt.ir.records import Library, Plan, Region, Source
@@ -130,7 +130,7 @@ class _Rounds:
 
     def run(self, plan: Plan) -> tuple[Made, Findings]:
         self.weights = start_digest(self.model) if self.wanted is not None and plan.regions else None
-        made, findings = settle(plan, self._contained, self.backends.exact)
+        made, findings = bisect_regions(plan, self._contained, self.backends.exact)
         if self.choice is not None:
             notes = (*findings.notes, *self.choice.notes())
             findings = dataclasses.replace(findings, settings=self.choice.settings, notes=notes)
@@ -181,7 +181,7 @@ class _Rounds:
         with self.given.clock("generate"):
             made = self.backends.generate(plan.regions, self.targets)
             made = dataclasses.replace(made, source=with_settings(made.source, self.options.settings))
-            return Plan(made.regions, (*plan.left, *made.left)), made
+            return Plan(made.regions, (*plan.fallbacks, *made.fallbacks)), made
 
     def _examined(
         self, generated: Generated, library: Library, chosen: Examination | None, begun: Begun | None
@@ -200,7 +200,7 @@ class _Rounds:
     def _blamed(self, error: CompileError, plan: Plan, generated: Generated) -> Findings:
         """Nobody's fault where the compiler builds nothing at all; else that of regions in the unit that failed."""
         if not can_build(self.targets, self.compiler, self._cache, self.config):
-            return give_back("build", error, plan.regions, self.given.faults)
+            return fall_back("build", error, plan.regions, self.given.faults)
         suspects = generated.regions_in(error.unit) or plan.regions
         return blame("build", error, suspects, self._probe, self.given.faults)
 
@@ -279,7 +279,7 @@ def _never_slower(
 
 def _with_given(findings: Findings, source: Source, settings: Mapping[str, int]) -> Findings:
     """What the given sizes came to: those that no kernel feels are left out, and said."""
-    unknown = strangers(source, settings)
+    unknown = unknown_settings(source, settings)
     used = {name: value for name, value in settings.items() if name not in unknown}
     note = f"{len(unknown)} of the {len(settings)} given sizes belong to kernels that this model does not have."
     return dataclasses.replace(findings, settings=used, notes=(*findings.notes, *([note] if unknown else [])))

@@ -37,7 +37,7 @@ from smelt.codegen import Backends, attach_packed, find_backends, with_inputs
 from smelt.ir.backend import Generated
 from smelt.ir.faults import Fault, Faults
 from smelt.ir.load import load_model
-from smelt.ir.records import Artifact, Left, Library, Plan
+from smelt.ir.records import Artifact, Fallback, Library, Plan
 from smelt.ir.save import save_model
 from smelt.ir.verbatim import Verbatim, may_be_held_by_stock
 from smelt.ir.walk import model_nodes
@@ -125,7 +125,7 @@ def compile_to(
     if unmet is not None:
         raise unmet
     inside = sum(len(region.nodes) for region in made.plan.regions)
-    total = inside + len(made.plan.left)
+    total = inside + len(made.plan.fallbacks)
     _log.info("%s: %d of %d nodes in kernels, %.1f s", name, inside, total, clock.total)
     return Result(
         artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages),
@@ -159,7 +159,7 @@ def _untouched(
     artifact = save_untouched(model, directory, plan, options)
     if unmet is not None:
         raise unmet
-    counts = Counter(op_name(left.node) for left in plan.left)
+    counts = Counter(op_name(fallback.node) for fallback in plan.fallbacks)
     return Result(artifact, plan, None, None, (), tuple(clock.stages), (note,), counts=counts)
 
 
@@ -230,7 +230,7 @@ def _prepare(
 def _plan(model: ir.Model, given: Circumstances) -> tuple[Plan, Backends]:
     """Regions, and why the rest is left."""
     plan, backends = _captured(model, given)
-    if cast_for_stock(model, {left.node for left in plan.left}):
+    if cast_for_stock(model, {fallback.node for fallback in plan.fallbacks}):
         return _captured(model, given)
     return plan, backends
 
@@ -246,7 +246,7 @@ def _captured(model: ir.Model, given: Circumstances) -> tuple[Plan, Backends]:
             return capture(model, backends.all, options.select, options.exclude, force, faults), backends
         except Exception as error:
             reason = faults.contain("capture", error)
-            return Plan((), tuple(Left(node, reason) for node in model_nodes(model))), backends
+            return Plan((), tuple(Fallback(node, reason) for node in model_nodes(model))), backends
 
 
 def _stock_file(source: Any, options: Options) -> Path | None:
@@ -285,5 +285,5 @@ def _rewrite(model: ir.Model, generated: Generated, plan: Plan) -> None:
     generated.packed.clear()  # the model has them now
     regions = [with_inputs(r, c, packed) for r, c in zip(generated.regions, generated.codes, strict=True)]
     names = {r.index: entry for r, entry in zip(regions, generated.entry_of, strict=True)}
-    rewrite(model, Plan(tuple(regions), plan.left), generated.source.domain, names)
+    rewrite(model, Plan(tuple(regions), plan.fallbacks), generated.source.domain, names)
     run_passes(model, only=("remove-unused",))

@@ -1,4 +1,4 @@
-"""Never wrong, never slower: kernels that are wrong, slow, crash or hang are given back to ONNX Runtime."""
+"""Never wrong, never slower: kernels that are wrong, slow, crash or hang fall back to ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_a_kernel_off_by_a_thousandth_is_rejected_and_the_rest_stays(two_regions
         return call.k.map(lambda x: E.op("mul", E.op("tanh", x), E.const(1.001, "f32")), call.x())
 
     declaration = lookup("", "Tanh", 17)
-    monkeypatch.setitem(declaration.__dict__, "meaning", wrong)
+    monkeypatch.setitem(declaration.__dict__, "lowering", wrong)
     result = compiled(two_regions, tmp_path, config)
     (reason,) = rejections(result).values()
     assert "verification failed" in reason and "off by more than 1e-06" in reason
     assert len(result.plan.regions) >= 1 and answers_as_numpy(result)
-    assert any(left.node.op_type == "Tanh" and left.reason == reason for left in result.plan.left)
+    assert any(fallback.node.op_type == "Tanh" and fallback.reason == reason for fallback in result.plan.fallbacks)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_a_busy_machine_gives_the_same_plan(two_regions, tmp_path: Path, config:
     assert quiet.artifact.manifest == busy.artifact.manifest
 
 
-def test_a_slow_kernel_is_given_back(two_regions, tmp_path: Path, config: Config, spoil):
+def test_a_slow_kernel_falls_back(two_regions, tmp_path: Path, config: Config, spoil):
     spoil(0, "for (volatile int64_t i = 0; i < 300000; i++) {}")
     result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
     assert "slower" in rejections(result)[0]
     assert 0 not in [region.index for region in result.plan.regions] and answers_as_numpy(result)
 
 
-def test_a_model_slower_than_stock_is_given_back_as_a_whole(two_regions, tmp_path: Path, config: Config, spoil):
+def test_a_model_slower_than_stock_falls_back_as_a_whole(two_regions, tmp_path: Path, config: Config, spoil):
     for index in range(4):
         spoil(index, "for (volatile int64_t i = 0; i < 300000; i++) {}")
     result = compiled(two_regions, tmp_path, config, levels=("v2",), tune=True)
@@ -123,7 +123,7 @@ def test_nan_handling_is_examined(two_regions, tmp_path: Path, config: Config, m
         zero = E.const(0.0, "f32")
         return call.k.map(lambda a, b: E.select(E.op("eq", b, b), E.op("mul", a, b), zero), call.x(0), call.x(1))
 
-    monkeypatch.setitem(lookup("", "Mul", 17).__dict__, "meaning", drops_nan)
+    monkeypatch.setitem(lookup("", "Mul", 17).__dict__, "lowering", drops_nan)
     result = compiled(two_regions, tmp_path, config)
     assert any("with NaN and inf among the inputs" in reason for reason in rejections(result).values())
 

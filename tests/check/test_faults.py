@@ -75,14 +75,14 @@ def right(result: Result, model: onnx.ModelProto) -> None:
 
 
 def left(result: Result) -> set[str]:
-    return {item.node.name or "" for item in result.plan.left}
+    return {item.node.name or "" for item in result.plan.fallbacks}
 
 
 # a stage of smelt raises
 
 
 def test_a_rule_of_an_op_costs_its_node(tmp_path: Path, lenient: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", boom)
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "lowering", boom)
     result = checked(chain(), tmp_path, lenient)
     assert left(result) == {f"n{BAD}"}
     (fault,) = result.faults
@@ -199,7 +199,7 @@ def test_strict_raises(tmp_path: Path, config: Config, monkeypatch: pytest.Monke
         "rewrite": (smelt.pipeline, "attach_packed"),
     }
     if what == "op":
-        monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", boom)
+        monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "lowering", boom)
     else:
         monkeypatch.setattr(*planted[what], boom)
     with pytest.raises((BoomError, PassError)):

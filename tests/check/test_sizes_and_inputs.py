@@ -31,7 +31,7 @@ def compiled(model: onnx.ModelProto, folder: Path, config: Config, **options) ->
     return compile_to(model, folder / "out", Options(**{**ONE_LEVEL, **options}), config)
 
 
-def test_a_kernel_that_is_wrong_at_one_row_alone_is_given_back(two_regions, tmp_path: Path, config: Config, spoil):
+def test_a_kernel_that_is_wrong_at_one_row_alone_falls_back(two_regions, tmp_path: Path, config: Config, spoil):
     """It is right at the sizes of the first call, and answers an error when the first input has one row."""
     spoil(0, "if (env->in_dims[0][0] == 1) return smelt_fail(env, SMELT_E_VALUE, -1, 7, 0, 0);")
     result = compiled(two_regions, tmp_path, config, exclude=("MatMul",))

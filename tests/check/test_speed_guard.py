@@ -168,8 +168,8 @@ def test_slow_kernels_are_not_handed_out_and_the_report_says_so(timing: Config, 
     slow = replace(timing, cflags="-O0 -fno-inline")
     result = compile_to(path, tmp_path / "out", Options(feeds={"x": X}), slow)
     assert result.plan.regions == () and result.library is None
-    assert {left.node.op_type for left in result.plan.left} == {"MatMul", "Tanh"}
-    assert all("slower than stock ONNX Runtime" in left.reason for left in result.plan.left)
+    assert {fallback.node.op_type for fallback in result.plan.fallbacks} == {"MatMul", "Tanh"}
+    assert all("slower than stock ONNX Runtime" in fallback.reason for fallback in result.plan.fallbacks)
     assert any("the model is stock's own" in note for note in result.notes)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["library"] is None and manifest["timed"][0]["interval"][1] < 1
@@ -249,7 +249,7 @@ def guarded(path: Path, config: Config, folder: Path, exclude: tuple[str, ...], 
 
 
 def two_regions(path: Path) -> Path:
-    """Two products with a node between them that is left to ONNX Runtime."""
+    """Two products with a node between them that falls back to ONNX Runtime."""
     written(path)
     model = onnx.load(path)
     model.graph.node[1].name = "border"

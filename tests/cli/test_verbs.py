@@ -47,7 +47,7 @@ def test_compile_prints_ops_regions_stages_verdict_and_the_folder(
     ran = call("compile", model_path, "-o", tmp_path / "out")
     assert ran.code == 0, ran.err
     assert "4 of 4 nodes in kernels (100.0%), 1 region" in ran.out
-    for word in ("original", "in kernels", "left to ORT", "Tanh", "build", "verified: 1 region"):
+    for word in ("original", "in kernels", "fallback", "Tanh", "build", "verified: 1 region"):
         assert word in ran.out
     assert ran.out.endswith(f"{tmp_path / 'out'}\n")
     assert (tmp_path / "out" / "manifest.json").is_file()
@@ -82,7 +82,7 @@ def test_compile_as_json_is_one_document(call, model_path: Path, tmp_path: Path)
 def test_excluded_nodes_are_left_with_a_reason(call, model_path: Path, tmp_path: Path):
     arguments = ("compile", model_path, "-o", tmp_path / "out", "--exclude", "Tanh", "--force", "--no-verify", "--json")
     facts = json.loads(call(*arguments).out)
-    assert facts["summary"]["left"] == 1
+    assert facts["summary"]["fallbacks"] == 1
     assert facts["reasons"][0]["ops"] == [["Tanh", 1]]
 
 

@@ -48,8 +48,8 @@ def check(*graphs: Graph, opset: int = OPSET, levels: str = "v2", rtol: float = 
     models = [g.model(opset) for g in graphs]
     with smelt.compile(merge(models), force=True, levels=levels, verify=False, threads=1) as compiled:
         outputs = compiled.run(feeds_of(models, [g.inputs for g in graphs]))
-        left = [f"{item.node.name} {item.node.op_type}: {item.reason}" for item in compiled.result.plan.left]
-    assert not left or any(g.left for g in graphs), left
+        left = [f"{item.node.name} {item.node.op_type}: {item.reason}" for item in compiled.result.plan.fallbacks]
+    assert not left or any(g.fallback_nodes for g in graphs), left
     for place, (graph, found) in enumerate(zip(graphs, split(models, outputs), strict=True)):
         wanted = graph.expected if graph.expected is not None else stock(graph.model(opset), graph.inputs)
         assert_alike(found, wanted, f"graph {place}: {graph.text}", rtol, atol)
@@ -88,5 +88,5 @@ def source(model: onnx.ModelProto) -> str:
     backend = Backends(find_backends("c"), analyze(loaded), list(loaded.graph.inputs))
     plan = capture(loaded, backend.all, force=True)
     generated = backend.generate(plan.regions, select_targets(None, ("v3",)))
-    assert not plan.left and not generated.left
+    assert not plan.fallbacks and not generated.fallbacks
     return "".join(unit.text for unit in generated.source.units)

@@ -1,4 +1,4 @@
-"""Attention of random sizes in kernels, against the meaning in float64: odd lengths, groups of heads, masks, pasts."""
+"""Attention of random sizes in kernels, against the lowering in float64: odd lengths, groups of heads, masks, pasts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compiled(request: pytest.FixtureRequest):
         model = onnx.parser.parse_model(f'<ir_version: 11, opset_import: ["" : 24]> g {text_of(variant)}')
         how = {"force": True, "levels": "v3", "verify": False, "threads": 2, "config": config}
         made[variant] = model, smelt.compile(model.SerializeToString(), **how)
-        assert not made[variant][1].result.plan.left
+        assert not made[variant][1].result.plan.fallbacks
     yield made
     for _, one in made.values():
         one.close()

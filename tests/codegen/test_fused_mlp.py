@@ -43,7 +43,7 @@ def launches(compiled: smelt.CompiledModel) -> list[str]:
 def test_two_layers_are_one_launch(tail: str, level: str) -> None:
     model = layers(tail)
     with smelt.compile(model.SerializeToString(), force=True, levels=level, threads=1) as compiled:
-        assert launches(compiled) == ["smelt_launch_gemm_mlp"] and not compiled.result.plan.left
+        assert launches(compiled) == ["smelt_launch_gemm_mlp"] and not compiled.result.plan.fallbacks
         for shape in [(1, 1, 48), (1, 17, 48), (3, 5, 48), (2, 100, 48), (0, 4, 48), (700, 1, 48)]:
             x = RNG.standard_normal(shape).astype(np.float32)
             assert_alike(compiled.run({"x": x}), stock(model, [x]), f"{tail} {shape}", 2e-5, 2e-6)

@@ -21,7 +21,7 @@ def compiled_outputs(layers: Sequence[Layer], threads: int = 1, levels: str = "v
     made = [layer.model() for layer in layers]
     models = [m for m, _ in made]
     with smelt.compile(merge(models), force=True, levels=levels, verify=False, threads=threads) as compiled:
-        left = [item.reason for item in compiled.result.plan.left]
+        left = [item.reason for item in compiled.result.plan.fallbacks]
         outputs = compiled.run(feeds_of(models, [arrays for _, arrays in made]))
     assert not left
     return list(split(models, outputs))

@@ -61,7 +61,7 @@ def opened(request):
     text, shapes = {"layers": (LAYERS, SHAPES), "attention": (ATTENTION, ATTENTION_SHAPES)}[request.param]
     model = model_of(text, shapes)
     with smelt.compile(model, force=True, levels="v3", verify=False) as compiled:
-        assert not compiled.result.plan.left
+        assert not compiled.result.plan.fallbacks
         folder = compiled.result.artifact.directory
         yield model, [Executable.open(folder, SessionSettings(threads=count)) for count in (1, 2, 4)]
 

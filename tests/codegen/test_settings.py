@@ -11,7 +11,7 @@ from region_check import assert_alike, stock
 
 import smelt
 from smelt import codegen
-from smelt.codegen import KERNEL_SETTINGS, SETTINGS, kernel_settings_of, settings_of, strangers, with_settings
+from smelt.codegen import KERNEL_SETTINGS, SETTINGS, kernel_settings_of, settings_of, unknown_settings, with_settings
 from smelt.ir.records import Source, Unit
 
 HEADERS = Path(codegen.__file__).parent / "c" / "include" / "smelt"
@@ -57,7 +57,7 @@ def test_only_units_that_read_a_size_see_it() -> None:
     assert changed["regions0"].startswith(
         "#define SMELT_CUT_k_a {.attention_rows = 14, .attention_span = 256}\nsmelt_task"
     )
-    assert strangers(source, chosen) == ("k_a.attention-span", "k_z.loop-grain")
+    assert unknown_settings(source, chosen) == ("k_a.attention-span", "k_z.loop-grain")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def divided(op: str, kind: str) -> str:
 def outcome(text: str, inputs: list[np.ndarray]) -> str:
     model = Graph(text, inputs).model(21)
     with smelt.compile(model, force=True, levels="v2", verify=False, threads=1) as compiled:
-        assert not compiled.result.plan.left
+        assert not compiled.result.plan.fallbacks
         try:
             compiled.run(dict(zip([i.name for i in model.graph.input], inputs, strict=True)))
         except Exception as error:

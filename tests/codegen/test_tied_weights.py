@@ -57,7 +57,7 @@ def test_a_fed_head_that_another_region_transposes_is_taken_as_it_comes():
     ids, table = np.arange(10).reshape(2, 5), floats(WORDS, WIDE)
     with smelt.compile(fed, force=True, verify=False, exclude=("NonZero",)) as compiled:
         found = compiled.run({"ids": ids, "table": table})
-        assert [item.node.op_type for item in compiled.result.plan.left] == ["NonZero"]
+        assert [item.node.op_type for item in compiled.result.plan.fallbacks] == ["NonZero"]
         assert len(compiled.result.plan.regions) == 2
     h = np.maximum(table[ids], 0)
     np.testing.assert_allclose(found[0], h @ table.T, rtol=1e-5, atol=1e-5)

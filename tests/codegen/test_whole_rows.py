@@ -41,7 +41,7 @@ SIZES = {"small panels": (40, 72), "large panels": (700, 130), "large operands":
 @pytest.mark.parametrize(("depth", "wide"), SIZES.values(), ids=SIZES)
 def test_normalized_products_are_right_for_any_number_of_rows(depth: int, wide: int):
     with smelt.compile(model(depth, wide), force=True, verify=False, threads=2) as compiled:
-        assert not compiled.result.plan.left and len(compiled.result.plan.regions) == 1
+        assert not compiled.result.plan.fallbacks and len(compiled.result.plan.regions) == 1
         for rows in ROWS:
             x = floats(rows, depth)
             wanted = [normalized(x, floats(depth, wide, seed=p), floats(wide, seed=p)) for p in range(2)]

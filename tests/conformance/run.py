@@ -90,9 +90,7 @@ def failures(results: Results, names: list[str]) -> list[tuple[str, str]]:
 
 
 def report(results: Results, names: list[str]) -> str:
-    lines = [
-        "          " + "".join(f"{s:>10}" for s in STATUSES) + "     in kernels    partly    left to ORT   no node"
-    ]
+    lines = ["          " + "".join(f"{s:>10}" for s in STATUSES) + "     in kernels    partly    fallback   no node"]
     for mode in MODES:
         found = {n: r for n, r in results.get(mode, {}).items() if n in set(names)}
         if not found:

@@ -60,7 +60,7 @@ def _smelt(case: Any, model: Any, force: bool, levels: tuple[str, ...]) -> dict[
     covered = {
         "in_kernels": compiled.coverage.in_kernels,
         "nodes": compiled.coverage.nodes,
-        "left": sorted({f"{left.node.op_type}: {left.reason}" for left in plan.left}),
+        "left": sorted({f"{fallback.node.op_type}: {fallback.reason}" for fallback in plan.fallbacks}),
     }
     try:
         _compare(case, prepared.run)

@@ -57,7 +57,7 @@ def _by_backend(sample: Sample, **options: Any) -> Outcome:
 
     with Listening() as record:
         value = _compiled(sample, smelt_backend, options=options)
-    left = [f"{target}: {reason}" for target, reason in record.left]
+    left = [f"{target}: {reason}" for target, reason in record.fallback_nodes]
     return Outcome(value, left + [f"fallback: {text}" for text in record.fallbacks])
 
 
@@ -66,7 +66,7 @@ def plain(sample: Sample) -> Outcome:
     from torch._dynamo.backends.common import aot_autograd
 
     outcome = Outcome()
-    backend = aot_autograd(fw_compiler=lambda gm, _: _plain_compiler(gm, outcome.left))
+    backend = aot_autograd(fw_compiler=lambda gm, _: _plain_compiler(gm, outcome.fallback_nodes))
     outcome.value = _compiled(sample, backend)
     return outcome
 
@@ -75,14 +75,14 @@ def traced(sample: Sample) -> Outcome:
     """As `plain`, but traced by AOTAutograd alone: faster than Dynamo, for work on the exporter."""
     outcome = Outcome()
     arguments, keywords = sample.fresh()
-    outcome.value = _ahead_of_time(sample.function, outcome.left)(*arguments, **keywords)
+    outcome.value = _ahead_of_time(sample.function, outcome.fallback_nodes)(*arguments, **keywords)
     return outcome
 
 
 def gradients(sample: Sample) -> Outcome:
     """Forward and backward as `traced`: the gradients of a weighted sum of the results."""
     outcome = Outcome()
-    outcome.value = _gradients(_ahead_of_time(sample.function, outcome.left), *sample.differentiable())
+    outcome.value = _gradients(_ahead_of_time(sample.function, outcome.fallback_nodes), *sample.differentiable())
     return outcome
 
 

@@ -69,7 +69,7 @@ def run_sample(sample: Any, mode: str, *, blank: bool = False, place: int | None
         return {"status": "mismatch", "detail": str(error)}
     except Exception as error:
         return _blame(sample, mode, error)
-    return {"status": "partly" if outcome.left else "pass", "left": sorted(set(outcome.left))}
+    return {"status": "partly" if outcome.fallback_nodes else "pass", "left": sorted(set(outcome.fallback_nodes))}
 
 
 def _with_places(sample: Any, position: int, got: Any, want: Any) -> Any:

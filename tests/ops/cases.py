@@ -1,4 +1,4 @@
-"""What the op tests share: run a model through its declared meanings, and compare with ONNX's reference and with ORT.
+"""What the op tests share: run a model through its declared lowerings, and compare with ONNX's reference and with ORT.
 
 `check_node("Add", [a, b])` builds a one-node model, with known and with free sizes, and compares every output.
 `run_case(case)` does the same for a case of the ONNX backend suite; `backend_cases("Add", ...)` finds them.
@@ -19,20 +19,20 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from smelt.ir.kernel import Builder, Refusal, Sym, Tensor
+from smelt.ir.kernel import Builder, Sym, Tensor, Unsupported
 from smelt.ir.kernel.interpret import Interpreter
-from smelt.ops import Facts, analyze, meaning
+from smelt.ops import Facts, analyze, lower
 
 OPSETS = range(7, 27)
 LATEST = 26
 FLOAT_TOLERANCE = {np.dtype(np.float32): 2e-5, np.dtype(np.float64): 1e-10}
 
 
-# evaluation by meaning
+# evaluation by lowering
 
 
 def evaluate(model: onnx.ModelProto, inputs: Sequence[np.ndarray | None], *, fused: bool = False) -> list[np.ndarray]:
-    """The outputs by the declared meanings. Raises Refusal for a node without one. `fused`: as one region."""
+    """The outputs by the declared lowerings. Raises Unsupported for a node without one. `fused`: as one region."""
     graph = ir.serde.deserialize_model(model)
     facts = analyze(graph)
     arrays: dict[ir.Value, np.ndarray] = {
@@ -60,7 +60,7 @@ def _dimension_symbols(facts: Facts, arrays: dict[ir.Value, np.ndarray]) -> dict
 def _run_nodes(facts: Facts, graph: ir.Model, arrays: dict[ir.Value, np.ndarray], symbols: dict[str, int]) -> None:
     for node in graph.graph:
         builder = Builder()
-        made = meaning(facts, builder, node, None)
+        made = lower(facts, builder, node, None)
         interpreter = Interpreter({facts.name(v): a for v, a in arrays.items()}, symbols)
         _check_requirements(builder, interpreter)
         _store(facts, node, [m and m[0] for m in made], interpreter, arrays)
@@ -70,7 +70,7 @@ def _run_nodes(facts: Facts, graph: ir.Model, arrays: dict[ir.Value, np.ndarray]
 def _run_fused(facts: Facts, graph: ir.Model, arrays: dict[ir.Value, np.ndarray], symbols: dict[str, int]) -> None:
     builder, inside = Builder(), dict[ir.Value, Tensor]()
     for node in graph.graph:
-        for value, made in zip(node.outputs, meaning(facts, builder, node, inside), strict=False):
+        for value, made in zip(node.outputs, lower(facts, builder, node, inside), strict=False):
             if made is not None:
                 inside[value] = made[0]
     interpreter = Interpreter({facts.name(v): a for v, a in arrays.items()}, symbols)
@@ -186,7 +186,7 @@ def check_node(
     free: bool | Collection[int] = True,
     **how: Any,
 ) -> list[np.ndarray]:
-    """Compare a node's meaning, with known and with free sizes, to `expected` or to ONNX's reference, and to ORT.
+    """Compare a node's lowering, with known and with free sizes, to `expected` or to ONNX's reference, and to ORT.
 
     `against`: "reference", "ort" (where ORT runs the model), "ort!" (it must). `free` says which sizes are open.
     Further keywords go to `node_model` (opset, domain, outputs, constants, out_types, attrs). Returns the outputs."""
@@ -214,7 +214,7 @@ def refuses(op: str, inputs: Sequence[np.ndarray | None], **how: Any) -> str:
     fed = [a for i, a in enumerate(inputs) if a is not None and i not in fixed]
     try:
         evaluate(node_model(op, inputs, **how), fed)
-    except Refusal as refusal:
+    except Unsupported as refusal:
         return str(refusal)
     raise AssertionError(f"{op} is not refused")
 
@@ -300,7 +300,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def run_case(case: Case, *, fused: bool = False) -> None:
-    """Raises Refusal when a node has no meaning, AssertionError when a result is wrong."""
+    """Raises Unsupported when a node has no lowering, AssertionError when a result is wrong."""
     for inputs, outputs in case.data:
         got = evaluate(case.model, [as_array(a) for a in inputs], fused=fused)
         for a, b in zip(got, map(as_array, outputs), strict=True):
@@ -315,7 +315,7 @@ def summary(cases: Iterable[Case]) -> tuple[list[str], dict[str, str], dict[str,
         try:
             run_case(case)
             right.append(case.name)
-        except Refusal as refusal:
+        except Unsupported as refusal:
             refused[case.name] = str(refusal)
         except Exception as error:
             wrong[case.name] = f"{type(error).__name__}: {error}"

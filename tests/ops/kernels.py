@@ -74,7 +74,7 @@ def _install(model: ir.Model, level: str) -> str:
     backend = Backends(find_backends("c"), facts, list(model.graph.inputs))
     targets = select_targets(None, [level])
     generated = backend.generate([_region(i, n) for i, n in enumerate(model.graph)], targets)
-    assert not generated.left, generated.left
+    assert not generated.fallbacks, generated.fallbacks
     config = Config.from_env()
     source = dataclasses.replace(generated.source, include_hash=hash_headers(generated.source.include_dirs))
     library = build(source, tuple(targets), find_compiler(config, None), Cache(config.cache_dir), config)

@@ -63,7 +63,7 @@ def check(text: str, *others: np.ndarray) -> list[str]:
             for found, wanted in zip(compiled.run(feeds), stock.run(None, feeds), strict=True):
                 assert found.shape == wanted.shape
                 np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-        return [left.node.op_type for left in compiled.result.plan.left]
+        return [fallback.node.op_type for fallback in compiled.result.plan.fallbacks]
 
 
 def trips(*counts: int) -> list[tuple[np.ndarray, ...]]:

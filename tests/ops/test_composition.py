@@ -1,4 +1,4 @@
-"""Meanings compose: a random chain of ops as one region, with known and with free sizes, equals the chain op by op."""
+"""Lowerings compose: a random chain of ops as one region, with known and with free sizes, equals the chain op by op."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def floats(*shape: int) -> np.ndarray:
 def check(
     op: str, operands: list[np.ndarray | None], attrs: dict[str, Any], outputs: int = 1, constants: Any = ()
 ) -> None:
-    """The meaning gives what stock ONNX Runtime gives, and so does the reference."""
+    """The lowering gives what stock ONNX Runtime gives, and so does the reference."""
     how: dict[str, Any] = {"domain": DOMAIN, "attrs": attrs, "outputs": outputs, "opset": 17}
     how["out_types"] = [np.float32] * outputs
     made = cases.check_node(op, operands, against=("ort!",), free=(), **how)

@@ -17,7 +17,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def check(op: str, inputs: list[np.ndarray | None], outputs: int, **attrs: Any) -> None:
-    """Meaning against ORT, and the reference in float64 against the meaning."""
+    """Lowering against ORT, and the reference in float64 against the lowering."""
     made = cases.check_node(op, inputs, outputs=outputs, domain="com.microsoft", attrs=attrs, against=("ort",))
     model = cases.node_model(op, inputs, outputs=outputs, domain="com.microsoft", attrs=attrs)
     assert cases.by_ort(model, [a for a in inputs if a is not None]) is not None

@@ -299,7 +299,7 @@ def test_dropout_is_the_identity_in_inference(opset: int) -> None:
     cases.check_node("Dropout", [x], opset=opset, expected=[x])
 
 
-def test_dropout_mask_is_refused_where_it_has_no_meaning() -> None:
+def test_dropout_mask_is_refused_where_it_has_no_lowering() -> None:
     assert "mask" in cases.refuses("Dropout", [np.ones(3, np.float32)], opset=10, outputs=2)
 
 

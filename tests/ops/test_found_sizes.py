@@ -96,7 +96,7 @@ def test_later_steps_of_a_region_use_sizes_that_were_found():
     model = chain()
     stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     with smelt.compile(model, force=True, levels="v3", threads=1) as compiled:
-        assert not compiled.result.plan.left and len(compiled.result.plan.regions) == 1
+        assert not compiled.result.plan.fallbacks and len(compiled.result.plan.regions) == 1
         for count in (40, 1, 0, 7):
             feeds = {"scores": RNG.random(count).astype(np.float32), "boxes": floats(count, 4), "even": some(count)}
             if count == 7:

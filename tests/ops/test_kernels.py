@@ -1,4 +1,4 @@
-"""Generated C computes what the meaning says: every element-wise op, every type, every CPU level of this machine."""
+"""Generated C computes what the lowering says: every element-wise op, every type, every CPU level of this machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def powers() -> list[tuple[str, list[np.ndarray], dict, list[int]]]:
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("level", LEVELS)
-def test_kernels_compute_what_the_meaning_says(level: str) -> None:
+def test_kernels_compute_what_the_lowering_says(level: str) -> None:
     batch, wanted, labels = kernels.Batch(cases.LATEST), list[list[np.ndarray]](), list[str]()
     for op, inputs, attrs, constants in node_cases():
         model = cases.node_model(op, inputs, attrs=attrs, constants=constants, free=True)

@@ -61,7 +61,7 @@ def test_all_forms_of_a_product_run_in_kernels(constant: bool):
     proto, feeds = model(CASES, constant)
     wanted = session_for(proto.SerializeToString(), settings=SessionSettings(threads=1)).run(None, feeds)
     with smelt.compile(proto, force=True, verify=False, levels="v3") as compiled:
-        assert [f"{i.node.name}: {i.reason}" for i in compiled.result.plan.left] == []
+        assert [f"{i.node.name}: {i.reason}" for i in compiled.result.plan.fallbacks] == []
         found = compiled.run(feeds)
     for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
         assert one.shape == other.shape, CASES[place]

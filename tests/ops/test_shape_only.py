@@ -1,4 +1,4 @@
-"""Shape rules of ops without a meaning, against the sizes that ONNX Runtime sees."""
+"""Shape rules of ops without a lowering, against the sizes that ONNX Runtime sees."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Convolutions and pools by their declared meanings: the ONNX suite, and float64, where plain loops take over."""
+"""Convolutions and pools by their declared lowerings: the ONNX suite, and float64, where plain loops take over."""
 
 import cases
 import numpy as np

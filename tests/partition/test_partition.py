@@ -72,10 +72,10 @@ def assert_convex(model: ir.Model, region: Region) -> None:
 @given(dags())
 def test_every_node_is_in_one_place_and_regions_are_convex(model: ir.Model) -> None:
     plan = capture(model, [NameBackend()], force=True)
-    placed = [node for region in plan.regions for node in region.nodes] + [left.node for left in plan.left]
+    placed = [node for region in plan.regions for node in region.nodes] + [fallback.node for fallback in plan.fallbacks]
     assert sorted(map(id, placed)) == sorted(map(id, model_nodes(model)))
     assert all(node.op_type == "Yes" for region in plan.regions for node in region.nodes)
-    assert [left.reason for left in plan.left] == ["says no"] * len(plan.left)
+    assert [fallback.reason for fallback in plan.fallbacks] == ["says no"] * len(plan.fallbacks)
     for region in plan.regions:
         assert_convex(model, region)
 
@@ -143,7 +143,7 @@ def test_worth_and_cost_refuse_with_a_reason_unless_forced() -> None:
     model = make_model([[], [0]], [True, False], [1])
     plan = capture(model, [NameBackend()])
     assert plan.regions == ()
-    assert plan.left[0].reason.startswith("alone")
+    assert plan.fallbacks[0].reason.startswith("alone")
     assert len(capture(model, [NameBackend()], force=True).regions) == 1
 
 
@@ -154,7 +154,7 @@ def test_patterns_choose_by_name_and_op_type(select: list[str], exclude: list[st
     model = make_model([[], [0], [1]], [True, True, True], [2])
     plan = capture(model, [NameBackend()], select=select, exclude=exclude, force=True)
     assert sum(len(region.nodes) for region in plan.regions) == taken
-    assert all(left.reason for left in plan.left)
+    assert all(fallback.reason for fallback in plan.fallbacks)
 
 
 def nested_model() -> ir.Model:

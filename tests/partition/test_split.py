@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from smelt.ir.records import Left, Plan
+from smelt.ir.records import Fallback, Plan
 from smelt.partition import Splitter
 from smelt.partition.capture import make_region
 
@@ -25,7 +25,7 @@ def chain(count: int) -> list[ir.Node]:
 def plan() -> Plan:
     nodes = chain(25)
     return Plan(
-        (make_region(0, nodes[:20]), make_region(1, nodes[20:23])), (Left(nodes[23], "x"), Left(nodes[24], "x"))
+        (make_region(0, nodes[:20]), make_region(1, nodes[20:23])), (Fallback(nodes[23], "x"), Fallback(nodes[24], "x"))
     )
 
 
@@ -46,7 +46,7 @@ def test_a_few_nodes_are_not_cut(plan: Plan) -> None:
     assert made == {} and same.regions == plan.regions
 
 
-def test_neighbours_are_joined_again_around_a_part_that_was_given_back(plan: Plan) -> None:
+def test_neighbours_are_joined_again_around_a_part_that_fell_back(plan: Plan) -> None:
     splitter = Splitter(plan)
     parts, _ = splitter.split(plan, {0})
     finer, _ = splitter.split(parts, {3})

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from smelt.ir.records import KernelInfo, Left, Plan, Region
+from smelt.ir.records import Fallback, KernelInfo, Plan, Region
 from smelt.report import Report, count_ops, draw, report_of
 
 HOSTILE = (
@@ -34,12 +34,12 @@ def chain_model(names: tuple[str, ...]) -> ir.Model:
 
 def plan_of(model: ir.Model, size: int = 2) -> Plan:
     """Regions of `size` nodes each, with one node left between them."""
-    nodes, regions, left = list(model.graph), [], []
+    nodes, regions, fallbacks = list(model.graph), [], []
     for start in range(0, len(nodes), size + 1):
         group = tuple(nodes[start : start + size])
         regions.append(Region(len(regions), group, tuple(group[0].inputs), tuple(group[-1].outputs)))
-        left += [Left(node, "alone: nothing to fuse with") for node in nodes[start + size : start + size + 1]]
-    return Plan(tuple(regions), tuple(left))
+        fallbacks += [Fallback(node, "alone: nothing to fuse with") for node in nodes[start + size : start + size + 1]]
+    return Plan(tuple(regions), tuple(fallbacks))
 
 
 def result_of(plan: Plan, text: str = "int x;\n") -> Any:

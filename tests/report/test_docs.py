@@ -17,7 +17,7 @@ def test_generated_pages_are_current(name: str):
 
 def test_every_knob_is_in_the_page_of_the_command_line():
     page = (DOCS / "cli.md").read_text(encoding="utf-8")
-    assert [knob.variable for knob in KNOBS if f"| `{knob.variable}` | {knob.meaning} |" not in page] == []
+    assert [knob.variable for knob in KNOBS if f"| `{knob.variable}` | {knob.about} |" not in page] == []
 
 
 def test_every_standard_op_has_a_kernel_or_a_reason():

@@ -12,7 +12,7 @@ class Timed:
 
 def test_counts_add_up(make_report):
     report = make_report(("a", "b", "c", "d", "e"))
-    assert (report.original, report.in_kernels, report.left, report.nodes) == (5, 4, 1, 5)
+    assert (report.original, report.in_kernels, report.fallbacks, report.nodes) == (5, 4, 1, 5)
     assert report.coverage == 0.8
     facts = as_dict(report)
     assert facts["summary"]["coverage"] == 0.8
@@ -21,7 +21,7 @@ def test_counts_add_up(make_report):
 
 def test_the_text_names_coverage_regions_reasons_passes_and_stages(make_report):
     text = format_report(make_report(("a", "b", "c", "d", "e")))
-    assert "4 of 5 nodes in kernels (80.0%), 2 regions, 1 node left to ONNX Runtime" in text
+    assert "4 of 5 nodes in kernels (80.0%), 2 regions, 1 node falling back to ONNX Runtime" in text
     assert "alone: nothing to fuse with" in text
     assert "folded x4" in text  # both rounds of the pass
     assert "1.50" in text  # both rounds of the stage

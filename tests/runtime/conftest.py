@@ -35,7 +35,7 @@ def toy_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def toy_model() -> bytes:
-    """y = (a + b) + b with a: float [n, 3], b the same; the first addition in a toy region, the second left to ORT."""
+    """y = (a + b) + b with a: float [n, 3], b the same; the first addition in a toy region, the second fallback."""
     shape = ["n", 3]
     nodes = [
         helper.make_node("add", ["a", "b"], ["t"], name="in_region", domain="smelt.toy"),

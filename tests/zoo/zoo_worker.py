@@ -162,7 +162,7 @@ def compiled(subject: Subject, kernels: bool | None) -> dict[str, Any]:
     except Exception as error:
         return _blamed(subject, error)
     taken = sum(graph.taken for graph in record.graphs)
-    left = sorted({f"{target}: {reason}" for target, reason in record.left})
+    left = sorted({f"{target}: {reason}" for target, reason in record.fallback_nodes})
     count, allowed = counts[-1], _allowed(subject, counts)
     facts = {"graphs": count, "allowed": allowed, "taken": taken, "left": left[:20], "fallbacks": record.fallbacks[:5]}
     return {"status": _status(problem, count > allowed, bool(left or record.fallbacks)), "detail": problem, **facts}

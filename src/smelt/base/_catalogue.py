@@ -452,6 +452,6 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
     "SM-VERIFY-004": (
         "Less in kernels than --min-coverage asks for",
         "The share of the nodes that smelt has kernels for is below the bound that was given.",
-        "`smelt explain` says why nodes are left to ONNX Runtime. --keep writes the artifact all the same.",
+        "`smelt explain` says why nodes fall back to ONNX Runtime. --keep writes the artifact all the same.",
     ),
 }

@@ -74,7 +74,7 @@ class Knob:
 
     variable: str
     field: str
-    meaning: str
+    about: str
 
 
 KNOBS: Final[tuple[Knob, ...]] = (

@@ -246,7 +246,7 @@ def _coverage(result: Result | None) -> str:
     if result is None:
         return ""
     taken = sum(len(region.nodes) for region in result.plan.regions)
-    return f"{taken} of {taken + len(result.plan.left)} nodes in {_counted(len(result.plan.regions))}"
+    return f"{taken} of {taken + len(result.plan.fallbacks)} nodes in {_counted(len(result.plan.regions))}"
 
 
 def _first_line(error: BaseException) -> str:

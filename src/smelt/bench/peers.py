@@ -46,7 +46,7 @@ class Peer:
     """`packages` must be installed; `needs_module` peers run a torch module and not the file."""
 
     name: str
-    meaning: str
+    about: str
     open: Callable[[Job], Loaded]
     packages: tuple[str, ...] = ("onnxruntime",)
     needs_module: bool = False

@@ -43,17 +43,17 @@ def unmet_demand(plan: Plan, findings: Findings | None, faults: Sequence[Fault],
     if options.strict and unverified:
         return StrictError("SM-VERIFY-003", f"not verified: {unverified}")
     taken = sum(len(region.nodes) for region in plan.regions)
-    share = taken / (taken + len(plan.left)) if taken or plan.left else 1.0
+    share = taken / (taken + len(plan.fallbacks)) if taken or plan.fallbacks else 1.0
     if share >= options.min_coverage:
         return None
     asked = f"{options.min_coverage:.1%} was asked for"
     return CoverageError(
-        "SM-VERIFY-004", f"{taken} of {taken + len(plan.left)} nodes are in kernels ({share:.1%}); {asked}"
+        "SM-VERIFY-004", f"{taken} of {taken + len(plan.fallbacks)} nodes are in kernels ({share:.1%}); {asked}"
     )
 
 
 def _unverified(plan: Plan, findings: Findings | None) -> str:
-    """A region that nothing could tell about, whether it was kept or given back."""
+    """A region that nothing could tell about, whether it was kept or not."""
     if findings is not None:
         open_ones = [why for index, why in findings.rejected.items() if index not in findings.faults]
         if open_ones:

@@ -70,8 +70,8 @@ class Dump:
             }
             for region in plan.regions
         ]
-        left = [{**_node(item.node), "reason": item.reason} for item in plan.left]
-        self._json("20-plan.json", {"regions": regions, "left": left})
+        left = [{**_node(item.node), "reason": item.reason} for item in plan.fallbacks]
+        self._json("20-plan.json", {"regions": regions, "fallbacks": left})
 
     def sources(self, generated: Generated, targets: tuple[str, ...]) -> None:
         if self.folder is None:

@@ -273,7 +273,7 @@ class _Verification:
         nested = self.variants.nested()
         self.state.reject(nested or self.indices, reason)
         what = "the regions inside control flow were" if nested else "all regions were"
-        self.state.notes.append(f"VERIFICATION FAILED, {what} given back to ONNX Runtime: {reason}.")
+        self.state.notes.append(f"VERIFICATION FAILED, {what} falls back to ONNX Runtime: {reason}.")
 
     def _blame(self, ran: Ran) -> None:
         """The process did not survive a step: what that step ran is to blame."""

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from smelt.ir.faults import Fault
 from smelt.ir.load import load_model
-from smelt.ir.records import Left, Plan, Region
+from smelt.ir.records import Fallback, Plan, Region
 from smelt.ir.walk import model_nodes
 from smelt.report import (
     Check,
@@ -41,7 +41,7 @@ def report_of_artifact(folder: Path, times: Times | None = None) -> Report:
     model = load_model(opened.model)
     domain = domain_of(manifest)
     plan = _plan(model, domain)
-    left = _left(manifest)
+    left = _fallbacks(manifest)
     return Report(
         title=readable(folder.resolve().name),
         ops=_ops(model, domain, manifest),
@@ -76,8 +76,12 @@ def _plan(model: ir.Model, domain: str) -> Plan:
         Region(place, (node,), tuple(v for v in node.inputs if v is not None), tuple(node.outputs))
         for place, node in enumerate(_custom(model, domain))
     ]
-    left = [Left(node, "left to ONNX Runtime") for node in model_nodes(model) if not domain or node.domain != domain]
-    return Plan(tuple(regions), tuple(left))
+    fallbacks = [
+        Fallback(node, "falling back to ONNX Runtime")
+        for node in model_nodes(model)
+        if not domain or node.domain != domain
+    ]
+    return Plan(tuple(regions), tuple(fallbacks))
 
 
 def _regions(model: ir.Model, domain: str, manifest: Mapping[str, Any], times: Times | None) -> tuple[RegionRow, ...]:
@@ -115,9 +119,9 @@ def _ops(model: ir.Model, domain: str, manifest: Mapping[str, Any]) -> tuple[OpR
     return (OpRow("(in kernels)", inside, inside, 0), *rows) if inside else tuple(rows)
 
 
-def _left(manifest: Mapping[str, Any]) -> tuple[ReasonRow, ...]:
+def _fallbacks(manifest: Mapping[str, Any]) -> tuple[ReasonRow, ...]:
     groups: dict[str, Counter[str]] = {}
-    for item in _items(manifest.get("left")):
+    for item in _items(manifest.get("fallbacks", manifest.get("left"))):
         reason = readable(str(item.get("reason", "")), 400)
         groups.setdefault(reason, Counter())[readable(str(item.get("op_type", "")))] += _whole(item.get("count"), 1)
     rows = [ReasonRow(reason, ops.total(), tuple(ops.most_common()), ()) for reason, ops in groups.items()]

@@ -13,7 +13,7 @@ from .settings import (
     Setting,
     kernel_settings_of,
     settings_of,
-    strangers,
+    unknown_settings,
     with_settings,
 )
 
@@ -38,7 +38,7 @@ __all__ = [
     "panel_nodes",
     "register_backend",
     "settings_of",
-    "strangers",
+    "unknown_settings",
     "with_clocks",
     "with_inputs",
     "with_settings",

@@ -43,7 +43,7 @@ class Backends:
         made = self._generate(regions, targets)
         while (wider := _with_shared(made)) is not None:
             again = self._generate(wider, targets)
-            made = replace(again, left=(*made.left, *again.left))
+            made = replace(again, fallbacks=(*made.fallbacks, *again.fallbacks))
         dims = self._dims(made.regions, made.codes)
         return replace(made, source=announced(made.source, targets), dims=dims)
 
@@ -73,7 +73,7 @@ def _joined(parts: Sequence[Generated], regions: Sequence[Region]) -> Generated:
         tuple(region for region, _, _ in rows),
         tuple(entry for _, entry, _ in rows),
         tuple(code for _, _, code in rows),
-        tuple(left for part in parts for left in part.left),
+        tuple(fallback for part in parts for fallback in part.fallbacks),
     )
 
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 Index = tuple[Ix, ...]
 
 
-def ordered(prelude: Sequence[Cluster], floating: Collection[Tensor]) -> list[Cluster]:
+def ordered(prelude: Sequence[Cluster], inlined: Collection[Tensor]) -> list[Cluster]:
     """Sort by needs; cut what stands in its own way."""
     clusters = list(prelude)
     while True:
-        ordered, stuck = _sorted(clusters, floating)
+        ordered, stuck = _sorted(clusters, inlined)
         if not stuck:
             return ordered
         cut = {id(c) for c in stuck if len(c.members) > 1}
@@ -32,10 +32,10 @@ def ordered(prelude: Sequence[Cluster], floating: Collection[Tensor]) -> list[Cl
         clusters = [part for c in clusters for part in (_singles(c) if id(c) in cut else [c])]
 
 
-def _sorted(clusters: Sequence[Cluster], floating: Collection[Tensor]) -> tuple[list[Cluster], list[Cluster]]:
+def _sorted(clusters: Sequence[Cluster], inlined: Collection[Tensor]) -> tuple[list[Cluster], list[Cluster]]:
     """(ordered, those that wait for themselves or for each other)."""
     home = {tensor: place for place, cluster in enumerate(clusters) for tensor in cluster.members}
-    needs = [_needs(place, cluster, home, floating) for place, cluster in enumerate(clusters)]
+    needs = [_needs(place, cluster, home, inlined) for place, cluster in enumerate(clusters)]
     users: list[list[int]] = [[] for _ in clusters]
     for place, needed in enumerate(needs):
         for other in needed:
@@ -51,18 +51,18 @@ def _sorted(clusters: Sequence[Cluster], floating: Collection[Tensor]) -> tuple[
     return [clusters[p] for p in ready], [c for p, c in enumerate(clusters) if p not in done]
 
 
-def _needs(place: int, cluster: Cluster, home: dict[Tensor, int], floating: Collection[Tensor]) -> set[int]:
+def _needs(place: int, cluster: Cluster, home: dict[Tensor, int], inlined: Collection[Tensor]) -> set[int]:
     """Clusters that must run before; the cluster itself where it reads its own tensors at another index."""
     needed: set[int] = set()
     for tensor, where in cluster.members.items():
-        for read, index in _reads(tensor.expand(where), floating):
+        for read, index in _reads(tensor.expand(where), inlined):
             if read in home and not (home[read] == place and cluster.members[read] == index):
                 needed.add(home[read])
     return needed
 
 
-def _reads(root: Expr, floating: Collection[Tensor]) -> list[tuple[Tensor, Index]]:
-    """What an element is computed from, floating tensors looked through."""
+def _reads(root: Expr, inlined: Collection[Tensor]) -> list[tuple[Tensor, Index]]:
+    """What an element is computed from, inlined tensors looked through."""
     found: list[tuple[Tensor, Index]] = []
     seen = {root.uid}
     stack = [root]
@@ -71,7 +71,7 @@ def _reads(root: Expr, floating: Collection[Tensor]) -> list[tuple[Tensor, Index
             kind = node.kind
             if not isinstance(kind, E.Ref):
                 continue
-            if kind.tensor not in floating:
+            if kind.tensor not in inlined:
                 found.append((kind.tensor, kind.index))
                 continue
             below = kind.tensor.expand(kind.index)

@@ -21,7 +21,7 @@ from .cluster import Cluster, Reduction, Store
 class Placement(Protocol):
     """What resolving asks of the scheduler."""
 
-    floating: set[Tensor]
+    inlined: set[Tensor]
     readers: Counter[Tensor]
 
     def domain(self, tensor: Tensor) -> tuple[list[Var], Expr]: ...
@@ -108,7 +108,7 @@ class Resolver:
             if isinstance(tensor.definition, Reduce):
                 self.member(tensor)
             return node
-        if tensor in self.planner.floating:
+        if tensor in self.planner.inlined:
             made = tensor.expand(where)
             return E.rounded(made) if self.planner.readers[tensor] > 1 else made
         return E.load(self.planner.buffer(tensor), flat(where, tensor.shape))

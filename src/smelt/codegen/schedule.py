@@ -25,11 +25,11 @@ from smelt.ir.kernel import (
     Ix,
     Map,
     Reduce,
-    Refusal,
     Result,
     Scan,
     Stored,
     Tensor,
+    Unsupported,
     Var,
     flat,
     ix,
@@ -56,7 +56,7 @@ from .sibling_gemms import absorb, earlier_sibling
 
 Index = tuple[Ix, ...]
 MEMBER_LIMIT = 160
-FLOAT_LIMIT = 720  # a multiple of most small numbers: a long chain of few ops over and over is cut into equal kernels
+INLINE_LIMIT = 720  # a multiple of most small numbers: a long chain of few ops over and over is cut into equal kernels
 RECOMPUTE_COST = 3
 COMPUTED = (Map, Reduce, Scan, Assemble, PackedContraction, Contraction, WindowKernel, Result)
 
@@ -80,16 +80,16 @@ class _Planner:
     def __init__(self) -> None:
         self.clusters: list[Cluster] = []
         self.home: dict[Tensor, Cluster] = {}
-        self.floating: set[Tensor] = set()
+        self.inlined: set[Tensor] = set()
         self.early: set[Tensor] = set()
         self.prelude: list[Cluster] = []
-        self.sinks: dict[tuple[Ix, ...], Cluster] = {}
+        self.materialized: dict[tuple[Ix, ...], Cluster] = {}
         self.buffers: dict[Tensor, Buffer] = {}
         self.outputs: dict[Tensor, list[Buffer]] = {}
         self.domains: dict[Tensor, tuple[list[Var], Expr]] = {}
         self.operands: dict[Tensor, list[Tensor]] = {}
         self.places: dict[tuple[Ix, ...], tuple[Ix, ...]] = {}
-        self.float_cost: dict[Tensor, int] = {}
+        self.inline_cost: dict[Tensor, int] = {}
         self.assembled: dict[Tensor, list[Cluster]] = {}
         self.builder = Builder()
         self.counter = itertools.count()
@@ -165,42 +165,42 @@ class _Planner:
             self._place_scan(tensor, definition)
         elif isinstance(definition, Result):
             self._place_result(tensor, definition)
-        elif isinstance(definition, Map) and all(t in self.floating or t in self.early for t in self.refs(tensor)):
+        elif isinstance(definition, Map) and all(t in self.inlined or t in self.early for t in self.refs(tensor)):
             self._float(tensor)
         else:
             self._place_loops(tensor)
 
     def _float(self, tensor: Tensor) -> None:
-        """Nothing computed below: keep it floating, unless it has grown costly enough to be worth its own loop."""
+        """Nothing computed below: keep it inlined, unless it has grown costly enough to be worth its own loop."""
         element = self.element(tensor)
-        below = sum(self.float_cost[t] for t in self.refs(tensor) if t in self.floating)
-        self.float_cost[tensor] = below + sum(E.cost(e) for e in E.walk(element))
-        self.floating.add(tensor)
-        if self.float_cost[tensor] >= FLOAT_LIMIT:
-            self._sink(tensor)
+        below = sum(self.inline_cost[t] for t in self.refs(tensor) if t in self.inlined)
+        self.inline_cost[tensor] = below + sum(E.cost(e) for e in E.walk(element))
+        self.inlined.add(tensor)
+        if self.inline_cost[tensor] >= INLINE_LIMIT:
+            self._materialize(tensor)
 
-    def _sink(self, tensor: Tensor) -> None:
-        """Give a floating tensor loops of its own, before every other cluster: it depends on nothing computed."""
-        self.floating.discard(tensor)
+    def _materialize(self, tensor: Tensor) -> None:
+        """Give an inlined tensor loops of its own, before every other cluster: it depends on nothing computed."""
+        self.inlined.discard(tensor)
         self.early.add(tensor)
         loops, element = self.domain(tensor)
-        self._settle_broadcast(loops, element)
+        self._materialize_broadcast(loops, element)
         cluster = Cluster(-1, [v for v in loops if v.extent.const != 1])
         self.prelude.append(cluster)
         self._join(tensor, cluster, {v: ix(0) if v.extent.const == 1 else of(v) for v in loops})
 
-    def _sink_output(self, tensor: Tensor) -> None:
+    def _materialize_output(self, tensor: Tensor) -> None:
         """Outputs over the same space share one loop nest."""
         loops, _ = self.domain(tensor)
         space = tuple(v.extent for v in loops if v.extent.const != 1)
-        cluster = self.sinks.get(space)
+        cluster = self.materialized.get(space)
         if cluster is None or len(cluster.members) >= MEMBER_LIMIT:
-            self._sink(tensor)
-            self.sinks[space] = self.home[tensor]
+            self._materialize(tensor)
+            self.materialized[space] = self.home[tensor]
             return
-        self.floating.discard(tensor)
+        self.inlined.discard(tensor)
         self.early.add(tensor)
-        self._settle_broadcast(*self.domain(tensor))
+        self._materialize_broadcast(*self.domain(tensor))
         over = iter(cluster.vars)
         self._join(tensor, cluster, {v: ix(0) if v.extent.const == 1 else of(next(over)) for v in loops})
 
@@ -214,7 +214,7 @@ class _Planner:
 
     def _place_loops(self, tensor: Tensor) -> None:
         loops, element = self.domain(tensor)
-        self._settle_broadcast(loops, element)
+        self._materialize_broadcast(loops, element)
         latest = self._united(tensor)
         bound = self._fit(tensor, latest) if latest is not None else None
         if latest is None or bound is None:
@@ -237,7 +237,7 @@ class _Planner:
     def _ready_before(self, cluster: Cluster, first: Cluster) -> bool:
         """Whether all that the cluster's members read was stored before `first` starts."""
         below = {t for m in cluster.members if m not in cluster.products for t in self.refs(m)}
-        outside = [t for t in below if t not in cluster.members and t not in self.floating and t not in self.early]
+        outside = [t for t in below if t not in cluster.members and t not in self.inlined and t not in self.early]
         return all(self.home[t].order < first.order for t in outside)
 
     def _own(self, loops: Sequence[Var], at: int | None = None) -> tuple[Cluster, dict[Var, Ix]]:
@@ -262,20 +262,20 @@ class _Planner:
         """The last cluster among those that compute the operands, floats looked through."""
         last: Cluster | None = None
         for tensor in refs:
-            if tensor in self.floating or tensor in self.early:
+            if tensor in self.inlined or tensor in self.early:
                 continue
             home = self.home[tensor]
             if last is None or home.order > last.order:
                 last = home
         return last
 
-    def _settle_broadcast(self, loops: Sequence[Var], element: Expr) -> None:
-        """A costly floating operand that is read more often than it has elements is computed once, on its own."""
+    def _materialize_broadcast(self, loops: Sequence[Var], element: Expr) -> None:
+        """A costly inlined operand that is read more often than it has elements is computed once, on its own."""
         space = product(v.extent for v in loops)
         for ref in refs_in(element):
             operand = ref.tensor
-            if operand in self.floating and self.float_cost[operand] > RECOMPUTE_COST and operand.elements != space:
-                self._sink(operand)
+            if operand in self.inlined and self.inline_cost[operand] > RECOMPUTE_COST and operand.elements != space:
+                self._materialize(operand)
 
     # fitting a tensor into existing loops
 
@@ -431,8 +431,8 @@ class _Planner:
         copy = self.builder.copy(tensor)
         copy.source = tensor.source
         self.place(copy)
-        if copy in self.floating:
-            self._sink(copy)
+        if copy in self.inlined:
+            self._materialize(copy)
         where = matrix_index(over, copy.shape)
         return Operand(self.buffer(copy), flat(where, copy.shape))
 
@@ -442,8 +442,8 @@ class _Planner:
             return Operand(kind.buffer, kind.offset)
         if not isinstance(kind, E.Ref):
             return None
-        if kind.tensor in self.floating:
-            self._sink(kind.tensor)
+        if kind.tensor in self.inlined:
+            self._materialize(kind.tensor)
         return Operand(self.buffer(kind.tensor), flat(kind.index, kind.tensor.shape))
 
     def _stored(self, tensor: Tensor) -> Buffer:
@@ -456,8 +456,8 @@ class _Planner:
         made = self.computed(tensor)
         if made not in self.home:
             self.place(made)
-        if made in self.floating:
-            self._sink(made)
+        if made in self.inlined:
+            self._materialize(made)
         return self.buffer(made)
 
     def _place_result(self, tensor: Tensor, definition: Result) -> None:
@@ -478,7 +478,7 @@ class _Planner:
 
     def _place_scan(self, tensor: Tensor, definition: Scan) -> None:
         loops, element = self.domain(tensor)
-        self._settle_broadcast(loops, element)
+        self._materialize_broadcast(loops, element)
         cluster, bound = self._own(loops)
         cluster.scan = tensor
         axis = loops[definition.axis]
@@ -498,7 +498,7 @@ class _Planner:
         copy = self.builder.copy(piece)
         copy.source = whole.source
         loops, element = self.domain(copy)
-        self._settle_broadcast(loops, element)
+        self._materialize_broadcast(loops, element)
         latest = None if after_fill else self._latest(self.refs(copy))
         bound = self._fit(copy, latest) if latest is not None else None
         if latest is None or bound is None:
@@ -523,14 +523,14 @@ class _Planner:
             self.outputs.setdefault(tensor, []).append(buffer)
 
     def store_output(self, tensor: Tensor, buffer: Buffer) -> None:
-        if tensor in self.floating:
-            self._sink_output(tensor)
+        if tensor in self.inlined:
+            self._materialize_output(tensor)
         if isinstance(tensor.definition, Assemble):
             self.outputs.setdefault(tensor, []).append(buffer)
 
     def schedule(self) -> Schedule:
         self._share_floats()
-        self.clusters = ordered(self.prelude, self.floating) + self.clusters
+        self.clusters = ordered(self.prelude, self.inlined) + self.clusters
         self.home.update((tensor, c) for c in self.clusters for tensor in c.members)
         for cluster in self.clusters:
             self.resolvers[cluster] = Resolver(self, cluster)
@@ -553,17 +553,17 @@ class _Planner:
             for ref in self._float_closure(tensor):
                 users.setdefault(ref, set()).add(id(cluster))
         for tensor, orders in users.items():
-            if len(orders) > 1 and self.float_cost[tensor] > RECOMPUTE_COST and tensor in self.floating:
-                self._sink(tensor)
+            if len(orders) > 1 and self.inline_cost[tensor] > RECOMPUTE_COST and tensor in self.inlined:
+                self._materialize(tensor)
 
     def _float_closure(self, tensor: Tensor) -> list[Tensor]:
         found: dict[Tensor, None] = {}
-        stack = [t for t in self.refs(tensor) if t in self.floating]
+        stack = [t for t in self.refs(tensor) if t in self.inlined]
         while stack:
             one = stack.pop()
             if one not in found:
                 found[one] = None
-                stack.extend(t for t in self.refs(one) if t in self.floating)
+                stack.extend(t for t in self.refs(one) if t in self.inlined)
         return list(found)
 
     def _store_used(self) -> None:
@@ -594,7 +594,7 @@ class _Planner:
             if isinstance(tensor.definition, Assemble):
                 self._redirect(self.buffers[tensor], targets[0])
                 if len(targets) > 1:
-                    raise Refusal("one assembled value is needed as two outputs")
+                    raise Unsupported("one assembled value is needed as two outputs")
 
     def _redirect(self, old: Buffer, new: Buffer) -> None:
         old.name, old.uid = new.name, new.uid

@@ -85,7 +85,7 @@ def with_settings(source: Source, chosen: Mapping[str, int]) -> Source:
     return replace(source, units=tuple(_with(unit, library, kernels) for unit in source.units))
 
 
-def strangers(source: Source, chosen: Mapping[str, int]) -> tuple[str, ...]:
+def unknown_settings(source: Source, chosen: Mapping[str, int]) -> tuple[str, ...]:
     """Those of the chosen sizes that nothing in the source can feel, such as those of another model's kernels."""
     known = {s.name for s in SETTINGS} | {s.of(k) for s, kernels in kernel_settings_of(source).items() for k in kernels}
     return tuple(name for name in chosen if name not in known)

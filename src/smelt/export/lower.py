@@ -226,7 +226,7 @@ class Lowering:
         """The first converter of the chain that manages."""
         outs = metas_of(meta)
         if outs and all(isinstance(out, Meta) and _has_no_element(out) for out in outs):
-            return self._settled([self._empty(out) for out in outs], meta, node)
+            return self._resolved([self._empty(out) for out in outs], meta, node)
         reasons: list[str] = []
         for origin, attempt in self._chain(node, args, kwargs, meta):
             mark = self._mark()
@@ -234,7 +234,7 @@ class Lowering:
                 result = attempt()
                 if origin == "torchlib":
                     _check_types(result, meta)
-                result = self._settled(result, meta, node)
+                result = self._resolved(result, meta, node)
             except Exception as error:  # a converter that fails, a user's too, is one that refuses
                 self._rewind(mark)
                 said = isinstance(error, (Refused, ExportError))
@@ -342,20 +342,20 @@ class Lowering:
             scope.memo.popitem()
         self.sizes.rewind(mark[2])
 
-    def _settled(self, result: Any, meta: Any, node: torch.fx.Node) -> Any:
+    def _resolved(self, result: Any, meta: Any, node: torch.fx.Node) -> Any:
         """Results in the types that torch says, with their shapes."""
         if isinstance(meta, (list, tuple)):
             results = [result] if isinstance(result, ir.Value) else list(result)
             if len(results) != len(meta):
                 raise Refused(f"the converter gave {len(results)} results of {len(meta)}")
             return [
-                self._settled_one(r, m, f"{node.name}_{i}") for i, (r, m) in enumerate(zip(results, meta, strict=True))
+                self._resolved_one(r, m, f"{node.name}_{i}") for i, (r, m) in enumerate(zip(results, meta, strict=True))
             ]
         if isinstance(result, (list, tuple)) and len(result) == 1:
             result = result[0]
-        return self._settled_one(result, meta, node.name)
+        return self._resolved_one(result, meta, node.name)
 
-    def _settled_one(self, result: Any, meta: Any, name: str) -> Any:
+    def _resolved_one(self, result: Any, meta: Any, name: str) -> Any:
         if not isinstance(result, ir.Value):
             if isinstance(meta, torch.Tensor) and result is not None:
                 raise Refused(f"the converter gave a {type(result).__name__}, not a tensor")

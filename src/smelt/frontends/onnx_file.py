@@ -43,7 +43,7 @@ class Coverage:
 
     @property
     def ratio(self) -> float:
-        """1 for a model without nodes: nothing was left to ONNX Runtime."""
+        """1 for a model without nodes: nothing fell back to ONNX Runtime."""
         return self.in_kernels / self.nodes if self.nodes else 1.0
 
     def __str__(self) -> str:
@@ -132,12 +132,12 @@ class CompiledModel:
     def coverage(self) -> Coverage:
         plan = self.result.plan
         taken = sum(len(region.nodes) for region in plan.regions)
-        return Coverage(taken, taken + len(plan.left), _time_share(self.result))
+        return Coverage(taken, taken + len(plan.fallbacks), _time_share(self.result))
 
     def explain(self) -> str:
-        """What became of the nodes, and why some were left to ONNX Runtime."""
+        """What became of the nodes, and why some fell back to ONNX Runtime."""
         original = Counter(op_name(node) for region in self.result.plan.regions for node in region.nodes)
-        original.update(op_name(left.node) for left in self.result.plan.left)
+        original.update(op_name(fallback.node) for fallback in self.result.plan.fallbacks)
         report = report_of(self.result, "model", Picture(original))
         return format_report(report)
 

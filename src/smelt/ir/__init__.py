@@ -6,8 +6,8 @@ from smelt.ir.records import (
     Artifact,
     Claim,
     Entry,
+    Fallback,
     KernelInfo,
-    Left,
     Library,
     Plan,
     Region,
@@ -16,6 +16,6 @@ from smelt.ir.records import (
 )  # fmt: skip
 
 __all__ = [
-    "Artifact", "Backend", "Claim", "Entry", "KernelInfo", "Left", "Library", "Plan", "Region", "Source", "Unit",
+    "Artifact", "Backend", "Claim", "Entry", "Fallback", "KernelInfo", "Library", "Plan", "Region", "Source", "Unit",
     "load_model",
 ]  # fmt: skip

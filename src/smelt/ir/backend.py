@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from smelt.base.target import Target
 from smelt.ir.kernel import Ix
-from smelt.ir.records import Claim, KernelInfo, Left, Region, Source, Unit
+from smelt.ir.records import Claim, Fallback, KernelInfo, Region, Source, Unit
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ PackedTensors = dict[tuple[ir.Value, str], ir.TensorProtocol]  # by constant and
 
 @dataclass(frozen=True)
 class Generated:
-    """`regions` and `entry_of` run in step; a region that could not be written is in `left` with its reason. `dims` are
-    the sizes of what regions read: numbers, or formulas over names that are equal where sizes are. `packed` keeps
-    constants that were packed, for whoever needs them next."""
+    """`regions` and `entry_of` run in step; a region that could not be written is in `fallbacks` with its reason.
+    `dims` are the sizes of what regions read: numbers, or formulas over names that are equal where sizes are. `packed`
+    keeps constants that were packed, for whoever needs them next."""
 
     source: Source
     regions: tuple[Region, ...]
     entry_of: tuple[str, ...]
     codes: tuple[RegionCode, ...]
-    left: tuple[Left, ...]
+    fallbacks: tuple[Fallback, ...]
     dims: Mapping[ir.Value, tuple[int | str, ...]] = field(default_factory=dict[ir.Value, "tuple[int | str, ...]"])
     packed: PackedTensors = field(default_factory=PackedTensors, compare=False, repr=False)
 

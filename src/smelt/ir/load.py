@@ -132,7 +132,7 @@ def _renamable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:
     _map_external(model, folder)
-    _settle_dims(model)
+    _normalize_dims(model)
     _sort(model)
     verify_model(model)
     verify_signatures(model)
@@ -185,17 +185,17 @@ def _mapped(tensor: object, folder: ExternalFolder | None) -> MappedTensor:
     return home.tensor(tensor)
 
 
-def _settle_dims(model: ir.Model) -> None:
+def _normalize_dims(model: ir.Model) -> None:
     """A declared dimension of -1 or without a name is unknown, as ONNX Runtime reads it; less is an error."""
     for graph in model_graphs(model, functions=True):
         for value in (*graph.inputs, *graph.outputs, *(output for node in graph for output in node.outputs)):
             shape = value.shape
-            if shape is None or all(_is_settled(dim) for dim in shape):
+            if shape is None or all(_is_normal(dim) for dim in shape):
                 continue
             if any(isinstance(dim, int) and dim < -1 for dim in shape):
                 raise ModelError("SM-MODEL-004", f"value {(value.name or '')[:80]!r} has a negative dimension")
-            value.shape = ir.Shape([dim if _is_settled(dim) else None for dim in shape])
+            value.shape = ir.Shape([dim if _is_normal(dim) else None for dim in shape])
 
 
-def _is_settled(dim: int | ir.SymbolicDim) -> bool:
+def _is_normal(dim: int | ir.SymbolicDim) -> bool:
     return dim >= 0 if isinstance(dim, int) else dim.value != ""

@@ -38,7 +38,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Left:
+class Fallback:
     """A node that ONNX Runtime keeps, and why."""
 
     node: ir.Node
@@ -47,15 +47,15 @@ class Left:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every node of the model is in exactly one region or in `left`."""
+    """Every node of the model is in exactly one region or in `fallbacks`."""
 
     regions: tuple[Region, ...]
-    left: tuple[Left, ...]
+    fallbacks: tuple[Fallback, ...]
 
     def without(self, rejected: Mapping[int, str]) -> Plan:
-        """The same plan with some regions given back, each with the reason."""
-        back = [Left(n, rejected[r.index]) for r in self.regions if r.index in rejected for n in r.nodes]
-        return Plan(tuple(r for r in self.regions if r.index not in rejected), (*self.left, *back))
+        """The same plan with some regions falling back, each with the reason."""
+        back = [Fallback(n, rejected[r.index]) for r in self.regions if r.index in rejected for n in r.nodes]
+        return Plan(tuple(r for r in self.regions if r.index not in rejected), (*self.fallbacks, *back))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from smelt.base.errors import LoadError, ModelError
 from smelt.ir._external import ExternalFolder, external_fields
 from smelt.ir._proto_check import check_tensor
 from smelt.ir.load import Source, read_proto
-from smelt.ir.records import Left, Plan
+from smelt.ir.records import Fallback, Plan
 from smelt.ir.save import PAGE_BYTES, Saved
 
 _MESSAGE: Final = FieldDescriptor.TYPE_MESSAGE
@@ -54,7 +54,7 @@ class Verbatim:
     def plan(self, reason: str) -> Plan:
         """Every node is left, for one reason. The nodes stand alone: their values cannot be said."""
         nodes = ((_text(n.domain), _text(n.op_type), _text(n.name)) for n in self._nodes())
-        return Plan((), tuple(Left(ir.Node(d, op, [], num_outputs=0, name=name), reason) for d, op, name in nodes))
+        return Plan((), tuple(Fallback(ir.Node(d, op, [], num_outputs=0, name=name), reason) for d, op, name in nodes))
 
     def _nodes(self) -> Iterator[onnx.NodeProto]:
         pending = [self.proto.graph]

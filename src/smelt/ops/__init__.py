@@ -36,7 +36,7 @@ from . import signal as _signal
 from . import slicing as _slicing
 from . import softmax as _softmax
 from . import topk as _topk
-from .analysis import analyze, meaning
+from .analysis import analyze, lower
 from .facts import Fact, Facts
 from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
 
@@ -50,7 +50,7 @@ __all__ = [
     "analyze",
     "declarations",
     "lookup",
-    "meaning",
+    "lower",
     "op",
 ]
 

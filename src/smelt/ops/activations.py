@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from smelt.ir.kernel import Expr, Refusal, Tensor
+from smelt.ir.kernel import Expr, Tensor, Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ops.elementwise import float_operand, number, same_type
 from smelt.ops.registry import Call, op
@@ -50,7 +50,7 @@ def prelu(call: Call) -> Tensor:
     """The slope broadcasts to x, never x to the slope."""
     x, slope = same_type(call.x(0), call.x(1))
     if slope.rank > x.rank:
-        raise Refusal("the slope of PRelu has more axes than its input")
+        raise Unsupported("the slope of PRelu has more axes than its input")
     made = call.k.map(lambda v, s: negative_side(v, E.op("mul", s, v)), x, slope)
     for got, wanted in zip(made.shape, x.shape, strict=True):
         call.k.require_equal(got, wanted, "the slope of PRelu must broadcast to its input")
@@ -126,7 +126,7 @@ def gelu(call: Call) -> Tensor:
     kinds = {"none": gelu_of, "tanh": tanh_gelu_of}
     approximate = call.str("approximate", "none")
     if approximate not in kinds:
-        raise Refusal("approximate of Gelu is neither none nor tanh")
+        raise Unsupported("approximate of Gelu is neither none nor tanh")
     return apply(call, kinds[approximate])
 
 
@@ -143,7 +143,7 @@ def shrink(call: Call) -> Tensor:
     if x.dtype in E.FLOATS:
         return call.k.map(lambda v: _shrunk(v, -bound, bound, bias), x)
     if not bias.is_integer():
-        raise Refusal("Shrink of integers needs a whole bias")
+        raise Unsupported("Shrink of integers needs a whole bias")
     low, high = (math.ceil(-bound), math.floor(bound)) if math.isfinite(bound) else (-INT_RANGE, INT_RANGE)
     return call.k.map(lambda v: _shrunk(v, low, high, int(bias)), x)
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from smelt.base.dtype import BY_NAME
 from smelt.ir.direct import is_direct
 from smelt.ir.faults import Faults
-from smelt.ir.kernel import Builder, Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Builder, Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.run_time_sizes import depends_on
@@ -75,7 +75,7 @@ def _node(facts: Facts, node: ir.Node, depth: int = 0) -> None:
     try:
         _study(facts, node, depth)
     except Exception as error:
-        facts.refusals[node] = facts.faults.contain("analyze", error, [node])
+        facts.unsupported[node] = facts.faults.contain("analyze", error, [node])
         for value in node.outputs:
             facts.by_value.pop(value, None)
             facts.constants.pop(value, None)
@@ -86,12 +86,12 @@ def _node(facts: Facts, node: ir.Node, depth: int = 0) -> None:
 def _study(facts: Facts, node: ir.Node, depth: int) -> None:
     builder = facts.builder()
     try:
-        outputs = [None if made is None else made[1] for made in meaning(facts, builder, node, None)]
+        outputs = [None if made is None else made[1] for made in lower(facts, builder, node, None)]
         facts.relied = facts.relied or builder.assumed
         if depth == 0:
             facts.found_equal = builder.found_equal | facts.found_equal
-    except Refusal as refusal:
-        facts.refusals[node] = str(refusal)
+    except Unsupported as unsupported:
+        facts.unsupported[node] = str(unsupported)
         outputs = _shapes(facts, node, depth)
     outputs = [*outputs, *[None] * (len(node.outputs) - len(outputs))]
     for value, fact in zip(node.outputs, outputs, strict=False):
@@ -119,7 +119,7 @@ def _constant_node(facts: Facts, node: ir.Node) -> None:
 
 
 def _shapes(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
-    """What a shape rule says of a node without a meaning."""
+    """What a shape rule says of a node without a lowering."""
     try:
         if _domain(node) == "" and any(True for _ in subgraphs(node)):
             return outputs_of_bodies(facts, node, depth, _node)
@@ -128,7 +128,7 @@ def _shapes(facts: Facts, node: ir.Node, depth: int) -> list[Fact | None]:
         unknown = frozenset(i for i, v in enumerate(node.inputs) if v is not None and operands[i] is None)
         call = PartialCall(*_parts(facts, builder, node, operands), unknown=unknown)
         found = shapes_of(_domain(node), call)
-    except Refusal:
+    except Unsupported:
         return []
     return [_sized(facts, v, s) for v, s in zip(node.outputs, found or (), strict=False)]
 
@@ -150,7 +150,7 @@ def _bounded(fact: Fact) -> bool:
     return all(s.const is None or 0 <= s.const <= INT64_MAX for s in fact.shape)
 
 
-def meaning(
+def lower(
     facts: Facts, builder: Builder, node: ir.Node, inside: dict[ir.Value, Tensor] | None, own: OwnRules | None = None
 ) -> list[tuple[Tensor, Fact] | None]:
     """A node's outputs in the tensor language. `inside` holds values already made in the same region; `own` are rules
@@ -170,7 +170,7 @@ def _check_types(facts: Facts, node: ir.Node) -> None:
     """A result of narrow operands may be narrow or not: only the model tells."""
     narrow = any(v is not None and v in facts.by_value and facts.by_value[v].dtype in E.NARROW for v in node.inputs)
     if narrow and any(v.dtype is None for v in node.outputs if v.name):
-        raise Refusal("the type of an output is not known")
+        raise Unsupported("the type of an output is not known")
 
 
 def _parts(
@@ -211,10 +211,10 @@ def declaration_of(facts: Facts, node: ir.Node) -> Declaration:
     domain = _domain(node)
     opset = facts.opsets.get(domain)
     if opset is None:
-        raise Refusal(f"the model imports no opset for domain {domain!r}")
+        raise Unsupported(f"the model imports no opset for domain {domain!r}")
     found = lookup(domain, node.op_type, opset)
     if found is None:
-        raise Refusal(reason(domain, node.op_type))
+        raise Unsupported(reason(domain, node.op_type))
     return found
 
 
@@ -226,7 +226,7 @@ def _operand(
     if inside is not None and value in inside:
         return inside[value]
     if value not in facts.by_value:
-        raise Refusal(f"the type or rank of an input is unknown or has no kernel ({_type_text(value)})")
+        raise Unsupported(f"the type or rank of an input is unknown or has no kernel ({_type_text(value)})")
     return facts.tensor(builder, value)
 
 

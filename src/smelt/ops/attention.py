@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 
@@ -52,7 +52,7 @@ class Attended:
 def split_heads(call: Call, x: Tensor, heads: int) -> Tensor:
     """(batch, length, heads * depth) as (batch, heads, length, depth)."""
     if heads <= 0:
-        raise Refusal("the number of heads is missing")
+        raise Unsupported("the number of heads is missing")
     k, (batch, length, hidden) = call.k, x.shape
     depth = hidden // heads
     k.require_equal(depth * heads, hidden, "heads must divide the hidden size")
@@ -78,7 +78,7 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
     """softmax(q k^T) v for operands of shape (batch, heads, length, depth)."""
     k = call.k
     if any(x.dtype != "f32" for x in (q, key, value)):
-        raise Refusal("attention on other than float32")
+        raise Unsupported("attention on other than float32")
     heads = q.shape[1]
     key, value = shared_heads(call, key, heads), shared_heads(call, value, heads)
     scores = _scaled(
@@ -99,7 +99,7 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
 
 def _scaled(call: Call, scores: Tensor, how: Scoring, depth: Ix) -> Tensor:
     if how.scale is None and depth.const is None:
-        raise Refusal("the depth of a head is known only at run time")
+        raise Unsupported("the depth of a head is known only at run time")
     scale = how.scale if how.scale is not None else 1 / math.sqrt(max(depth.const or 1, 1))
     return call.k.map(lambda s: E.op("mul", s, E.const(scale, "f32")), scores)
 
@@ -168,7 +168,7 @@ def additive(call: Call, mask: Tensor) -> Tensor:
     if mask.dtype == "b":
         return gate(call, mask)
     if mask.dtype != "f32":
-        raise Refusal("a mask of other than float32 or bool")
+        raise Unsupported("a mask of other than float32 or bool")
     return mask
 
 
@@ -197,7 +197,7 @@ def with_past(call: Call, key: Tensor, value: Tensor, past_key: Tensor | None, p
     """Keys and values of this call behind those of earlier ones."""
     if past_key is None or past_value is None:
         if past_key is not past_value:
-            raise Refusal("a past of keys without values")
+            raise Unsupported("a past of keys without values")
         return Cache(key, value, ix(0))
     k = call.k
     return Cache(k.concat([past_key, key], 2), k.concat([past_value, value], 2), past_key.shape[2])
@@ -212,11 +212,11 @@ def attention(call: Call) -> list[Tensor | None]:
         q = split_heads(call, q, heads)
         key, value = split_heads(call, key, kv_heads), split_heads(call, value, kv_heads)
     if any(x.rank != 4 for x in (q, key, value)):
-        raise Refusal("operands of attention with other than 3 or 4 axes")
+        raise Unsupported("operands of attention with other than 3 or 4 axes")
     cache = with_past(call, key, value, call.maybe(4), call.maybe(5))
     precision = PRECISIONS.get(call.int("softmax_precision", 1))
     if precision is None:
-        raise Refusal("a softmax in less precision than float32")
+        raise Unsupported("a softmax in less precision than float32")
     scale = call.float("scale") if call.has("scale") else None
     how = Scoring(scale, call.float("softcap", 0.0), *_bias(call, q, cache), precision)
     made = attend(call, q, cache.key, cache.value, how)
@@ -229,7 +229,7 @@ def _scores(call: Call, made: Attended) -> Tensor | None:
         return None
     mode = call.int("qk_matmul_output_mode", 0)
     if mode == 0 and call.float("softcap", 0.0) > 0:
-        raise Refusal("scores before the softcap as an output")
+        raise Unsupported("scores before the softcap as an output")
     return {WITH_BIAS: made.biased, AFTER_SOFTMAX: made.weights}.get(mode, made.scores)
 
 

@@ -159,7 +159,7 @@ def _trip(facts: Facts, body: ir.Graph, given: Sequence[Known], depth: int, stat
     """The body with these inputs; what was found before with others is forgotten."""
     for graph in nested_graphs(body):
         for node in graph:
-            facts.refusals.pop(node, None)
+            facts.unsupported.pop(node, None)
             for value in node.outputs:
                 facts.by_value.pop(value, None)
         for value in graph.inputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from smelt.base.dtype import BY_NAME
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ops.registry import SHORT, Call, op
 
@@ -20,7 +20,7 @@ def stored_type(code: int) -> str:
     known = {int(long): short for long, short in SHORT.items()}
     if code not in known:
         names = {int(t): t.name.lower() for t in ir.DataType}
-        raise Refusal(f"{names.get(code, f'element type {code}')} has no kernel")
+        raise Unsupported(f"{names.get(code, f'element type {code}')} has no kernel")
     return known[code]
 
 
@@ -40,7 +40,7 @@ def cast_like(call: Call) -> Tensor:
 def eye_like(call: Call) -> Tensor:
     x = call.x()
     if x.rank != 2:
-        raise Refusal("EyeLike takes a matrix")
+        raise Unsupported("EyeLike takes a matrix")
     dtype = target_type(call.int("dtype")) if call.has("dtype") else x.dtype
     shift = call.int("k", 0)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, ix, product
+from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, ix, product
 from smelt.ir.kernel.tensor import Arrays
 from smelt.ops.functions import given, unit
 
@@ -24,12 +24,12 @@ Array = np.ndarray[Any, Any]
 def col2im(call: Call) -> Tensor:
     x, image, block = call.x(0), call.values(1), call.values(2)
     if image is None or block is None or x.rank != 3 or len(image) != len(block) or not image or x.dtype == "b":
-        raise Refusal("columns, an image or a block of another type or rank")
+        raise Unsupported("columns, an image or a block of another type or rank")
     rank = len(image)
     dilations, strides = call.ints("dilations", (1,) * rank), call.ints("strides", (1,) * rank)
     pads = call.ints("pads", (0,) * (2 * rank))
     if not len(dilations) == len(strides) == len(pads) // 2 == rank or min(*dilations, *strides) < 1:
-        raise Refusal("strides, dilations or pads do not fit the image")
+        raise Unsupported("strides, dilations or pads do not fit the image")
     room = [
         i + pads[d] + pads[rank + d] - (b - 1) * dilations[d] for d, (i, b) in enumerate(zip(image, block, strict=True))
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smelt.ir.kernel import Expr, Refusal, Tensor
+from smelt.ir.kernel import Expr, Tensor, Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ops.elementwise import float_operand, same_type
 from smelt.ops.registry import Call, op
@@ -48,7 +48,7 @@ def bit_shift(call: Call) -> Tensor:
     """A count outside the type's width leaves zero; to the right, a negative number leaves its sign."""
     direction = call.str("direction")
     if direction not in ("LEFT", "RIGHT"):
-        raise Refusal("direction of BitShift is neither LEFT nor RIGHT")
+        raise Unsupported("direction of BitShift is neither LEFT nor RIGHT")
     a, b = same_type(call.x(0), call.x(1))
     if direction == "LEFT" or a.dtype in E.UNSIGNED:
         return binary(call, "shl" if direction == "LEFT" else "shr")

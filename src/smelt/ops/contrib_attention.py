@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 
 from .attention import Cache, Scoring, attend, banded, gate, merge_heads, plus, split_heads, with_past
@@ -127,7 +127,7 @@ def _key_mask(call: Call, mask: Tensor, batch: Ix, rows: Ix, length: Ix) -> Tens
         allowed = k.map(lambda j, n: E.op("lt", j, n), k.iota((1, length), 1), count, dtype="b")
         return gate(call, allowed, mask_value)
     if mask.rank not in (2, 3):
-        raise Refusal("a mask of other than 1 to 3 axes")
+        raise Unsupported("a mask of other than 1 to 3 axes")
     k.require_equal(mask.shape[-1], length, "a mask covers all keys")
     shape = (batch, 1, 1, length) if mask.rank == 2 else (batch, 1, rows, length)
     if mask.rank == 3:
@@ -155,9 +155,9 @@ def _attended(call: Call, q: Tensor, cache: Cache, mask: Tensor | None, given: T
 @op("MultiHeadAttention", domain=DOMAIN, kind="product", reference=multi_head_reference)
 def multi_head_attention(call: Call) -> list[Tensor | None]:
     if call.n_outputs > 3:
-        raise Refusal("scores as an output")
+        raise Unsupported("scores as an output")
     if any(call.maybe(i) is not None for i in (8, 9)):
-        raise Refusal("a cache that is shared between past and present")
+        raise Unsupported("a cache that is shared between past and present")
     q, key, value = _operands(call)
     cache = with_past(call, key, value, call.maybe(6), call.maybe(7))
     y = _attended(call, q, cache, call.maybe(4), call.maybe(5))
@@ -168,7 +168,7 @@ def _operands(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys, values as (batch, heads, length, depth), biases added."""
     heads, q, key, value, bias = call.int("num_heads"), call.x(0), call.maybe(1), call.maybe(2), call.maybe(3)
     if key is None or value is None or q.rank != 3:
-        raise Refusal("queries, keys and values packed into one tensor")
+        raise Unsupported("queries, keys and values packed into one tensor")
     q_heads = split_heads(call, _plus_part(call, q, bias, ix(0)), heads)
     if key.rank == 4:
         return (q_heads, key, value)
@@ -187,7 +187,7 @@ def _plus_part(call: Call, x: Tensor, bias: Tensor | None, start: Ix) -> Tensor:
 @op("Attention", domain=DOMAIN, kind="product", reference=packed_reference)
 def packed_attention(call: Call) -> list[Tensor | None]:
     if call.int("do_rotary", 0) or call.int("past_present_share_buffer", 0) or call.maybe(6) is not None:
-        raise Refusal("a rotary embedding inside, or a cache that is shared between past and present")
+        raise Unsupported("a rotary embedding inside, or a cache that is shared between past and present")
     k, x, heads, bias = call.k, call.x(0), call.int("num_heads"), call.maybe(2)
     whole = times_operand(call, x)
     if bias is not None:
@@ -217,7 +217,7 @@ def _stacked(call: Call, key: Tensor, value: Tensor, past: Tensor | None) -> tup
 def rotary_embedding(call: Call) -> Tensor:
     k, x, places, cos, sin = call.k, call.x(0), call.x(1), call.x(2), call.x(3)
     if call.float("scale", 1.0) != 1.0 or call.int("is_packed_batching", 0):
-        raise Refusal("a scaled or packed rotary embedding")
+        raise Unsupported("a scaled or packed rotary embedding")
     length = x.shape[1] if x.rank == 3 else x.shape[2]
     if places.rank == 1:
         places = k.map(lambda s, i: E.op("add", s, i), k.reshape(places, (1, 1)), k.iota((1, length), 1))
@@ -226,6 +226,6 @@ def rotary_embedding(call: Call) -> Tensor:
     if x.rank == 3 and heads <= 0:
         hidden, half = x.shape[2].const, cos.shape[1].const
         if hidden is None or half is None:
-            raise Refusal("the depth of a head is known only at run time")
+            raise Unsupported("the depth of a head is known only at run time")
         heads = hidden // (2 * half)
     return by_head(call, x, heads, lambda h: rotated(call, h, *tables, interleaved=bool(call.int("interleaved", 0))))

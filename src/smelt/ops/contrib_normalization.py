@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Builder, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Builder, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ops.normalization import (
     add,
@@ -87,7 +87,7 @@ def embed_layer_norm_reference(
 def embed_layer_norm(call: Call) -> list[Tensor | None]:
     k, ids = call.k, call.x()
     if ids.rank != 2:
-        raise Refusal(f"input_ids of rank {ids.rank}")
+        raise Unsupported(f"input_ids of rank {ids.rank}")
     total = add(k, k.gather(call.x(2), ids, 0), _position_rows(call, ids))
     segments, table = call.maybe(1), call.maybe(4)
     if segments is not None and table is not None:

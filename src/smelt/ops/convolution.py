@@ -6,7 +6,7 @@ are numbers; what is refused here is refused for every backend.
 
 from __future__ import annotations
 
-from smelt.ir.kernel import Geometry, Ix, Refusal, Tensor
+from smelt.ir.kernel import Geometry, Ix, Tensor, Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ops.registry import Call, op
 from smelt.ops.window import geometry_of, kernel_of, spread_geometry
@@ -15,7 +15,7 @@ from smelt.ops.window import geometry_of, kernel_of, spread_geometry
 def _groups(call: Call, x: Tensor, per_group: Ix) -> int:
     groups = call.int("group", 1)
     if groups < 1:
-        raise Refusal(f"{groups} groups")
+        raise Unsupported(f"{groups} groups")
     call.k.require_equal(x.shape[1], per_group * groups, "the channels of the input and of the weights must agree")
     return groups
 
@@ -23,7 +23,7 @@ def _groups(call: Call, x: Tensor, per_group: Ix) -> int:
 def _operands(call: Call) -> tuple[Tensor, Tensor]:
     x, weights = call.x(0), call.x(1)
     if x.rank < 3 or weights.rank != x.rank or x.dtype not in E.FLOATS or weights.dtype != x.dtype:
-        raise Refusal(f"an input of rank {x.rank} and weights of rank {weights.rank}")
+        raise Unsupported(f"an input of rank {x.rank} and weights of rank {weights.rank}")
     return x, weights
 
 
@@ -34,7 +34,7 @@ def conv(call: Call) -> Tensor:
     geometry = geometry_of(call, x, kernel_of(call, weights))
     columns = weights.shape[0].const
     if columns is None or weights.shape[1].const is None or columns % groups:
-        raise Refusal("the weights' channels are known only at run time, or do not divide into groups")
+        raise Unsupported("the weights' channels are known only at run time, or do not divide into groups")
     return _convolved(call, geometry, groups, weights.shape[0])
 
 
@@ -44,10 +44,10 @@ def conv_transpose(call: Call) -> Tensor:
     geometry = spread_geometry(call, x, kernel_of(call, weights))
     each, rows = weights.shape[1].const, weights.shape[0].const
     if each is None or rows is None:
-        raise Refusal("the weights' channels are known only at run time")
+        raise Unsupported("the weights' channels are known only at run time")
     groups = call.int("group", 1)
     if groups < 1 or rows % groups:
-        raise Refusal(f"{rows} channels do not divide into {groups} groups")
+        raise Unsupported(f"{rows} channels do not divide into {groups} groups")
     call.k.require_equal(x.shape[1], rows, "the channels of the input and of the weights must agree")
     return _convolved(call, geometry, groups, weights.shape[1] * groups)
 
@@ -56,6 +56,6 @@ def _convolved(call: Call, geometry: Geometry, groups: int, channels: Ix) -> Ten
     bias = call.maybe(2)
     if bias is not None:
         if bias.rank != 1:
-            raise Refusal(f"a bias of rank {bias.rank}")
+            raise Unsupported(f"a bias of rank {bias.rank}")
         call.k.require_equal(bias.shape[0], channels, "one bias for each channel")
     return call.k.convolution(call.x(0), call.x(1), geometry, groups, bias)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smelt.ir.kernel import Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import product
 
@@ -39,7 +39,7 @@ def einsum(call: Call) -> Tensor:
         made = _contract(call, made, term, later)
     made = _summed(call, made, result)
     if sorted(made.labels) != sorted(result):
-        raise Refusal("a label of the result is in no operand")
+        raise Unsupported("a label of the result is in no operand")
     return call.k.transpose(made.tensor, [made.labels.index(label) for label in result])
 
 
@@ -47,16 +47,16 @@ def _parse(call: Call) -> tuple[list[Labelled], str]:
     left, arrow, right = call.str("equation").replace(" ", "").partition("->")
     texts = left.split(",")
     if len(texts) != len(call.inputs):
-        raise Refusal("an equation for another number of operands")
+        raise Unsupported("an equation for another number of operands")
     terms = [_labelled(call, place, text) for place, text in enumerate(texts)]
     dots = max((sum(ord(c) >= _DOTS for c in term.labels) for term in terms), default=0)
     if len(set(right)) != len(right) and "..." not in right:
-        raise Refusal("a label twice in the result")
+        raise Unsupported("a label twice in the result")
     result = (right if arrow else implied_result(left)).replace("...", _dots(dots))
     if dots and arrow and "..." not in right:
-        raise Refusal("an ellipsis that is summed")
+        raise Unsupported("an ellipsis that is summed")
     if any(not label.isalpha() and ord(label) < _DOTS for label in result + "".join(t.labels for t in terms)):
-        raise Refusal("an equation of other than letters")
+        raise Unsupported("an equation of other than letters")
     return terms, result
 
 
@@ -69,7 +69,7 @@ def _labelled(call: Call, place: int, text: str) -> Labelled:
     tensor = call.x(place)
     spare = tensor.rank - len(text.replace("...", ""))
     if spare < 0 or (spare and "..." not in text):
-        raise Refusal("an equation for another rank")
+        raise Unsupported("an equation for another rank")
     labels = text.replace("...", _dots(spare))
     kept = "".join(dict.fromkeys(labels))
     if kept == labels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from smelt.ir.kernel import Builder, Expr, Function, Refusal, Tensor, ix
+from smelt.ir.kernel import Builder, Expr, Function, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 from smelt.ops.functions import given, unit
 from smelt.ops.registry import Call, op
@@ -16,14 +16,14 @@ def float_operand(call: Call, position: int = 0) -> Tensor:
     """An operand of a function that is stated for float types only."""
     x = call.x(position)
     if x.dtype not in E.FLOATS:
-        raise Refusal(f"{call.op} of {x.dtype} has no kernel; float32 and float64 have")
+        raise Unsupported(f"{call.op} of {x.dtype} has no kernel; float32 and float64 have")
     return x
 
 
 def same_type(*operands: Tensor) -> Sequence[Tensor]:
     kinds = {t.dtype for t in operands}
     if len(kinds) > 1:
-        raise Refusal(f"operands differ in type: {', '.join(sorted(kinds))}")
+        raise Unsupported(f"operands differ in type: {', '.join(sorted(kinds))}")
     return operands
 
 
@@ -98,7 +98,7 @@ def divisor(k: Builder, b: Tensor) -> Tensor:
     known = k.values(b)
     if known is not None and all(v.const is not None or all(s.nonneg for s in v.syms) for v in known):
         if any(v.const == 0 for v in known):
-            raise Refusal("an integer division by zero")
+            raise Unsupported("an integer division by zero")
         return b
     (checked,) = k.function(
         Function(
@@ -229,7 +229,7 @@ def where(call: Call) -> Tensor:
 @op("Dropout", since=7, before=12, kind="elementwise")
 def dropout_by_attribute(call: Call) -> list[Tensor | None]:
     if call.n_outputs > 1:
-        raise Refusal("the mask of Dropout has no defined contents in inference before opset 12")
+        raise Unsupported("the mask of Dropout has no defined contents in inference before opset 12")
     return [call.x()]
 
 
@@ -238,7 +238,7 @@ def dropout(call: Call) -> list[Tensor | None]:
     training = call.maybe(2)
     known = None if training is None else call.k.values(training)
     if training is not None and (known is None or known[0].const != 0):
-        raise Refusal("Dropout may run in training mode, which draws random numbers")
+        raise Unsupported("Dropout may run in training mode, which draws random numbers")
     x = call.x()
     mask: list[Tensor | None] = [call.k.const(True, "b", x.shape)] if call.n_outputs > 1 else []
     return [x, *mask]

@@ -34,8 +34,8 @@ class Fact:
 
 @dataclass
 class Facts:
-    """Facts by value, refusals by node. `ids` numbers values so that no model string is needed further down; `faults`
-    takes what an op's rule raises where it should not.
+    """Facts by value, unsupported by node. `ids` numbers values so that no model string is needed further down;
+    `faults` takes what an op's rule raises where it should not.
 
     `general` are the facts without hints, where those with hints rely on any; `inputs` are the model's own. `equal` are
     symbols that the rule of some op of the main graph, which every run computes, makes another size."""
@@ -48,7 +48,7 @@ class Facts:
     found_equal: dict[Atom, Ix] = field(default_factory=dict[Atom, Ix])
     named: dict[str, tuple[ir.Value, int]] = field(default_factory=dict[str, tuple[ir.Value, int]])
     by_value: dict[ir.Value, Fact] = field(default_factory=dict[ir.Value, Fact])
-    refusals: dict[ir.Node, str] = field(default_factory=dict[ir.Node, str])
+    unsupported: dict[ir.Node, str] = field(default_factory=dict[ir.Node, str])
     ids: dict[ir.Value, int] = field(default_factory=dict[ir.Value, int])
     opsets: dict[str, int] = field(default_factory=dict[str, int])
     constants: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, ix, of, product
+from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.tensor import Arrays
 from smelt.ops.axes import axis_of
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 def nonzero(call: Call) -> Tensor:
     x = call.x()
     if x.rank == 0:
-        raise Refusal("NonZero of a scalar")
+        raise Unsupported("NonZero of a scalar")
     count = call.found_size(0, 1)
     function = Function(
         name="smelt_places", text="#include <smelt/places_unit.h>\n", operands=(call.k.cast(x, "b"),),
@@ -51,7 +51,7 @@ def _numpy(rule: Callable[[Arrays], tuple[Array, ...]]) -> Callable[..., tuple[A
 def compress(call: Call) -> Tensor:
     x, condition = call.x(0), call.x(1)
     if condition.rank != 1 or condition.dtype != "b" or x.rank == 0:
-        raise Refusal("Compress by other than a vector of truth values, or of a scalar")
+        raise Unsupported("Compress by other than a vector of truth values, or of a scalar")
     x, axis = _along(call, x)
     count = call.found_size(0, axis)
     outer, length, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
@@ -80,7 +80,7 @@ def _compressed(x: Array, condition: Array, axis: int) -> Array:
 def unique(call: Call) -> Sequence[Tensor]:
     x, axis = _along(call, call.x())
     if x.rank == 0:
-        raise Refusal("Unique of a scalar")
+        raise Unsupported("Unique of a scalar")
     count, is_sorted = call.found_size(0, axis), call.int("sorted", 1)
     outer, length, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
     shape: tuple[Ix, ...] = (*x.shape[:axis], of(count), *x.shape[axis + 1 :])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 from smelt.ops.axes import axis_of
@@ -20,7 +20,7 @@ KNOWN_INDICES = 64
 
 def _check_indices(indices: Tensor) -> None:
     if indices.dtype not in ("i32", "i64"):
-        raise Refusal(f"indices are {indices.dtype}, not int32 or int64")
+        raise Unsupported(f"indices are {indices.dtype}, not int32 or int64")
 
 
 def known_index(call: Call, indices: Tensor, extent: Ix) -> Ix | None:
@@ -39,7 +39,7 @@ def known_index(call: Call, indices: Tensor, extent: Ix) -> Ix | None:
         call.k.require_equal(fn("lt", place, extent), 1, "an index is out of range")
         return place
     if not -extent.const <= place.const < extent.const:
-        raise Refusal(f"index {place.const} is out of range for an axis of size {extent.const}")
+        raise Unsupported(f"index {place.const} is out of range for an axis of size {extent.const}")
     return ix(place.const % extent.const)
 
 
@@ -50,7 +50,7 @@ def _check_constants(call: Call, indices: Tensor, extent: Ix) -> None:
         return
     for value in call.k.values(indices) or ():
         if value.const is not None and not -extent.const <= value.const < extent.const:
-            raise Refusal(f"index {value.const} is out of range for an axis of size {extent.const}")
+            raise Unsupported(f"index {value.const} is out of range for an axis of size {extent.const}")
 
 
 @op("Gather", since=1, kind="movement")
@@ -73,7 +73,7 @@ def gather_elements(call: Call) -> Tensor:
     x, indices = call.x(0), call.x(1)
     _check_indices(indices)
     if indices.rank != x.rank:
-        raise Refusal(f"indices have rank {indices.rank} and the data has rank {x.rank}")
+        raise Unsupported(f"indices have rank {indices.rank} and the data has rank {x.rank}")
     axis = axis_of(call.int("axis", 0), x.rank)
     for d, (requested, size) in enumerate(zip(indices.shape, x.shape, strict=True)):
         if d != axis:
@@ -91,13 +91,13 @@ def gather_elements(call: Call) -> Tensor:
 def gather_nd(call: Call) -> Tensor:
     x, indices = call.x(0), call.x(1)
     if indices.dtype != "i64":
-        raise Refusal(f"indices are {indices.dtype}, not int64")
+        raise Unsupported(f"indices are {indices.dtype}, not int64")
     batch = call.int("batch_dims", 0) if call.opset >= 12 else 0
     if not 0 <= batch < min(x.rank, indices.rank):
-        raise Refusal(f"batch_dims {batch} is out of range for ranks {x.rank} and {indices.rank}")
+        raise Unsupported(f"batch_dims {batch} is out of range for ranks {x.rank} and {indices.rank}")
     depth = indices.shape[-1].const
     if depth is None or not 1 <= depth <= x.rank - batch:
-        raise Refusal("the length of an index is unknown or does not fit the data's rank")
+        raise Unsupported("the length of an index is unknown or does not fit the data's rank")
     for d in range(batch):
         call.k.require_equal(x.shape[d], indices.shape[d], "batch dimensions must agree")
     lead = indices.rank - 1
@@ -137,14 +137,14 @@ def _depth(call: Call) -> Ix:
     """A scalar or a single element; a constant may be of any numeric type."""
     depth = call.x(1)
     if depth.elements.const != 1:
-        raise Refusal("depth is not a single number")
+        raise Unsupported("depth is not a single number")
     element = depth.at([0] * depth.rank)
     if isinstance(element.kind, E.Const):
         size = ix(int(element.kind.value))
     else:
         size = values_or_refuse(call, 1)[0]
     if size.const is not None and size.const < 1:
-        raise Refusal(f"depth is {size.const}")
+        raise Unsupported(f"depth is {size.const}")
     if size.const is None:
         call.k.require_equal(fn("lt", size, 1), 0, "depth must be positive")
     return size
@@ -155,9 +155,9 @@ def reverse_sequence(call: Call) -> Tensor:
     x, lengths = call.x(0), call.x(1)
     time, batch = call.int("time_axis", 0), call.int("batch_axis", 1)
     if x.rank < 2 or {time, batch} != {0, 1}:
-        raise Refusal("time and batch axes must be 0 and 1, in either order")
+        raise Unsupported("time and batch axes must be 0 and 1, in either order")
     if lengths.rank != 1 or lengths.dtype != "i64":
-        raise Refusal("sequence lengths must be a vector of int64")
+        raise Unsupported("sequence lengths must be a vector of int64")
     call.k.require_equal(lengths.shape[0], x.shape[batch], "there must be one length per batch entry")
 
     def back(w: tuple[Ix, ...]) -> list[Ix]:

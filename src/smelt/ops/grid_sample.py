@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Refusal, Tensor, ix, product
+from smelt.ir.kernel import Function, Tensor, Unsupported, ix, product
 from smelt.ops.functions import given, unit
 
 from .registry import Call, op
@@ -28,9 +28,9 @@ def grid_sample(call: Call) -> Tensor:
     mode, padding = call.str("mode", "linear"), call.str("padding_mode", "zeros")
     align, d = call.int("align_corners", 0), x.rank - 2
     if x.dtype != "f32" or grid.dtype != "f32" or d not in (2, 3) or grid.rank != x.rank:
-        raise Refusal("a grid of other than float32 over two or three axes")
+        raise Unsupported("a grid of other than float32 over two or three axes")
     if mode not in _MODES or padding not in _PADDINGS:
-        raise Refusal(f"mode {mode!r} with padding {padding!r}")
+        raise Unsupported(f"mode {mode!r} with padding {padding!r}")
     call.k.require_equal(grid.shape[-1], d, "a place has one coordinate per axis")
     call.k.require_equal(grid.shape[0], x.shape[0], "images and grids must be as many")
     places = product(grid.shape[1:-1])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import fn
 
@@ -101,7 +101,7 @@ def _wide(given: Array, length: int) -> Array:
     return np.pad(given, [(0, 0)] * 3 + [(0, length - given.shape[3])])
 
 
-# meaning
+# lowering
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _sizes(call: Call, rows: Ix) -> _Sizes:
     k, last, past = call.k, call.x(5), call.maybe(3)
     found = k.values(call.x(6))
     if not found:
-        raise Refusal("the length of the cache cannot be told from the inputs")
+        raise Unsupported("the length of the cache cannot be told from the inputs")
     total, batch = found[0], call.x(0).shape[0]
     if past is None:
         k.require_equal(total, rows, "without a past, all keys are those of the call")
@@ -198,9 +198,9 @@ def _sink(call: Call, heads: int) -> Tensor | None:
 @op("GroupQueryAttention", domain=DOMAIN, kind="product", reference=grouped_reference)
 def group_query_attention(call: Call) -> list[Tensor | None]:
     if call.n_outputs > 3:
-        raise Refusal("scores as an output")
+        raise Unsupported("scores as an output")
     if any(call.maybe(i) is not None for i in (12, 13)) or any(call.str(a, "NONE") != "NONE" for a in QUANTIZED):
-        raise Refusal("a quantized cache")
+        raise Unsupported("a quantized cache")
     heads, kv_heads = call.int("num_heads"), call.int("kv_num_heads")
     q, key, value = _operands(call)
     sizes = _sizes(call, q.shape[1])

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, ix, product
+from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, ix, product
 from smelt.ir.kernel.int8_panels import NR, int8_matrix, int8_panel_bytes
 from smelt.ir.kernel.tensor import Arrays
 
@@ -52,9 +52,9 @@ class _Product:
         self.call, self.places = call, places
         self.a, self.b = call.x(places.a), call.x(places.b)
         if self.a.dtype not in BYTES or self.b.dtype not in BYTES:
-            raise Refusal(f"an integer product of {self.a.dtype} and {self.b.dtype}")
+            raise Unsupported(f"an integer product of {self.a.dtype} and {self.b.dtype}")
         if self.a.rank < 2 or self.b.rank != 2:
-            raise Refusal("an integer product of other than rows and one matrix")
+            raise Unsupported("an integer product of other than rows and one matrix")
         self.rows, self.depth = product(self.a.shape[:-1]), self.a.shape[-1]
         self.columns = self.b.shape[1]
         call.k.require_equal(self.b.shape[0], self.depth, "the inner sizes of a product must agree")
@@ -98,11 +98,11 @@ class _Product:
         if found is None:
             return None
         if found.dtype != dtype:
-            raise Refusal(f"{what} of type {found.dtype}")
+            raise Unsupported(f"{what} of type {found.dtype}")
         if found.elements.const == 1:
             return found
         if size is self.rows and self.a.rank > 2 and found.rank < 2:
-            raise Refusal(f"{what} that every matrix of a stack shares")
+            raise Unsupported(f"{what} that every matrix of a stack shares")
         self.call.k.require_equal(found.elements, size, f"{what} must be one, or one for each")
         return found
 

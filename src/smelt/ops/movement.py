@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Ix, Refusal, Tensor, fn, ix, product
+from smelt.ir.kernel import Ix, Tensor, Unsupported, fn, ix, product
 from smelt.ir.kernel.index import exact_div, nonneg
 from smelt.ops.axes import axes_of, axis_of
 from smelt.ops.registry import Call, op
@@ -19,7 +19,7 @@ def require_size(call: Call, value: Ix, what: str) -> Ix:
 
     The result shows that it is not, so that a shape made from it needs no second check."""
     if value.const is not None and value.const < 0:
-        raise Refusal(f"{what} is negative: {value.const}")
+        raise Unsupported(f"{what} is negative: {value.const}")
     if nonneg(value):
         return value
     call.k.require_equal(fn("lt", value, 0), 0, f"{what} must not be negative")
@@ -29,7 +29,7 @@ def require_size(call: Call, value: Ix, what: str) -> Ix:
 def values_or_refuse(call: Call, position: int) -> tuple[Ix, ...]:
     found = call.values(position)
     if found is None:
-        raise Refusal(f"input {position} is missing")
+        raise Unsupported(f"input {position} is missing")
     return found
 
 
@@ -38,7 +38,7 @@ def transpose(call: Call) -> Tensor:
     x = call.x()
     perm = call.ints("perm", tuple(range(x.rank))[::-1])
     if sorted(perm) != list(range(x.rank)):
-        raise Refusal(f"perm {list(perm)} is not a permutation of {x.rank} axes")
+        raise Unsupported(f"perm {list(perm)} is not a permutation of {x.rank} axes")
     return call.k.transpose(x, perm)
 
 
@@ -57,7 +57,7 @@ def reshape(call: Call) -> Tensor:
 
 def _reshaped(call: Call, x: Tensor, requested: Sequence[Ix], allow_zero: bool) -> list[Ix]:
     if sum(a.const == -1 for a in requested) > 1:
-        raise Refusal("a reshape may infer one dimension, not several")
+        raise Unsupported("a reshape may infer one dimension, not several")
     kept = [_kept(call, x, axis, a) if not allow_zero else a for axis, a in enumerate(requested)]
     inferred = [fn("eq", a, -1) if a.const is not None or not nonneg(a) else ix(0) for a in requested]
     known = [fn("sel", i, 1, k) for i, k in zip(inferred, kept, strict=True)]
@@ -70,7 +70,7 @@ def _kept(call: Call, x: Tensor, axis: int, requested: Ix) -> Ix:
     """0 keeps the operand's dimension, also where it is a size that happens to be 0 at run time."""
     if axis >= x.rank:
         if requested.const == 0:
-            raise Refusal(f"dimension {axis} of the new shape copies one that the input does not have")
+            raise Unsupported(f"dimension {axis} of the new shape copies one that the input does not have")
         return requested
     chosen = fn("sel", fn("eq", requested, 0), x.shape[axis], requested)
     if requested.const is not None or not nonneg(requested) or not call.k.assuming:
@@ -93,7 +93,7 @@ def flatten(call: Call) -> Tensor:
     x = call.x()
     axis = call.int("axis", 1)
     if not -x.rank <= axis <= x.rank:
-        raise Refusal(f"axis {axis} is out of range for rank {x.rank}")
+        raise Unsupported(f"axis {axis} is out of range for rank {x.rank}")
     cut = axis + x.rank if axis < 0 else axis
     return call.k.reshape(x, [product(x.shape[:cut]), product(x.shape[cut:])])
 
@@ -107,7 +107,7 @@ def squeeze(call: Call) -> Tensor:
     given = _axes(call)
     if given is None:
         if any(s.const is None for s in x.shape):
-            raise Refusal("squeeze without axes, and which dimensions are 1 is known only at run time")
+            raise Unsupported("squeeze without axes, and which dimensions are 1 is known only at run time")
         given = tuple(ix(d) for d, s in enumerate(x.shape) if s.const == 1)
     fixed = numbers(given)
     if fixed is None:
@@ -121,7 +121,7 @@ def unsqueeze(call: Call) -> Tensor:
     x = call.x()
     given = _axes(call)
     if given is None:
-        raise Refusal("axes are missing")
+        raise Unsupported("axes are missing")
     fixed = numbers(given)
     if fixed is None:
         return _unsqueeze_at_run_time(call, x, given)
@@ -168,7 +168,7 @@ def _squeeze_at_run_time(call: Call, x: Tensor, given: Sequence[Ix]) -> Tensor:
     """Elements keep their order, so this is a reshape to sizes chosen at run time."""
     axes = run_time_axes(call, given, x.rank)
     if len(axes) > x.rank:
-        raise Refusal(f"{len(axes)} axes for rank {x.rank}")
+        raise Unsupported(f"{len(axes)} axes for rank {x.rank}")
     for d, size in enumerate(x.shape):
         call.k.require_equal(fn("sel", _named(axes, d), size, 1), 1, "a squeezed dimension must be 1")
     shape: list[Ix] = []
@@ -200,9 +200,9 @@ def _unsqueeze_at_run_time(call: Call, x: Tensor, given: Sequence[Ix]) -> Tensor
 def concat(call: Call) -> Tensor:
     parts = [call.x(i) for i in range(len(call.inputs))]
     if not parts:
-        raise Refusal("nothing to concatenate")
+        raise Unsupported("nothing to concatenate")
     if any(p.rank != parts[0].rank or p.dtype != parts[0].dtype for p in parts):
-        raise Refusal("concatenated tensors differ in rank or type")
+        raise Unsupported("concatenated tensors differ in rank or type")
     return call.k.concat(parts, axis_of(call.int("axis"), parts[0].rank))
 
 
@@ -213,7 +213,7 @@ def split(call: Call) -> list[Tensor]:
     size = x.shape[axis]
     parts = _split_sizes(call, size)
     if len(parts) != call.n_outputs:
-        raise Refusal(f"{len(parts)} split sizes for {call.n_outputs} outputs")
+        raise Unsupported(f"{len(parts)} split sizes for {call.n_outputs} outputs")
     call.k.require_equal(sum(parts, ix(0)), size, "split sizes must add up")
     return _cut(call, x, axis, parts)
 
@@ -226,7 +226,7 @@ def _split_sizes(call: Call, size: Ix) -> list[Ix]:
         return [require_size(call, g, "a split size") for g in given]
     count = call.int("num_outputs", call.n_outputs) if call.opset >= 18 else call.n_outputs
     if count < 1 or count != call.n_outputs:
-        raise Refusal(f"num_outputs is {count} and the node has {call.n_outputs} outputs")
+        raise Unsupported(f"num_outputs is {count} and the node has {call.n_outputs} outputs")
     if call.opset < 18:
         each = exact_div(size, ix(count))
         each = size // count if each is None else each
@@ -264,7 +264,7 @@ def tile(call: Call) -> Tensor:
     x = call.x()
     repeats = [require_size(call, r, "a repeat count") for r in values_or_refuse(call, 1)]
     if len(repeats) != x.rank:
-        raise Refusal(f"{len(repeats)} repeat counts for rank {x.rank}")
+        raise Unsupported(f"{len(repeats)} repeat counts for rank {x.rank}")
     shape = [s * r for s, r in zip(x.shape, repeats, strict=True)]
 
     def back(w: tuple[Ix, ...]) -> list[Ix]:
@@ -279,9 +279,9 @@ def tile(call: Call) -> Tensor:
 def _blocks(call: Call) -> tuple[Tensor, int]:
     x, block = call.x(), call.int("blocksize")
     if x.rank != 4:
-        raise Refusal(f"the input has rank {x.rank}, not 4")
+        raise Unsupported(f"the input has rank {x.rank}, not 4")
     if block < 1:
-        raise Refusal(f"blocksize is {block}")
+        raise Unsupported(f"blocksize is {block}")
     return x, block
 
 
@@ -301,7 +301,7 @@ def depth_to_space(call: Call) -> Tensor:
     depth = _divided(call, depth, block * block, "the channel count")
     mode = call.str("mode", "DCR") if call.opset >= 11 else "DCR"
     if mode not in ("DCR", "CRD"):
-        raise Refusal(f"mode {mode!r} is not one of ONNX's")
+        raise Unsupported(f"mode {mode!r} is not one of ONNX's")
 
     def back(w: tuple[Ix, ...]) -> list[Ix]:
         row, column = w[2] % block, w[3] % block

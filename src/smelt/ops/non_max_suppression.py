@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, fn, ix, of
+from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, fn, ix, of
 from smelt.ir.kernel.tensor import Arrays
 from smelt.ops.functions import given
 
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 def non_max_suppression(call: Call) -> Tensor:
     boxes, scores = call.x(0), call.x(1)
     if (boxes.rank, scores.rank, boxes.dtype, scores.dtype) != (3, 3, "f32", "f32"):
-        raise Refusal("boxes or scores of another type or rank")
+        raise Unsupported("boxes or scores of another type or rank")
     call.k.require_equal(boxes.shape[0], scores.shape[0], "boxes and scores must have the same batches")
     call.k.require_equal(boxes.shape[1], scores.shape[2], "there must be a score for each box")
     call.k.require_equal(boxes.shape[2], 4, "a box has four numbers")
@@ -47,7 +47,7 @@ def _scalar(call: Call, place: int, dtype: str) -> Tensor | None:
     if operand is None:
         return None
     if operand.dtype != dtype or operand.rank > 1:
-        raise Refusal(f"input {place} is no single number")
+        raise Unsupported(f"input {place} is no single number")
     if operand.rank == 1:
         call.k.require_equal(operand.shape[0], 1, f"input {place} must be a single number")
     return operand

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from smelt.ir.kernel import Builder, Expr, Ix, Refusal, Tensor, View, fn, ix
+from smelt.ir.kernel import Builder, Expr, Ix, Tensor, Unsupported, View, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ops.reduction import euclidean_norm, mean_over, square, static_axis, sum_of_magnitudes
 from smelt.ops.registry import SHORT, Call, op
@@ -83,7 +83,7 @@ def by_root_mean_square(k: Builder, x: Tensor, axes: Sequence[int], epsilon: flo
 def onto(k: Builder, p: Tensor, shape: Sequence[Ix]) -> Tensor:
     """A parameter broadcast to a shape that it may not enlarge. Sizes known only at run time are checked there."""
     if p.rank > len(shape):
-        raise Refusal(f"a parameter of rank {p.rank} does not broadcast onto rank {len(shape)}")
+        raise Unsupported(f"a parameter of rank {p.rank} does not broadcast onto rank {len(shape)}")
     skip = len(shape) - p.rank
     steps: list[Ix] = []
     for size, target in zip(p.shape, shape[skip:], strict=True):
@@ -100,7 +100,7 @@ def per_channel(k: Builder, p: Tensor, x: Tensor) -> Tensor:
     """A vector with one element for each channel, as a tensor of x's shape. A vector x has one channel."""
     channels = x.shape[1] if x.rank > 1 else ix(1)
     if p.rank != 1:
-        raise Refusal(f"a channel parameter of rank {p.rank} is not a vector")
+        raise Unsupported(f"a channel parameter of rank {p.rank} is not a vector")
     k.require_equal(p.shape[0], channels, "a channel parameter must have one element for each channel")
     return k.view(p, x.shape, lambda w: [w[1] if x.rank > 1 else ix(0)])
 
@@ -109,7 +109,7 @@ def stash_dtype(call: Call) -> str:
     """The dtype in which statistics are given out."""
     stash = SHORT.get(ir.DataType(call.int("stash_type", 1)))
     if stash not in E.FLOATS:
-        raise Refusal("stash_type is neither float nor double")
+        raise Unsupported("stash_type is neither float nor double")
     return stash
 
 
@@ -195,7 +195,7 @@ def channel_groups(call: Call) -> tuple[int, Ix]:
     """The groups of group normalization, and the channels of each."""
     x, groups = call.x(), call.int("num_groups")
     if x.rank < 2:
-        raise Refusal("group normalization needs a batch and a channel dimension")
+        raise Unsupported("group normalization needs a batch and a channel dimension")
     each = x.shape[1] // groups
     call.k.require_equal(each * groups, x.shape[1], "channels must divide into groups")
     return groups, each
@@ -243,9 +243,9 @@ def batch_norm_reference(
 def batch_norm(call: Call) -> Tensor:
     k, x = call.k, call.x()
     if call.int("training_mode", 0) or (call.opset < 14 and call.n_outputs > 1):
-        raise Refusal("batch normalization in training mode")
+        raise Unsupported("batch normalization in training mode")
     if not call.int("spatial", 1):
-        raise Refusal("batch normalization with statistics for each position (spatial=0)")
+        raise Unsupported("batch normalization with statistics for each position (spatial=0)")
     parameters = [per_channel(k, k.cast(call.x(i), x.dtype), x) for i in range(1, 5)]
     small, one = E.const(call.float("epsilon", 1e-5), x.dtype), E.const(1, x.dtype)
 
@@ -280,7 +280,7 @@ def lp_norm(call: Call) -> Tensor:
     k, x = call.k, call.x()
     axis, p = static_axis(call.int("axis", -1), x.rank), call.int("p", 2)
     if p not in (1, 2):
-        raise Refusal(f"the norm of order {p}")
+        raise Unsupported(f"the norm of order {p}")
     norm = (sum_of_magnitudes if p == 1 else euclidean_norm)(k, x, [axis])
     zero = E.const(0, x.dtype)
     return k.map(lambda e, n: E.select(E.op("eq", n, zero), zero, E.op("div", e, n)), x, norm)
@@ -299,7 +299,7 @@ def lrn_reference(
 def local_response_norm(call: Call) -> Tensor:
     k, x, size = call.k, call.x(), call.int("size")
     if x.rank < 2 or not 0 < size <= WINDOW_LIMIT:
-        raise Refusal(f"local response normalization of rank {x.rank} with a window of {size}")
+        raise Unsupported(f"local response normalization of rank {x.rank} with a window of {size}")
     neighbours = [_channel_at(k, x, o) for o in range(-((size - 1) // 2), size // 2 + 1)]
     bias, share = E.const(call.float("bias", 1.0), x.dtype), E.const(call.float("alpha", 1e-4) / size, x.dtype)
     beta = E.const(call.float("beta", 0.75), x.dtype)

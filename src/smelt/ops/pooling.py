@@ -6,7 +6,7 @@ that is requested to count it; a NaN in a window makes its maximum NaN.
 
 from __future__ import annotations
 
-from smelt.ir.kernel import Builder, Geometry, Refusal, Tensor, ix, product
+from smelt.ir.kernel import Builder, Geometry, Tensor, Unsupported, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.in_loops import LEAST, require_pixels
 from smelt.ops.pooling_places import maxima_with_places
@@ -25,7 +25,7 @@ def _geometry(call: Call, x: Tensor) -> Geometry:
 def max_pool(call: Call) -> Tensor | list[Tensor]:
     x = call.x()
     if x.dtype not in LEAST:
-        raise Refusal(f"maxima of {x.dtype}")
+        raise Unsupported(f"maxima of {x.dtype}")
     g = _geometry(call, x)
     if call.n_outputs > 1:
         return maxima_with_places(call, x, g)
@@ -36,11 +36,13 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
 def average_pool(call: Call) -> Tensor:
     x = call.x()
     if x.dtype not in E.FLOATS:
-        raise Refusal(f"means of {x.dtype}")
+        raise Unsupported(f"means of {x.dtype}")
     g, counted = _geometry(call, x), call.int("count_include_pad", 0) != 0
     gaps = any(d != 1 and (b != ix(0) or a != ix(0)) for d, b, a in zip(g.dilation, g.before, g.after, strict=True))
     if gaps and not counted:
-        raise Refusal("a mean over windows with gaps, which may see nothing but padding: stock gives 0 or NaN there")
+        raise Unsupported(
+            "a mean over windows with gaps, which may see nothing but padding: stock gives 0 or NaN there"
+        )
     return call.k.pool("mean", x, g, counted=counted)
 
 
@@ -48,7 +50,7 @@ def average_pool(call: Call) -> Tensor:
 def lp_pool(call: Call) -> Tensor:
     x, k, p = call.x(), call.k, call.int("p", 2)
     if x.dtype not in E.FLOATS or p < 1:
-        raise Refusal(f"the norm of order {p} of {x.dtype}")
+        raise Unsupported(f"the norm of order {p} of {x.dtype}")
     g, powers = _geometry(call, x), _power(k, x, p)
     return _root(k, k.pool("sum", powers, g), p)
 
@@ -75,7 +77,7 @@ def _root(k: Builder, x: Tensor, p: int) -> Tensor:
 def _spatial(call: Call) -> list[int]:
     x = call.x()
     if x.rank < 3 or x.dtype not in E.FLOATS:
-        raise Refusal(f"a whole image of rank {x.rank} and type {x.dtype}")
+        raise Unsupported(f"a whole image of rank {x.rank} and type {x.dtype}")
     return list(range(2, x.rank))
 
 
@@ -95,5 +97,5 @@ def global_max_pool(call: Call) -> Tensor:
 def global_lp_pool(call: Call) -> Tensor:
     k, p = call.k, call.int("p", 2)
     if p < 1:
-        raise Refusal(f"the norm of order {p}")
+        raise Unsupported(f"the norm of order {p}")
     return _root(k, k.reduce("sum", _power(k, call.x(), p), _spatial(call)), p)

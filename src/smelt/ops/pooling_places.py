@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-from smelt.ir.kernel import Expr, Geometry, Ix, Refusal, Tensor, fn, ix, product
+from smelt.ir.kernel import Expr, Geometry, Ix, Tensor, Unsupported, fn, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ops.registry import Call
 
@@ -18,9 +18,9 @@ MOST_TAPS = 128  # each of which is code of its own
 
 def maxima_with_places(call: Call, x: Tensor, g: Geometry) -> list[Tensor]:
     if x.dtype not in E.FLOATS:
-        raise Refusal(f"the places of maxima of {x.dtype}")
+        raise Unsupported(f"the places of maxima of {x.dtype}")
     if g.taps > MOST_TAPS:
-        raise Refusal(f"the places of the maxima of {g.taps} elements")
+        raise Unsupported(f"the places of the maxima of {g.taps} elements")
     for size in g.sizes:
         call.k.require_equal(fn("eq", size, 0), 0, "an image must not be empty")
     by_columns = call.int("storage_order", 0) != 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Refusal, Tensor, ix
+from smelt.ir.kernel import Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 
 from .registry import Call, op
@@ -23,7 +23,7 @@ def times_operand(call: Call, a: Tensor, *, transposed: bool = False, transposed
     """A times operand 1, which is transposed first when `transposed`."""
     k, b = call.k, call.x(1)
     if a.dtype != "f32" or b.dtype != "f32" or min(a.rank, b.rank) < 2:
-        raise Refusal("a product of other than matrices of float32")
+        raise Unsupported("a product of other than matrices of float32")
     return k.contraction(a, _transposed(call, b, transposed, transposed_batch))
 
 
@@ -43,7 +43,7 @@ def matmul(call: Call) -> Tensor:
     if min(a.rank, b.rank) >= 2:
         return times_operand(call, a)
     if a.dtype != "f32" or b.dtype != "f32" or 0 in (a.rank, b.rank):
-        raise Refusal("a product of other than vectors and matrices of float32")
+        raise Unsupported("a product of other than vectors and matrices of float32")
     # A vector is a row on the left and a column on the right, and leaves no axis behind.
     row = k.reshape(a, (ix(1), *a.shape)) if a.rank == 1 else a
     column = k.reshape(b, (*b.shape, ix(1))) if b.rank == 1 else b
@@ -55,7 +55,7 @@ def matmul(call: Call) -> Tensor:
 def _gemm(call: Call) -> Tensor:
     a, k = call.x(0), call.k
     if a.rank != 2 or call.x(1).rank != 2:
-        raise Refusal("Gemm takes matrices")
+        raise Unsupported("Gemm takes matrices")
     if call.int("transA", 0):
         a = k.transpose(a, (1, 0))
     out = _scaled(call, times_operand(call, a, transposed=bool(call.int("transB", 0))), call.float("alpha", 1.0))
@@ -63,7 +63,7 @@ def _gemm(call: Call) -> Tensor:
     if bias is None:
         return out
     if bias.rank > 2:
-        raise Refusal("a bias of more than two axes")
+        raise Unsupported("a bias of more than two axes")
     return k.map(lambda e, c: E.op("add", e, c), out, _scaled(call, bias, call.float("beta", 1.0)))
 
 
@@ -87,7 +87,7 @@ def _transposed_array(x: Array, transpose: int, transpose_batch: int) -> Array:
 def fused_matmul(call: Call) -> Tensor:
     a = call.x(0)
     if a.rank < 2:
-        raise Refusal("a product of other than matrices of float32")
+        raise Unsupported("a product of other than matrices of float32")
     a = _transposed(call, a, bool(call.int("transA", 0)), bool(call.int("transBatchA", 0)))
     transposed, transposed_batch = bool(call.int("transB", 0)), bool(call.int("transBatchB", 0))
     return _scaled(

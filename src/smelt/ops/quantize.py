@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Expr, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Expr, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ops.cast import target_type
 from smelt.ops.elementwise import number
@@ -27,7 +27,7 @@ def spread(call: Call, x: Tensor, parameter: Tensor) -> Tensor:
     if block:
         return _blocks(call, x, parameter, axis, block)
     if parameter.rank > 1:
-        raise Refusal("a scale of more than one axis needs a block size")
+        raise Unsupported("a scale of more than one axis needs a block size")
     if parameter.rank == 0:
         return parameter
     if not 0 <= axis < x.rank:
@@ -38,7 +38,7 @@ def spread(call: Call, x: Tensor, parameter: Tensor) -> Tensor:
 
 def _blocks(call: Call, x: Tensor, parameter: Tensor, axis: int, block: int) -> Tensor:
     if parameter.rank != x.rank or not 0 <= axis < x.rank or block < 0:
-        raise Refusal("a scale in blocks has the rank of its input and a valid axis")
+        raise Unsupported("a scale in blocks has the rank of its input and a valid axis")
     for d, (size, wanted) in enumerate(zip(parameter.shape, x.shape, strict=True)):
         needed = fn("floordiv", wanted + (block - 1), block) if d == axis else wanted
         call.k.require_equal(size, needed, "a scale in blocks covers its input")
@@ -47,7 +47,7 @@ def _blocks(call: Call, x: Tensor, parameter: Tensor, axis: int, block: int) -> 
 
 def _same_shape(call: Call, made: Tensor, x: Tensor) -> Tensor:
     if made.rank != x.rank:
-        raise Refusal("a scale has more axes than its input")
+        raise Unsupported("a scale has more axes than its input")
     for got, wanted in zip(made.shape, x.shape, strict=True):
         call.k.require_equal(got, wanted, "a scale must broadcast to its input")
     return made
@@ -62,7 +62,7 @@ def _precision(call: Call, scale: Tensor) -> str:
     code = call.int("precision", 0)
     dtype = target_type(code) if code else scale.dtype
     if dtype not in E.FLOATS:
-        raise Refusal(f"a scale of {dtype} has no kernel")
+        raise Unsupported(f"a scale of {dtype} has no kernel")
     return dtype
 
 
@@ -73,7 +73,7 @@ def quantize(call: Call) -> Tensor:
     code = call.int("output_dtype", 0)
     dtype = zero.dtype if zero is not None else target_type(code) if code else "u8"
     if dtype not in RANGE:
-        raise Refusal(f"quantization to {dtype} has no kernel")
+        raise Unsupported(f"quantization to {dtype} has no kernel")
     precision = _precision(call, scale)
 
     def body(value: Expr, step: Expr, *shift: Expr) -> Expr:
@@ -88,11 +88,11 @@ def quantize(call: Call) -> Tensor:
 def dequantize(call: Call) -> Tensor:
     x, scale, zero = call.x(0), call.x(1), call.maybe(2)
     if x.dtype not in RESTORABLE or (zero is not None and zero.dtype != x.dtype):
-        raise Refusal(f"dequantization of {x.dtype} has no kernel")
+        raise Unsupported(f"dequantization of {x.dtype} has no kernel")
     code = call.int("output_dtype", 0)
     dtype = target_type(code) if code else scale.dtype
     if dtype not in E.FLOATS:
-        raise Refusal(f"a scale of {dtype} has no kernel")
+        raise Unsupported(f"a scale of {dtype} has no kernel")
 
     def body(value: Expr, step: Expr, *shift: Expr) -> Expr:
         wide = E.cast(value, dtype)

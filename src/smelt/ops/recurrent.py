@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, ix
 
 from .recurrent_reference import ACTIVATIONS, KINDS, USUAL, activation_numbers, gru, lstm, recurrence, rnn
 from .registry import Call, op
@@ -82,10 +82,10 @@ def recurrent(call: Call) -> Sequence[Tensor]:
 def _layer(call: Call) -> _Layer:
     x, weights, again = call.x(0), call.x(1), call.x(2)
     if any(t.rank != 3 for t in (x, weights, again)) or any(t.dtype != "f32" for t in (x, weights, again)):
-        raise Refusal("a recurrent layer of other than float32 sequences")
+        raise Unsupported("a recurrent layer of other than float32 sequences")
     direction = call.str("direction", "forward").lower()
     if direction not in ("forward", "reverse", "bidirectional"):
-        raise Refusal(f"the direction {direction!r}")
+        raise Unsupported(f"the direction {direction!r}")
     batch_first = bool(call.int("layout", 0))
     directions = 2 if direction == "bidirectional" else 1
     hidden = ix(call.int("hidden_size")) if call.has("hidden_size") else again.shape[2]
@@ -115,7 +115,7 @@ def _checked(call: Call, position: int, dtype: str, shape: tuple[Ix, ...]) -> Te
     if operand is None:
         return None
     if operand.dtype != dtype or operand.rank != len(shape):
-        raise Refusal(f"input {position} of a recurrent layer has another type or rank")
+        raise Unsupported(f"input {position} of a recurrent layer has another type or rank")
     for found, wanted in zip(operand.shape, shape, strict=True):
         call.k.require_equal(found, wanted, f"input {position} of a recurrent layer must fit its sizes")
     return operand
@@ -126,8 +126,8 @@ def _activations(call: Call, layer: _Layer) -> tuple[list[int], list[float]]:
     usual = USUAL[layer.kind]
     names = [name.lower() for name in call.strs("activations", usual * layer.directions)]
     if len(names) != len(usual) * layer.directions:
-        raise Refusal("another number of activations than the layer has")
+        raise Unsupported("another number of activations than the layer has")
     alphas, betas = call.floats("activation_alpha", ()), call.floats("activation_beta", ())
     if any(name not in ACTIVATIONS or (name == "scaledtanh" and not alphas) for name in names):
-        raise Refusal(f"activations {', '.join(names)}")
+        raise Unsupported(f"activations {', '.join(names)}")
     return activation_numbers(layer.kind, names, alphas, betas)

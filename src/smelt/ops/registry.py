@@ -1,4 +1,4 @@
-"""One declaration per ONNX op: name, versions, types, meaning, and optionally a numpy reference.
+"""One declaration per ONNX op: name, versions, types, lowering, and optionally a numpy reference.
 
 Input: functions decorated with `@op`. Output: `lookup(domain, name, opset)`. Invariant: one declaration answers for a
 range of since-versions; no model is converted to another opset.
@@ -14,19 +14,19 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.base.dtype import KERNEL_DTYPES
-from smelt.ir.kernel import Builder, Ix, Refusal, Sym, Tensor, of
+from smelt.ir.kernel import Builder, Ix, Sym, Tensor, Unsupported, of
 
 SHORT: dict[ir.DataType, str] = {ir.DataType(dtype.onnx): dtype.name for dtype in KERNEL_DTYPES}
 LONG = {short: long for long, short in SHORT.items()}
 
 
 def _no_own_size(output: int, axis: int) -> Ix:
-    raise Refusal(f"the size of output {output} along axis {axis} depends on data")
+    raise Unsupported(f"the size of output {output} along axis {axis} depends on data")
 
 
 @dataclass
 class Call:
-    """One node being given its meaning: operands as tensors, attributes, and the builder that makes new tensors."""
+    """One node being lowered: operands as tensors, attributes, and the builder that makes new tensors."""
 
     k: Builder
     op: str
@@ -42,7 +42,7 @@ class Call:
         """A required operand."""
         found = self.maybe(position)
         if found is None:
-            raise Refusal(f"input {position} is missing")
+            raise Unsupported(f"input {position} is missing")
         return found
 
     def pack(self, position: int, layout: str) -> Tensor | None:
@@ -78,12 +78,12 @@ class Call:
         if name in self.attributes:
             attribute = self.attributes[name]
             if attribute.is_ref():
-                raise Refusal(f"attribute {name} refers to a function's attribute")
+                raise Unsupported(f"attribute {name} refers to a function's attribute")
             if attribute.type != kind:
-                raise Refusal(f"attribute {name} has another type than {kind.name}")
+                raise Unsupported(f"attribute {name} has another type than {kind.name}")
             return attribute.value
         if default is None:
-            raise Refusal(f"attribute {name} is missing")
+            raise Unsupported(f"attribute {name} is missing")
         return default
 
     def found_size(self, output: int, axis: int) -> Sym:
@@ -91,7 +91,7 @@ class Call:
         own = self.own_size(output, axis)
         symbol = next(iter(own.syms), None)
         if symbol is None or of(symbol) != own:
-            raise Refusal("a size that depends on data must equal another one")
+            raise Unsupported("a size that depends on data must equal another one")
         return symbol
 
     def values(self, position: int) -> tuple[Ix, ...] | None:
@@ -101,7 +101,7 @@ class Call:
             return None
         found = self.k.values(operand)
         if found is None:
-            raise Refusal(f"the contents of input {position} cannot be told from the inputs' shapes")
+            raise Unsupported(f"the contents of input {position} cannot be told from the inputs' shapes")
         return found
 
     def numbers(self, position: int) -> tuple[int, ...] | None:
@@ -111,28 +111,28 @@ class Call:
             return None
         plain = [v.const for v in found]
         if any(p is None for p in plain):
-            raise Refusal(f"input {position} is not a constant")
+            raise Unsupported(f"input {position} is not a constant")
         return tuple(p for p in plain if p is not None)
 
 
-Meaning = Callable[[Call], "Tensor | Sequence[Tensor | None]"]
+Lowering = Callable[[Call], "Tensor | Sequence[Tensor | None]"]
 Reference = Callable[..., "np.ndarray[Any, Any] | tuple[np.ndarray[Any, Any], ...]"]
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """`since` is the first opset version this meaning holds for, `before` the first one it does not (0: none)."""
+    """`since` is the first opset version this lowering holds for, `before` the first one it does not (0: none)."""
 
     domain: str
     name: str
     since: int
     before: int
     kind: str
-    meaning: Meaning
+    lowering: Lowering
     reference: Reference | None = None
 
     def lower(self, call: Call) -> tuple[Tensor | None, ...]:
-        made = self.meaning(call)
+        made = self.lowering(call)
         return (made,) if isinstance(made, Tensor) else tuple(made)
 
 
@@ -149,15 +149,15 @@ _registry = _Registry()
 
 def op(
     *names: str, since: int = 1, before: int = 0, kind: str, domain: str = "", reference: Reference | None = None
-) -> Callable[[Meaning], Meaning]:
-    """Declare the meaning of one or more ops of a domain for opsets in [since, before)."""
+) -> Callable[[Lowering], Lowering]:
+    """Declare the lowering of one or more ops of a domain for opsets in [since, before)."""
     assert kind in KINDS, kind
 
-    def register(meaning: Meaning) -> Meaning:
+    def register(lowering: Lowering) -> Lowering:
         for name in names:
-            declaration = Declaration(domain, name, since, before, kind, meaning, reference)
+            declaration = Declaration(domain, name, since, before, kind, lowering, reference)
             _registry.by_name.setdefault((domain, name), []).append(declaration)
-        return meaning
+        return lowering
 
     return register
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 from smelt.ops.axes import axes_of
@@ -37,7 +37,7 @@ def _targets(call: Call, before: list[Ix]) -> list[Axis]:
         return [Axis(b, _scaled(b, s), s) for b, s in zip(before, _numbers(scales, len(before)), strict=True)]
     sizes = call.values(3) if call.op == "Resize" and call.opset >= 11 else None
     if sizes is None or len(sizes) != len(before):
-        raise Refusal("neither scales nor sizes fit the resized axes")
+        raise Unsupported("neither scales nor sizes fit the resized axes")
     wanted = [s if nonneg(s) else fn("max", s, 0) for s in sizes]
     policy = call.str("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
@@ -48,7 +48,7 @@ def _targets(call: Call, before: list[Ix]) -> list[Axis]:
 def _alike(policy: str, before: list[Ix], wanted: list[Ix]) -> list[Axis]:
     """All axes by one ratio, the least or the largest that is requested for; sizes are rounded, halves up."""
     if policy not in ("not_larger", "not_smaller") or not before:
-        raise Refusal(f"keep_aspect_ratio_policy {policy}")
+        raise Unsupported(f"keep_aspect_ratio_policy {policy}")
     more, less = wanted[0], before[0]
     for b, s in zip(before[1:], wanted[1:], strict=True):
         smaller = fn("lt", s * less, more * b)
@@ -59,14 +59,14 @@ def _alike(policy: str, before: list[Ix], wanted: list[Ix]) -> list[Axis]:
 
 def _numbers(scales: Tensor, count: int) -> list[float]:
     if scales.elements.const != count or scales.rank != 1:
-        raise Refusal("the number of scales does not fit the resized axes")
+        raise Unsupported("the number of scales does not fit the resized axes")
     found: list[float] = []
     for k in range(count):
         kind = scales.at([k]).kind
         if not isinstance(kind, E.Const):
-            raise Refusal("scales are known only at run time, and the sizes of the result with them")
+            raise Unsupported("scales are known only at run time, and the sizes of the result with them")
         if not 0 < float(kind.value) < math.inf:
-            raise Refusal("scales are not positive numbers")
+            raise Unsupported("scales are not positive numbers")
         found.append(float(kind.value))
     return found
 
@@ -80,7 +80,7 @@ def _scaled(size: Ix, scale: float) -> Ix:
     parts = 1 / scale
     if parts == int(parts):
         return size // int(parts)
-    raise Refusal(f"a free size times {scale}")
+    raise Unsupported(f"a free size times {scale}")
 
 
 @shape_rule("Resize", "Upsample")
@@ -106,7 +106,7 @@ def _modes(call: Call) -> tuple[str, str]:
     transform = call.str("coordinate_transformation_mode", "half_pixel")
     rounding = call.str("nearest_mode", "round_prefer_floor")
     if transform not in TRANSFORMS or rounding not in ROUNDINGS:
-        raise Refusal(f"{transform} with {rounding} has no kernel")
+        raise Unsupported(f"{transform} with {rounding} has no kernel")
     return transform, rounding
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from smelt.ir.kernel import Builder, Expr, Ix, Refusal, Tensor, fn
+from smelt.ir.kernel import Builder, Expr, Ix, Tensor, Unsupported, fn
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.resampling import Taps
 from smelt.ops.axes import axes_of
@@ -28,13 +28,13 @@ def interpolated(call: Call, mode: str, axes: Sequence[Axis]) -> Tensor:
 
 def _refuse_what_differs(call: Call, mode: str, x: Tensor) -> None:
     if mode not in ("linear", "cubic"):
-        raise Refusal(f"{mode} is no interpolation")
+        raise Unsupported(f"{mode} is no interpolation")
     if x.dtype not in E.FLOATS:
-        raise Refusal(f"{mode} interpolation of {x.dtype}")
+        raise Unsupported(f"{mode} interpolation of {x.dtype}")
     if call.int("antialias", 0) != 0:
-        raise Refusal("interpolation with antialias has no kernel")
+        raise Unsupported("interpolation with antialias has no kernel")
     if call.int("exclude_outside", 0) != 0 and mode == "linear":
-        raise Refusal("exclude_outside goes with cubic interpolation only")
+        raise Unsupported("exclude_outside goes with cubic interpolation only")
 
 
 def _stays(call: Call, axis: Axis) -> bool:
@@ -58,7 +58,7 @@ def _coordinates(call: Call, number: int, axis: Axis) -> Callable[[Expr], Expr]:
         start, end = _bounds(call, number)
         return lambda i: cropped(i, axis, start, end)
     if transform not in TRANSFORMS:
-        raise Refusal(f"{transform} has no kernel")
+        raise Unsupported(f"{transform} has no kernel")
     return lambda i: original(i, axis, transform)
 
 
@@ -69,7 +69,7 @@ def _bounds(call: Call, number: int) -> tuple[Expr, Expr]:
     if number not in named:
         return E.const(0, "f32"), E.const(1, "f32")
     if roi.rank != 1 or roi.elements.const != 2 * len(named):
-        raise Refusal("the region of interest does not fit the resized axes")
+        raise Unsupported("the region of interest does not fit the resized axes")
     at = named.index(number)
     return E.cast(roi.at([at]), "f32"), E.cast(roi.at([at + len(named)]), "f32")
 

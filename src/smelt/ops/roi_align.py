@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Refusal, Tensor, ix
+from smelt.ir.kernel import Function, Tensor, Unsupported, ix
 from smelt.ir.kernel.tensor import Arrays
 from smelt.ops.functions import given
 
@@ -30,7 +30,7 @@ def roi_align(call: Call) -> Tensor:
         "f32",
         "i64",
     ):
-        raise Refusal("images, regions or indices of another type or rank")
+        raise Unsupported("images, regions or indices of another type or rank")
     call.k.require_equal(regions.shape[1], 4, "a region has four numbers")
     call.k.require_equal(regions.shape[0], images.shape[0], "there must be an image for each region")
     mode, down, across = call.str("mode", "avg"), call.int("output_height", 1), call.int("output_width", 1)
@@ -38,7 +38,7 @@ def roi_align(call: Call) -> Tensor:
     usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     half = call.str("coordinate_transformation_mode", usual) == "half_pixel"
     if mode not in ("avg", "max") or min(down, across) < 1 or ratio < 0:
-        raise Refusal(f"mode {mode!r} or a grid of no bins")
+        raise Unsupported(f"mode {mode!r} or a grid of no bins")
     count, numbers = images.shape[0], (down, across, ratio, int(mode == "max"), int(half))
     function = Function(
         name="smelt_roi_align", text="#include <smelt/roi_align_unit.h>\n", operands=(x, regions, images),

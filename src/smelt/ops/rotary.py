@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, ix
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 
 from .registry import Call, op
@@ -24,7 +24,7 @@ def rotated(call: Call, x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: boo
     if width == depth:
         return _pairs(call, x, cos, sin, interleaved)
     if not (width.const and depth.const and width.const < depth.const):
-        raise Refusal("the rotated part of a head is known only at run time")
+        raise Unsupported("the rotated part of a head is known only at run time")
     zeros, ones = [ix(0)] * 3, [ix(1)] * 4
     part = k.slice(x, [*zeros, ix(0)], ones, [*x.shape[:3], width])
     rest = k.slice(x, [*zeros, width], ones, [*x.shape[:3], depth - width])
@@ -67,7 +67,7 @@ def rotary_embedding(call: Call) -> Tensor:
     x, places = call.x(0), call.maybe(3)
     heads = call.int("num_heads", 0)
     if x.rank == 3 and heads <= 0:
-        raise Refusal("the number of heads is missing")
+        raise Unsupported("the number of heads is missing")
     tables = [rows_of(call, call.x(i), places, x.shape[1] if x.rank == 3 else x.shape[2]) for i in (1, 2)]
     return by_head(call, x, heads, lambda h: rotated(call, h, *tables, interleaved=bool(call.int("interleaved", 0))))
 
@@ -79,5 +79,5 @@ def by_head(call: Call, x: Tensor, heads: int, change: Callable[[Tensor], Tensor
         shape = (x.shape[0], x.shape[1], heads, x.shape[2] // heads)
         return k.reshape(change(k.reshape(x, shape)), x.shape)
     if x.rank != 4:
-        raise Refusal("a rotary embedding of other than 3 or 4 axes")
+        raise Unsupported("a rotary embedding of other than 3 or 4 axes")
     return k.transpose(change(k.transpose(x, (0, 2, 1, 3))), (0, 2, 1, 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Builder, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Builder, Ix, Tensor, Unsupported, fn, ix
 from smelt.ops.reduction import axis_flags, static_axis
 from smelt.ops.registry import Call, op
 
@@ -15,9 +15,9 @@ def running(call: Call) -> Tensor:
     x = call.x()
     axes = call.values(1)
     if axes is None or len(axes) != 1:
-        raise Refusal("the axis must be one number")
+        raise Unsupported("the axis must be one number")
     if not x.rank:
-        raise Refusal("a scalar has no axis to run along")
+        raise Unsupported("a scalar has no axis to run along")
     kind = "sum" if call.op == "CumSum" else "prod"
     exclusive, reverse = bool(call.int("exclusive", 0)), bool(call.int("reverse", 0))
     if axes[0].const is not None:

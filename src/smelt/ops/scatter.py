@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, fn, ix, product
+from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, fn, ix, product
 from smelt.ir.kernel.tensor import Arrays
 from smelt.ops.axes import axis_of
 from smelt.ops.functions import given, unit
@@ -28,7 +28,7 @@ def scatter_elements(call: Call) -> Tensor:
     x, indices, updates, reduction = _operands(call, elements_since=16)
     axis = axis_of(call.int("axis", 0), x.rank)
     if not x.rank == indices.rank == updates.rank:
-        raise Refusal("data, indices and updates differ in rank")
+        raise Unsupported("data, indices and updates differ in rank")
     for d, (requested, have, size) in enumerate(zip(indices.shape, updates.shape, x.shape, strict=True)):
         call.k.require_equal(requested, have, "indices and updates must agree in shape")
         if d != axis:
@@ -45,10 +45,10 @@ def scatter_nd(call: Call) -> Tensor:
     x, indices, updates, reduction = _operands(call, elements_since=16)
     length = indices.shape[-1].const if indices.rank else None
     if length is None or not 1 <= length <= x.rank:
-        raise Refusal("the length of an index is unknown or does not fit the data's rank")
+        raise Unsupported("the length of an index is unknown or does not fit the data's rank")
     shape = (*indices.shape[:-1], *x.shape[length:])
     if len(shape) != updates.rank:
-        raise Refusal("updates of another rank than indices and data say")
+        raise Unsupported("updates of another rank than indices and data say")
     for have, requested in zip(updates.shape, shape, strict=True):
         call.k.require_equal(have, requested, "updates must have one slice per index")
     tuples, slices = product(indices.shape[:-1]), product(x.shape[length:])
@@ -63,9 +63,9 @@ def _operands(call: Call, *, elements_since: int) -> tuple[Tensor, Tensor, Tenso
     x, indices, updates = call.x(0), call.x(1), call.x(2)
     reduction = call.str("reduction", "none") if call.opset >= elements_since else "none"
     if indices.dtype not in ("i32", "i64") or updates.dtype != x.dtype or x.rank == 0:
-        raise Refusal("indices that are no integers, updates of another type, or a scalar")
+        raise Unsupported("indices that are no integers, updates of another type, or a scalar")
     if reduction not in _REDUCTIONS or (reduction != "none" and x.dtype == "b"):
-        raise Refusal(f"reduction {reduction!r} of {x.dtype}")
+        raise Unsupported(f"reduction {reduction!r} of {x.dtype}")
     return x, call.k.cast(indices, "i64"), updates, reduction
 
 

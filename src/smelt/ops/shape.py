@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.base.dtype import BY_NAME
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, View, fn, ix
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, View, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 from smelt.ops.movement import require_size, values_or_refuse
@@ -49,7 +49,7 @@ def size(call: Call) -> Tensor:
 def constant(call: Call) -> Tensor:
     array, dtype = constant_array(call)
     if array.size > CONSTANT_LIMIT:
-        raise Refusal(f"a constant of {array.size} elements stays in the model")
+        raise Unsupported(f"a constant of {array.size} elements stays in the model")
     return constant_tensor(call, array, dtype)
 
 
@@ -72,26 +72,26 @@ def constant_array(call: Call) -> tuple[np.ndarray[Any, Any], str]:
         return np.array(call.ints("value_ints"), np.int64), "i64"
     if call.has("value_floats"):
         return np.array(_floats(call, "value_floats"), np.float32), "f32"
-    raise Refusal("a constant that is sparse or text has no kernel")
+    raise Unsupported("a constant that is sparse or text has no kernel")
 
 
 def _floats(call: Call, name: str) -> tuple[float, ...]:
     attribute = call.attributes[name]
     if attribute.is_ref() or attribute.type != ir.AttributeType.FLOATS:
-        raise Refusal(f"attribute {name} is not a list of numbers")
+        raise Unsupported(f"attribute {name} is not a list of numbers")
     return tuple(attribute.as_floats())
 
 
 def tensor_attribute(call: Call, name: str) -> tuple[np.ndarray[Any, Any], str]:
     attribute = call.attributes[name]
     if attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
-        raise Refusal(f"attribute {name} is not a tensor")
+        raise Unsupported(f"attribute {name} is not a tensor")
     tensor = attribute.as_tensor()
     dtype = SHORT.get(tensor.dtype)
     if dtype is None:
-        raise Refusal(f"a constant of type {tensor.dtype.name.lower()} has no kernel")
+        raise Unsupported(f"a constant of type {tensor.dtype.name.lower()} has no kernel")
     if tensor.size > CONSTANT_LIMIT:
-        raise Refusal(f"a constant of {tensor.size} elements stays in the model")
+        raise Unsupported(f"a constant of {tensor.size} elements stays in the model")
     return np.asarray(tensor.numpy()), BY_NAME[dtype].compute
 
 
@@ -102,7 +102,7 @@ def constant_of_shape(call: Call) -> Tensor:
         return call.k.const(0.0, "f32", sizes)
     array, dtype = tensor_attribute(call, "value")
     if array.size != 1:
-        raise Refusal(f"the fill value has {array.size} elements")
+        raise Unsupported(f"the fill value has {array.size} elements")
     return call.k.const(array.reshape(-1).tolist()[0], dtype, sizes)
 
 
@@ -114,7 +114,7 @@ def range_(call: Call) -> Tensor:
     start, limit, delta = (_scalar(call, i) for i in range(3))
     dtype = start.dtype
     if limit.dtype != dtype or delta.dtype != dtype:
-        raise Refusal("start, limit and delta differ in type")
+        raise Unsupported("start, limit and delta differ in type")
     if dtype in E.FLOATS:
         return _float_range(call, start, limit, delta)
     first, stop, step = (_single(call, i) for i in range(3))
@@ -125,7 +125,7 @@ def range_(call: Call) -> Tensor:
 def _scalar(call: Call, position: int) -> Expr:
     operand = call.x(position)
     if operand.elements.const != 1:
-        raise Refusal(f"input {position} is not a single number")
+        raise Unsupported(f"input {position} is not a single number")
     return operand.at([0] * operand.rank)
 
 
@@ -135,7 +135,7 @@ def _single(call: Call, position: int) -> Ix:
 
 def _count(call: Call, first: Ix, stop: Ix, step: Ix) -> Ix:
     if step.const == 0:
-        raise Refusal("a range has step 0")
+        raise Unsupported("a range has step 0")
     if step.const == 1:
         return fn("max", stop - first, 0)
     if step.const is None and not nonneg(step - 1):
@@ -147,12 +147,12 @@ def _count(call: Call, first: Ix, stop: Ix, step: Ix) -> Ix:
 def _float_range(call: Call, start: Expr, limit: Expr, delta: Expr) -> Tensor:
     first, stop, step = (e.kind.value if isinstance(e.kind, E.Const) else None for e in (start, limit, delta))
     if first is None or stop is None or step is None:
-        raise Refusal("the length of a floating-point range is known only at run time")
+        raise Unsupported("the length of a floating-point range is known only at run time")
     if step == 0 or not all(math.isfinite(v) for v in (first, stop, step)):
-        raise Refusal("a range with step 0 or endless bounds")
+        raise Unsupported("a range with step 0 or endless bounds")
     count = max(math.ceil((stop - first) / step), 0)
     if count > RANGE_LIMIT:
-        raise Refusal(f"a range of {count} elements")
+        raise Unsupported(f"a range of {count} elements")
     dtype = start.dtype
 
     def at(w: tuple[Ix, ...]) -> Expr:
@@ -168,7 +168,7 @@ def _float_range(call: Call, start: Expr, limit: Expr, delta: Expr) -> Tensor:
 def trilu(call: Call) -> Tensor:
     x = call.x()
     if x.rank < 2:
-        raise Refusal(f"the input has rank {x.rank}, at least 2 is needed")
+        raise Unsupported(f"the input has rank {x.rank}, at least 2 is needed")
     offset = ix(0) if call.maybe(1) is None else _single(call, 1)
     upper = call.int("upper", 1) != 0
 

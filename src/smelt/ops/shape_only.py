@@ -1,4 +1,4 @@
-"""Shapes of ops that have no meaning in the tensor language (yet), so that what follows them stays known.
+"""Shapes of ops that have no lowering to the tensor language (yet), so that what follows them stays known.
 
 Input: a node's operands, some of them possibly unknown. Output: element type and sizes per output; a size of None is
 decided by data and named after the value. Invariant: a rule states what holds for every run, or refuses.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from smelt.ir.kernel import IxLike, Refusal, Tensor, fn, ix, product
+from smelt.ir.kernel import IxLike, Tensor, Unsupported, fn, ix, product
 from smelt.ops.axes import axis_of
 from smelt.ops.registry import Call
 
@@ -32,7 +32,7 @@ class PartialCall(Call):
 
     def maybe(self, position: int) -> Tensor | None:
         if position in self.unknown:
-            raise Refusal(f"the type or shape of input {position} is unknown")
+            raise Unsupported(f"the type or shape of input {position} is unknown")
         return super().maybe(position)
 
 
@@ -192,5 +192,5 @@ def column_to_image(call: Call) -> list[Sized | None]:
     x = call.x()
     image, block = call.values(1), call.values(2)
     if x.rank != 3 or image is None or block is None:
-        raise Refusal("the input has another rank than 3")
+        raise Unsupported("the input has another rank than 3")
     return [Sized(x.dtype, (x.shape[0], x.shape[1] // product(block), *(fn("max", s, 0) for s in image)))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Ix, Tensor, Unsupported, fn, ix
 from smelt.ops.registry import Call
 from smelt.ops.shape_only import MICROSOFT, Sized, shape_rule
 
@@ -16,7 +16,7 @@ from smelt.ops.shape_only import MICROSOFT, Sized, shape_rule
 def matmul_shape(call: Call, a: Sequence[Ix], b: Sequence[Ix]) -> tuple[Ix, ...]:
     """numpy's rule: a vector is a row on the left and a column on the right, and leaves no axis behind."""
     if not a or not b:
-        raise Refusal("a matrix product of a scalar")
+        raise Unsupported("a matrix product of a scalar")
     rows = () if len(a) == 1 else (a[-2],)
     columns = () if len(b) == 1 else (b[-1],)
     return (*call.k.broadcast(tuple(a[:-2]), tuple(b[:-2])), *rows, *columns)
@@ -72,7 +72,7 @@ def _transposed(x: Tensor, transpose: int, transpose_batch: int) -> tuple[Ix, ..
 def gemm(call: Call) -> list[Sized | None]:
     a, b = call.x(0), call.x(1)
     if a.rank != 2 or b.rank != 2:
-        raise Refusal("Gemm takes matrices")
+        raise Unsupported("Gemm takes matrices")
     rows = a.shape[1 if call.int("transA", 0) else 0]
     columns = b.shape[0 if call.int("transB", 0) else 1]
     return [Sized(a.dtype, (rows, columns))]
@@ -87,13 +87,13 @@ def einsum(call: Call) -> list[Sized | None]:
     left, arrow, right = call.str("equation").replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
-        raise Refusal("an equation for another number of operands")
+        raise Unsupported("an equation for another number of operands")
     sizes, dots = _label_sizes(call, terms, operands)
     result = right if arrow else implied_result(left)
     shape: list[Ix] = []
     for label in result.replace("...", "."):
         if label != "." and label not in sizes:
-            raise Refusal(f"label {label!r} of the result is in no operand")
+            raise Unsupported(f"label {label!r} of the result is in no operand")
         shape.extend(dots if label == "." else (sizes[label],))
     return [Sized(operands[0].dtype, tuple(shape))]
 
@@ -105,7 +105,7 @@ def _label_sizes(call: Call, terms: Sequence[str], operands: Sequence[Tensor]) -
         before, ellipsis, after = term.partition("...")
         spare = operand.rank - len(before) - len(after)
         if spare < 0 or (spare and not ellipsis):
-            raise Refusal("an equation for another rank")
+            raise Unsupported("an equation for another rank")
         shape = operand.shape
         dots = call.k.broadcast(dots, shape[len(before) : len(before) + spare])
         named = zip(before + after, shape[: len(before)] + shape[len(before) + spare :], strict=True)

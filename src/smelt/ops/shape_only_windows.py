@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Ix, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel.index import nonneg
 from smelt.ops.registry import Call
 from smelt.ops.shape_only import MICROSOFT, Sized, shape_rule
@@ -20,7 +20,7 @@ def _kernel(call: Call, weights: Tensor | None) -> list[Ix | int]:
     if call.has("kernel_shape"):
         return list(call.ints("kernel_shape"))
     if weights is None:
-        raise Refusal("attribute kernel_shape is missing")
+        raise Unsupported("attribute kernel_shape is missing")
     return list(weights.shape[2:])
 
 
@@ -32,13 +32,13 @@ def window_counts(
     pads = call.ints("pads", (0,) * (2 * rank))
     mode = call.str("auto_pad", "NOTSET")
     if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank or mode not in AUTO:
-        raise Refusal("window attributes do not fit the input's rank")
+        raise Unsupported("window attributes do not fit the input's rank")
     if min((*strides, *dilations), default=1) < 1:
-        raise Refusal("a stride or dilation below 1")
+        raise Unsupported("a stride or dilation below 1")
     if pool and mode.startswith("SAME") and max(dilations, default=1) > 1:
-        raise Refusal("automatic padding of a dilated pool, which ONNX Runtime counts in its own way")
+        raise Unsupported("automatic padding of a dilated pool, which ONNX Runtime counts in its own way")
     if pool and mode.startswith("SAME") and any(not nonneg(ix(k) - s) for k, s in zip(kernel, strides, strict=True)):
-        raise Refusal("automatic padding of a pool below its stride, which ONNX Runtime counts in its own way")
+        raise Unsupported("automatic padding of a pool below its stride, which ONNX Runtime counts in its own way")
     out: list[Ix] = []
     for axis, (size, taps, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         if mode.startswith("SAME"):
@@ -69,7 +69,7 @@ def _count(span: Ix, extent: Ix, stride: int, round_up: bool, least: Ix) -> Ix:
 
 def _convolved(call: Call, x: Tensor, weights: Tensor) -> tuple[Ix, ...]:
     if x.rank < 3 or weights.rank != x.rank:
-        raise Refusal(f"an input of rank {x.rank} and weights of rank {weights.rank}")
+        raise Unsupported(f"an input of rank {x.rank} and weights of rank {weights.rank}")
     return (x.shape[0], weights.shape[0], *window_counts(call, x.shape[2:], _kernel(call, weights)))
 
 
@@ -109,7 +109,7 @@ def transposed_sizes(call: Call, x: Tensor, kernel: Sequence[Ix | int]) -> list[
         size, stride = x.shape[2 + axis], strides[axis]
         if mode.startswith("SAME"):
             if not nonneg((kernel[axis] - 1) * dilations[axis] + ix(1 - stride)):
-                raise Refusal(
+                raise Unsupported(
                     "automatic padding of windows below their stride, which ONNX Runtime counts in its own way"
                 )
             out.append(size * stride)
@@ -137,5 +137,5 @@ def global_pool(call: Call) -> list[Sized | None]:
 def max_unpool(call: Call) -> list[Sized | None]:
     x, requested = call.x(), call.values(2)
     if requested is None:
-        raise Refusal("the pooled input's sizes are not given")
+        raise Unsupported("the pooled input's sizes are not given")
     return [Sized(x.dtype, requested)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Expr, Function, Refusal, Tensor, fn, product
+from smelt.ir.kernel import Expr, Function, Tensor, Unsupported, fn, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.tensor import Arrays
 from smelt.ops.functions import given, unit
@@ -31,7 +31,7 @@ def window(call: Call) -> Tensor:
     found = call.values(0)
     kind = {_FLOAT: "f32", _DOUBLE: "f64"}.get(call.int("output_datatype", _FLOAT))
     if found is None or len(found) != 1 or kind is None:
-        raise Refusal("a window of unknown size, or of another type than float32 and float64")
+        raise Unsupported("a window of unknown size, or of another type than float32 and float64")
     size = found[0]
     revolutions = size if call.int("periodic", 1) else size - 1
     constant, first, second = _COEFFICIENTS[call.op]
@@ -53,7 +53,7 @@ def window(call: Call) -> Tensor:
 def determinant(call: Call) -> Tensor:
     x = call.x()
     if x.rank < 2 or x.dtype not in ("f32", "f64"):
-        raise Refusal("a determinant of other than matrices of floats")
+        raise Unsupported("a determinant of other than matrices of floats")
     call.k.require_equal(x.shape[-1], x.shape[-2], "a determinant takes square matrices")
     count, n = product(x.shape[:-2]), x.shape[-1]
     return call.k.function(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.ir.kernel import Expr, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 from smelt.ops.axes import axes_of
@@ -59,7 +59,7 @@ def _slice(
     where = _axes(call, axes, len(starts), x.rank)
     strides = [ix(1)] * len(starts) if steps is None else list(steps)
     if not len(starts) == len(ends) == len(where) == len(strides):
-        raise Refusal("starts, ends, axes and steps differ in length")
+        raise Unsupported("starts, ends, axes and steps differ in length")
     windows = [Window(ix(0), ix(1), s) for s in x.shape]
     for axis, start, end, step in zip(where, starts, ends, strides, strict=True):
         for d in range(x.rank) if axis.const is None else (axis.const,):
@@ -85,7 +85,7 @@ def _chosen(condition: Ix, yes: Window, no: Window) -> Window:
 
 def window(call: Call, size: Ix, start: Ix, end: Ix, step: Ix) -> Window:
     if step.const == 0:
-        raise Refusal("a slice has step 0")
+        raise Unsupported("a slice has step 0")
     if step.const is not None:
         return _forward(size, start, end, step) if step.const > 0 else _backward(size, start, end, step)
     call.k.require_equal(fn("eq", step, 0), 0, "a slice's step must not be 0")
@@ -150,7 +150,7 @@ def pad_by_attributes(call: Call) -> Tensor:
 
 def _pad(call: Call, x: Tensor, pads: Sequence[Ix], axes: Sequence[Ix], value: Tensor | None) -> Tensor:
     if len(pads) != 2 * len(axes):
-        raise Refusal(f"{len(pads)} pads for {len(axes)} axes")
+        raise Unsupported(f"{len(pads)} pads for {len(axes)} axes")
     before, after = [ix(0)] * x.rank, [ix(0)] * x.rank
     for k, axis in enumerate(axes):
         for d in range(x.rank) if axis.const is None else (axis.const,):
@@ -158,7 +158,7 @@ def _pad(call: Call, x: Tensor, pads: Sequence[Ix], axes: Sequence[Ix], value: T
             before[d], after[d] = fn("sel", here, pads[k], before[d]), fn("sel", here, pads[len(axes) + k], after[d])
     mode = call.str("mode", "constant")
     if mode not in ("constant", "reflect", "edge", "wrap"):
-        raise Refusal(f"mode {mode!r} is not one of ONNX's")
+        raise Unsupported(f"mode {mode!r} is not one of ONNX's")
     x, before, after = _cropped(call, x, before, after)
     if all(p.const == 0 for p in (*before, *after)):
         return x
@@ -182,7 +182,7 @@ def pad_with(call: Call, x: Tensor, before: Sequence[Ix], after: Sequence[Ix], v
     if value is None:
         return call.k.pad(x, before, after, 0)
     if value.dtype != x.dtype or value.elements.const != 1:
-        raise Refusal("the pad value is not one element of the input's type")
+        raise Unsupported("the pad value is not one element of the input's type")
     element = value.at([0] * value.rank)
     if isinstance(element.kind, E.Const):
         return call.k.pad(x, before, after, element.kind.value)
@@ -220,7 +220,7 @@ def _pad_by_index(call: Call, x: Tensor, before: Sequence[Ix], after: Sequence[I
 
 def _require_some(call: Call, size: Ix) -> None:
     if size.const == 0:
-        raise Refusal("a border cannot be taken from an empty dimension")
+        raise Unsupported("a border cannot be taken from an empty dimension")
     if size.const is None:
         call.k.require_equal(fn("eq", size, 0), 0, "a border cannot be taken from an empty dimension")
 
@@ -245,7 +245,7 @@ def center_crop_pad(call: Call) -> Tensor:
     axes = axes_of(call.ints("axes") if call.has("axes") else tuple(range(x.rank)), x.rank)
     wanted = [require_size(call, v, "a target size") for v in values_or_refuse(call, 1)]
     if len(wanted) != len(axes):
-        raise Refusal(f"{len(wanted)} target sizes for {len(axes)} axes")
+        raise Unsupported(f"{len(wanted)} target sizes for {len(axes)} axes")
     starts, sizes, before, after = [ix(0)] * x.rank, list(x.shape), [ix(0)] * x.rank, [ix(0)] * x.rank
     for axis, target in zip(axes, wanted, strict=True):
         size = x.shape[axis]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from smelt.ir.kernel import Function, Ix, Refusal, Tensor, ix, product
+from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, ix, product
 from smelt.ops.axes import axis_of
 from smelt.ops.functions import given, unit
 
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 def topk(call: Call) -> Sequence[Tensor]:
     x = call.x()
     if x.rank == 0 or x.dtype == "b":
-        raise Refusal("TopK of a scalar or of truth values")
+        raise Unsupported("TopK of a scalar or of truth values")
     axis, k = axis_of(call.int("axis", -1), x.rank), _count(call)
     largest = call.int("largest", 1) if call.opset >= 11 else 1
     outer, length, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
@@ -49,7 +49,7 @@ def _count(call: Call) -> Ix:
         return ix(call.int("k"))
     found = call.values(1)
     if found is None or len(found) != 1:
-        raise Refusal("k is no single number")
+        raise Unsupported("k is no single number")
     return found[0]
 
 

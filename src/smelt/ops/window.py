@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smelt.ir.kernel import Geometry, Ix, Refusal, Tensor, fn, ix
+from smelt.ir.kernel import Geometry, Ix, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel.window import numbers, same_padding
 from smelt.ops.registry import Call
 from smelt.ops.shape_only_windows import transposed_sizes, window_counts
@@ -20,16 +20,16 @@ def geometry_of(
     """Strides, dilations and padding, explicit or automatic."""
     rank = x.rank - 2
     if rank < 1:
-        raise Refusal(f"windows over an input of rank {x.rank}")
+        raise Unsupported(f"windows over an input of rank {x.rank}")
     sizes = x.shape[2:]
     out = window_counts(call, sizes, kernel, pool=pool, round_up=round_up)
     if min(kernel, default=1) < 1:
-        raise Refusal("a kernel of size 0")
+        raise Unsupported("a kernel of size 0")
     stride, dilation = call.ints("strides", (1,) * rank), call.ints("dilations", (1,) * rank)
     mode = call.str("auto_pad", "NOTSET")
     pads = call.ints("pads", (0,) * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
     if min(pads, default=0) < 0:
-        raise Refusal("negative padding")
+        raise Unsupported("negative padding")
     before, after = [ix(p) for p in pads[:rank]], [ix(p) for p in pads[rank:]]
     if mode.startswith("SAME"):
         sides = zip(sizes, out, kernel, stride, dilation, strict=True)
@@ -47,9 +47,9 @@ def spread_geometry(call: Call, x: Tensor, kernel: Sequence[int]) -> Geometry:
     pads, extra = call.ints("pads", (0,) * (2 * rank)), call.ints("output_padding", (0,) * rank)
     mode = call.str("auto_pad", "NOTSET")
     if not len(stride) == len(dilation) == len(kernel) == len(extra) == rank or len(pads) != 2 * rank:
-        raise Refusal("window attributes do not fit the input's rank")
+        raise Unsupported("window attributes do not fit the input's rank")
     if min((*stride, *dilation, *kernel), default=1) < 1 or min((*pads, *extra), default=0) < 0:
-        raise Refusal("window attributes below their least value")
+        raise Unsupported("window attributes below their least value")
     before: list[Ix] = []
     after: list[Ix] = []
     for axis, size in enumerate(x.shape[2:]):
@@ -69,11 +69,11 @@ def kernel_of(call: Call, weights: Tensor | None) -> tuple[int, ...]:
     stated = call.ints("kernel_shape") if call.has("kernel_shape") else None
     if weights is None:
         if stated is None:
-            raise Refusal("attribute kernel_shape is missing")
+            raise Unsupported("attribute kernel_shape is missing")
         return stated
     found = numbers(weights.shape[2:])
     if found is None:
-        raise Refusal("the kernel's size is known only at run time")
+        raise Unsupported("the kernel's size is known only at run time")
     if stated is not None and stated != found:
-        raise Refusal(f"kernel_shape {list(stated)} does not fit weights of {list(found)}")
+        raise Unsupported(f"kernel_shape {list(stated)} does not fit weights of {list(found)}")
     return found

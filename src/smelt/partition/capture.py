@@ -1,9 +1,9 @@
 """Choose regions: Model + the backends' claims -> Plan.
 
 Input: a model in topological order, and backends in order of preference. Output: a Plan in which every node is in
-exactly one region or in `left` with its reason. Invariant: a region's nodes are of one graph and of the first backend
-that claims them, and replacing every region by one node leaves each graph acyclic; dropping any of the regions keeps it
-so.
+exactly one region or in `fallbacks` with its reason. Invariant: a region's nodes are of one graph and of the first
+backend that claims them, and replacing every region by one node leaves each graph acyclic; dropping any of the regions
+keeps it so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from smelt.ir.backend import Backend
 from smelt.ir.faults import Faults
-from smelt.ir.records import Claim, Left, Plan, Region
+from smelt.ir.records import Claim, Fallback, Plan, Region
 from smelt.ir.walk import model_graphs, nested_graphs, scopes, subgraphs
 from smelt.partition.cost import pays
 from smelt.partition.levels import NO_CLUSTER, cluster, contract
@@ -38,7 +38,7 @@ def capture(
     """
     choice = _Choice(tuple(backends), tuple(select), tuple(exclude), faults if faults is not None else Faults())
     regions: list[Region] = []
-    left: list[Left] = []
+    fallbacks: list[Fallback] = []
     captured = scopes(model.graph).captured
     for graph in model_graphs(model):
         refused = dict[ir.Node, str]()
@@ -49,11 +49,11 @@ def capture(
                 regions.append(region)
             else:
                 refused.update((node, verdict.reason) for node in nodes)
-        left.extend(Left(node, refused[node]) for node in graph if node in refused)
+        fallbacks.extend(Fallback(node, refused[node]) for node in graph if node in refused)
     for function in model.functions.values():
         body = (node for graph in nested_graphs(function.graph) for node in graph)
-        left.extend(Left(node, f"in the body of function {function.name}") for node in body)
-    return Plan(tuple(regions), tuple(left))
+        fallbacks.extend(Fallback(node, f"in the body of function {function.name}") for node in body)
+    return Plan(tuple(regions), tuple(fallbacks))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from smelt.ir.records import Left, Plan, Region
+from smelt.ir.records import Fallback, Plan, Region
 from smelt.partition.capture import make_region
 
 WAYS = 4
@@ -54,34 +54,34 @@ class Splitter:
                 regions += parts
             else:
                 regions.append(region)
-        return Plan(tuple(regions), plan.left), made
+        return Plan(tuple(regions), plan.fallbacks), made
 
     def renewed(self, plan: Plan, indices: Collection[int]) -> Plan:
         """The plan with these regions as new ones, of the same nodes, since they will be other code."""
         regions = (self._make(r.nodes, self._parts[r.index]) if r.index in indices else r for r in plan.regions)
-        return Plan(tuple(regions), plan.left)
+        return Plan(tuple(regions), plan.fallbacks)
 
-    def peel(
+    def trim(
         self, plan: Plan, failing: Mapping[int, Collection[int]], why: Mapping[int, str]
     ) -> tuple[Plan, frozenset[int]]:
         """The plan where regions have lost the nodes that only their outputs at the `failing` places need, and the
-        indices of those regions. A few such nodes are given back; more of them, in one piece, are parts."""
+        indices of those regions. A few such nodes fall back; more of them, in one piece, are parts."""
         regions: list[Region] = []
-        left: list[Left] = []
-        peeled: set[int] = set()
+        fallbacks: list[Fallback] = []
+        trimmed: set[int] = set()
         for region in plan.regions:
             off = _only_for(region, failing.get(region.index, ()))
             if not off or len(off) == len(region.nodes):
                 regions.append(region)
                 continue
-            peeled.add(region.index)
+            trimmed.add(region.index)
             regions.append(self._make(_without(region.nodes, off), self._parts[region.index]))
             for piece in _pieces(off):
                 if len(piece) > FEW:
                     regions += self._cut_piece(piece, self._parts[region.index])
                 else:
-                    left += [Left(node, why[region.index]) for node in piece]
-        return Plan(tuple(regions), (*plan.left, *left)), frozenset(peeled)
+                    fallbacks += [Fallback(node, why[region.index]) for node in piece]
+        return Plan(tuple(regions), (*plan.fallbacks, *fallbacks)), frozenset(trimmed)
 
     def _cut(self, region: Region) -> list[Region]:
         return self._quarters(region.nodes, self._parts[region.index])
@@ -110,7 +110,7 @@ class Splitter:
             else:
                 regions.append(region)
         old = {region.index for region in plan.regions}
-        return Plan(tuple(regions), plan.left), frozenset(r.index for r in regions if r.index not in old)
+        return Plan(tuple(regions), plan.fallbacks), frozenset(r.index for r in regions if r.index not in old)
 
     def nodes_by_origin(self, plan: Plan) -> dict[int, int]:
         """How many nodes of each captured region are still in regions."""

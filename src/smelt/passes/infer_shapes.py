@@ -44,7 +44,7 @@ class InferShapes:
         changes: Counter[str] = Counter()
         inputs = {dim for value in model.graph.inputs for dim in value.shape or ()}
         for value, shape in declared.items():
-            value.shape = _settled(value.shape, shape, inputs)
+            value.shape = _resolved(value.shape, shape, inputs)
             if value.shape != shape:
                 changes["shape derived"] += 1
         for value, shape in results.items():
@@ -187,7 +187,9 @@ def _called(mark: Mark, names: Mapping[str, int | ir.SymbolicDim]) -> int | ir.S
     return ir.SymbolicDim(None) if isinstance(called, int) and called < 0 else called
 
 
-def _settled(derived: ir.Shape | None, declared: ir.Shape | None, inputs: set[int | ir.SymbolicDim]) -> ir.Shape | None:
+def _resolved(
+    derived: ir.Shape | None, declared: ir.Shape | None, inputs: set[int | ir.SymbolicDim]
+) -> ir.Shape | None:
     if derived is None or declared is None:
         return declared if derived is None else derived
     if derived.rank() != declared.rank():

@@ -65,7 +65,7 @@ class Table:
         """The passes to run. None stands for the default set."""
         items = ["default"] if given is None else [given] if isinstance(given, (str, Rule)) else list(given)
         wanted: dict[str, None] = {}
-        strangers: list[Rule] = []
+        foreign: list[Rule] = []
         for item in items:
             if isinstance(item, str):
                 self._read(item, wanted)
@@ -73,13 +73,13 @@ class Table:
             rule = item if isinstance(item, Rule) else borrowed(item)
             if rule is None:
                 raise ConfigError("SM-PASS-004", f"a {type(item).__name__} is neither a name nor a rule")
-            strangers.append(rule)
-        return self._in_order(wanted, strangers)
+            foreign.append(rule)
+        return self._ordered(wanted, foreign)
 
-    def _in_order(self, wanted: Iterable[str], strangers: list[Rule]) -> list[tuple[str, Callable[[], Pass]]]:
+    def _ordered(self, wanted: Iterable[str], foreign: list[Rule]) -> list[tuple[str, Callable[[], Pass]]]:
         names = set(wanted)
         rows = [(entry.name, entry.make) for entry in self.entries.values() if entry.name in names]
-        rules = [rule for rule in self.own.values() if rule.name in names] + strangers
+        rules = [rule for rule in self.own.values() if rule.name in names] + foreign
         at = len(rows) - (bool(rows) and rows[-1][0] == "remove-unused")
         return [*rows[:at], *((rule.name, _always(rule)) for rule in rules), *rows[at:]]
 

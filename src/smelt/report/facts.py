@@ -49,7 +49,7 @@ class OpRow:
     op: str
     original: int
     in_kernels: int
-    left: int
+    fallbacks: int
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,12 @@ class Report:
         return sum(row.in_kernels for row in self.ops)
 
     @property
-    def left(self) -> int:
-        return sum(row.left for row in self.ops)
+    def fallbacks(self) -> int:
+        return sum(row.fallbacks for row in self.ops)
 
     @property
     def nodes(self) -> int:
-        return self.in_kernels + self.left
+        return self.in_kernels + self.fallbacks
 
     @property
     def original(self) -> int:
@@ -219,7 +219,7 @@ def as_dict(report: Report, *, graph: bool = True, sources: bool = True) -> dict
         "original_nodes": report.original,
         "nodes": report.nodes,
         "in_kernels": report.in_kernels,
-        "left": report.left,
+        "fallbacks": report.fallbacks,
         "coverage": report.coverage,
         "regions": len(report.regions),
         "kernels": report.kernels,
@@ -240,7 +240,9 @@ def report_of(result: ResultLike, title: str, picture: Picture, times: Times | N
         title=readable(title),
         ops=_ops(result.plan, picture.original),
         regions=regions,
-        reasons=reasons_of((left.reason, op_name(left.node), left.node.name or "") for left in result.plan.left),
+        reasons=reasons_of(
+            (fallback.reason, op_name(fallback.node), fallback.node.name or "") for fallback in result.plan.fallbacks
+        ),
         picture=picture,
         passes=pass_rows(result.passes),
         stages=_stages(result.stages),
@@ -264,10 +266,10 @@ def readable_fault(fault: Fault) -> Fault:
 
 def _ops(plan: Plan, original: Mapping[str, int]) -> tuple[OpRow, ...]:
     inside = Counter(op_name(node) for region in plan.regions for node in region.nodes)
-    left = Counter(op_name(item.node) for item in plan.left)
+    left = Counter(op_name(item.node) for item in plan.fallbacks)
     names = {**dict.fromkeys(original), **dict.fromkeys(inside), **dict.fromkeys(left)}
     rows = [OpRow(name, original.get(name, 0), inside[name], left[name]) for name in names]
-    return tuple(sorted(rows, key=lambda row: (-max(row.original, row.in_kernels + row.left), row.op)))
+    return tuple(sorted(rows, key=lambda row: (-max(row.original, row.in_kernels + row.fallbacks), row.op)))
 
 
 def _regions(result: ResultLike, times: Times | None) -> tuple[RegionRow, ...]:
@@ -304,7 +306,7 @@ def _regions(result: ResultLike, times: Times | None) -> tuple[RegionRow, ...]:
 
 def _holders(plan: Plan) -> dict[str, str]:
     """By custom op, the op of control flow that has it in a body."""
-    held = ((left.node, node) for left in plan.left for body in subgraphs(left.node) for node in body)
+    held = ((fallback.node, node) for fallback in plan.fallbacks for body in subgraphs(fallback.node) for node in body)
     return {node.op_type: holder.op_type for holder, node in held}
 
 

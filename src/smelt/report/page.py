@@ -35,7 +35,7 @@ def format_html(report: Report) -> str:
         .render(
             report=report,
             codes=report.codes,
-            whole_us=report.times.kernel_us + report.times.left_us if report.times else 0.0,
+            whole_us=report.times.kernel_us + report.times.fallback_us if report.times else 0.0,
             style=_text("page.css"),
             script=script,
             script_digest=digest,
@@ -62,13 +62,13 @@ def page_data(report: Report) -> dict[str, Any]:
     ]
     regions = [[r.index, r.entry, r.time_us, r.bound_us, r.error, listed(r.ops, 4), r.nodes] for r in report.regions]
     kernels = {code.entry: [_kernel_row(kernel) for kernel in code.kernels] for code in report.codes}
-    left_times = {name: us for _, name, us in report.times.left} if report.times else {}
+    fallback_times = {name: us for _, name, us in report.times.fallbacks} if report.times else {}
     return {
         "texts": texts.items,
         "nodes": nodes,
         "regions": regions,
         "kernels": kernels,
-        "leftTimes": left_times,
+        "fallbackTimes": fallback_times,
         "sources": [list(source) for source in report.sources],
         "timed": report.times is not None,
     }

@@ -103,8 +103,8 @@ class _Fates:
         for region in plan.regions:
             for node in region.nodes:
                 self._waiting.setdefault(_key(node), []).append((region.index, ""))
-        for left in plan.left:
-            self._waiting.setdefault(_key(left.node), []).append((-1, left.reason))
+        for fallback in plan.fallbacks:
+            self._waiting.setdefault(_key(fallback.node), []).append((-1, fallback.reason))
 
     def take(self, node: ir.Node) -> tuple[int, str]:
         """Names may repeat in sibling bodies: each fate is given once."""

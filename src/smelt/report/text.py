@@ -41,18 +41,18 @@ def headline(report: Report) -> str:
     regions = counted(len(report.regions), "region")
     share = f"{report.in_kernels:,} of {counted(report.nodes, 'node')} in kernels ({report.coverage:.1%})"
     text = f"{report.title}: {share}, {regions}"
-    return text + (f", {counted(report.left, 'node')} left to ONNX Runtime" if report.left else "")
+    return text + (f", {counted(report.fallbacks, 'node')} falling back to ONNX Runtime" if report.fallbacks else "")
 
 
 def ops_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
     """The table of ops before and after."""
-    rows = [(r.op, r.original, r.in_kernels or None, r.left or None) for r in report.ops[:limit]]
+    rows = [(r.op, r.original, r.in_kernels or None, r.fallbacks or None) for r in report.ops[:limit]]
     rest = report.ops[limit:]
     if rest:
-        sums = (sum(r.original for r in rest), sum(r.in_kernels for r in rest), sum(r.left for r in rest))
+        sums = (sum(r.original for r in rest), sum(r.in_kernels for r in rest), sum(r.fallbacks for r in rest))
         rows.append((f"… {counted(len(rest), 'op')} more", sums[0], sums[1] or None, sums[2] or None))
-    total = ("total", report.original, report.in_kernels, report.left)
-    return table(("op", "original", "in kernels", "left to ORT"), [*rows, total])
+    total = ("total", report.original, report.in_kernels, report.fallbacks)
+    return table(("op", "original", "in kernels", "fallback"), [*rows, total])
 
 
 def region_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
@@ -62,7 +62,7 @@ def region_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
     codes = report.codes
     timed = any(row.time_us is not None for row in codes)
     header = ["code", "regions", "nodes", "kernels", *(("time", "share", "of roofline") if timed else ()), "ops"]
-    whole = report.times.kernel_us + report.times.left_us if report.times else 0.0
+    whole = report.times.kernel_us + report.times.fallback_us if report.times else 0.0
     rows = [
         [r.entry, len(r.regions), r.nodes, len(r.kernels), *(_time_cells(r, whole) if timed else ()), _ops_of(r)]
         for r in codes[:limit]
@@ -123,7 +123,7 @@ def reason_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
         return []
     rows = [(row.count, listed(row.ops), row.reason) for row in report.reasons[:limit]]
     return [
-        *table(("nodes", "ops", "left to ONNX Runtime because"), rows),
+        *table(("nodes", "ops", "fall back to ONNX Runtime because"), rows),
         *_more(len(report.reasons), limit, "reason"),
     ]
 
@@ -146,9 +146,9 @@ def time_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
     if times.stock_us is not None and times.speedup is not None:
         lines.append(f"  stock model   {in_time(times.stock_us)} a run: {times.speedup:.2f}x")
         lines.append("  medians of alternating runs; `smelt bench` says how sure such a ratio is")
-    if times.left:
-        rows = [(op, name, in_time(us)) for op, name, us in times.left[: min(limit, 8)]]
-        lines += table(("left op", "node", "time"), rows)
+    if times.fallbacks:
+        rows = [(op, name, in_time(us)) for op, name, us in times.fallbacks[: min(limit, 8)]]
+        lines += table(("fallback op", "node", "time"), rows)
     return lines
 
 
@@ -196,7 +196,7 @@ def _regions_text(indices: Sequence[int]) -> str:
 
 
 def fault_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
-    """Faults of smelt itself: what they cost is left to ONNX Runtime."""
+    """Faults of smelt itself: what they cost falls back to ONNX Runtime."""
     lines: list[str] = []
     for fault in report.faults[:limit]:
         at = f" ({fault.where})" if fault.where else ""

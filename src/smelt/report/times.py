@@ -54,14 +54,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Times:
-    """`regions` by index; `left` are (op, name, us) of nodes that ONNX Runtime ran; `stock` is the stock model, by op.
+    """`regions` by index; `fallbacks` are (op, name, us) of nodes that ONNX Runtime ran; `stock` is the stock model, by
+    op.
 
     `whole_us` and `stock_us` are wall times without the profiler. `bounds` are the least times by the roofline.
     `launches` are those of each code, for all of its regions together.
     """
 
     regions: Mapping[int, float]
-    left: tuple[tuple[str, str, float], ...]
+    fallbacks: tuple[tuple[str, str, float], ...]
     stock: Mapping[str, float] = field(default_factory=dict[str, float])
     whole_us: float | None = None
     stock_us: float | None = None
@@ -76,12 +77,12 @@ class Times:
         return sum(self.regions.values())
 
     @property
-    def left_us(self) -> float:
-        return sum(us for _, _, us in self.left)
+    def fallback_us(self) -> float:
+        return sum(us for _, _, us in self.fallbacks)
 
     @property
     def kernel_share(self) -> float | None:
-        whole = self.kernel_us + self.left_us
+        whole = self.kernel_us + self.fallback_us
         return self.kernel_us / whole if whole else None
 
     @property

@@ -14,13 +14,13 @@ static void *scratch(smelt_env *env, int64_t bytes) {
   return aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
 }
 
-static void give_back(smelt_env *env, void *block) {
+static void free_scratch(smelt_env *env, void *block) {
   (void)env;
   free(block);
 }
 
 int32_t probe_int8(void *const *buffers, const int64_t *sizes, int64_t processors) {
-  smelt_env env = {.scratch = scratch, .give_back = give_back, .parallel = parallel, .processors = (int32_t)processors};
+  smelt_env env = {.scratch = scratch, .free_scratch = free_scratch, .parallel = parallel, .processors = (int32_t)processors};
   smelt_work work = {.bytes = NULL};
   smelt_task task = {.env = &env, .b = buffers, .s = sizes, .work = &work};
   const int32_t code = SMELT_NAME(smelt_int8_product)(&task);

@@ -31,7 +31,7 @@ static void parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) 
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
 }
 
-static void give_back(smelt_env *env, void *block) {
+static void free_scratch(smelt_env *env, void *block) {
   (void)env, blocks--;
   free(block);
 }
@@ -53,7 +53,7 @@ static void body(void *ctx, int64_t task) {
 }
 
 int main(void) {
-  smelt_env env = {.scratch = scratch, .give_back = give_back, .parallel = parallel};
+  smelt_env env = {.scratch = scratch, .free_scratch = free_scratch, .parallel = parallel};
   smelt_work lent = {.bytes = NULL};
   for (int kernel = 0; kernel < 20; kernel++) {
     smelt_task task = {.env = &env, .work = &lent};

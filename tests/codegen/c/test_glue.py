@@ -331,7 +331,7 @@ def growth(work: Callable[[], None], calls: int = 3000) -> float:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
-def test_scratch_is_given_back_to_the_real_runtime(library: Path) -> None:
+def test_scratch_falls_back_to_the_real_runtime(library: Path) -> None:
     live = session("scratch", library)
     feeds = {"a": np.array([20_000, 20_000], np.int64)}
     assert growth(lambda: live.run(None, feeds)) < 16  # the least block of malloc is 32 bytes
@@ -362,7 +362,7 @@ def nothing_lent(fake: FakeRuntime) -> bool:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_whatever_call_fails_is_reported_and_everything_is_given_back(fake: FakeRuntime, name: str) -> None:
+def test_whatever_call_fails_is_reported_and_everything_falls_back(fake: FakeRuntime, name: str) -> None:
     assert fake.compute(name, CALLS[name]) is None
     assert nothing_lent(fake)
     for position in range(fake.calls):

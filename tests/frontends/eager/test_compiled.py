@@ -51,7 +51,7 @@ def test_a_graph_is_one_session_and_nothing_is_copied(monkeypatch: pytest.Monkey
         eager.reset_counts()
         y = call(there)
         z = call(there)
-    assert y.is_ort and not record.left and not record.fallbacks
+    assert y.is_ort and not record.fallback_nodes and not record.fallbacks
     assert not eager.natives() and not eager.fallbacks()
     assert fed[-1] >= {there.data_ptr(), module[0].bias.data_ptr()} and y.data_ptr() != z.data_ptr()
     torch.testing.assert_close(y.cpu(), mlp()(x))

@@ -28,7 +28,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
 def all_in_ort(record: Record) -> None:
     assert record.graphs
     for graph in record.graphs:
-        assert graph.whole, (graph.fallback, graph.left)
+        assert graph.whole, (graph.fallback, graph.fallback_nodes)
 
 
 @torch.no_grad()
@@ -149,8 +149,8 @@ def test_a_node_that_cannot_be_converted_runs_in_torch_inside_the_same_graph():
     with Listening() as record:
         close(torch.compile(model, backend="smelt", fullgraph=True, options=PLAIN)(x), model(x))
     (graph,) = record.graphs
-    assert [node.target for node in graph.left] == ["smelt_tests.opaque.default"]
-    assert graph.left[0].reason and len(graph.parts) == 2
+    assert [node.target for node in graph.fallback_nodes] == ["smelt_tests.opaque.default"]
+    assert graph.fallback_nodes[0].reason and len(graph.parts) == 2
 
 
 @torch.no_grad()

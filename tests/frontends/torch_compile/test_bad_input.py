@@ -56,7 +56,7 @@ def test_a_tensor_on_another_device_stays_in_torch():
     with Listening() as record:
         found = torch.compile(lambda x: x.sin() + 1, backend="smelt", options=PLAIN)(torch.randn(3, 4, device="meta"))
     assert found.device.type == "meta" and found.shape == (3, 4)
-    assert {reason for _, reason in record.left} == {"a tensor on meta"}
+    assert {reason for _, reason in record.fallback_nodes} == {"a tensor on meta"}
 
 
 @torch.no_grad()
@@ -125,7 +125,7 @@ def test_a_converter_that_raises_leaves_its_node_to_torch():
     finally:
         forget_converter("smelt_tests::halved")
     torch.testing.assert_close(found, halved(x.sin()) + 1)
-    reasons = [reason for _, reason in record.left]
+    reasons = [reason for _, reason in record.fallback_nodes]
     assert any("ZeroDivisionError: in the user's own code" in reason for reason in reasons), reasons
 
 

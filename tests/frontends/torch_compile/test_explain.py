@@ -33,7 +33,7 @@ class Broken(nn.Module):
 def test_breaks_and_nodes_left_in_torch_are_named_with_their_source():
     told = smelt.explain(Broken(), torch.randn(3, 4), options={"kernels": False})
     assert len(told.graphs) == 2 and len(told.breaks) == 1
-    assert [target for target, _ in told.left] == ["smelt_tests.untold.default"]
+    assert [target for target, _ in told.fallback_nodes] == ["smelt_tests.untold.default"]
     text = str(told)
     assert "1 graph break" in text and "smelt_tests.untold.default" in text and "untold(x).sin()" in text
 

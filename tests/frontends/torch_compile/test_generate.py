@@ -125,7 +125,7 @@ def _check(make: Callable[[], Any], model: Any, tokens: int, **how: Any) -> int:
     wanted = generated(clear_cut(make), tokens, **how)
     assert torch.equal(found, wanted)
     assert len(set(wanted.flatten().tolist())) > 8  # not one token over and over
-    assert record.graphs and not record.fallbacks and not record.left
+    assert record.graphs and not record.fallbacks and not record.fallback_nodes
     return len(record.graphs)
 
 

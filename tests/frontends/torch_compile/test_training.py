@@ -108,7 +108,7 @@ def test_dropout_does_not_cut_the_graph():
         torch.testing.assert_close(found, Twice()(x))
         forward = record.graphs[0]
         assert forward.kind == "forward" and len(forward.parts) == 1
-        assert [node.target for node in forward.left] == ["aten.bernoulli.p"] * 2
+        assert [node.target for node in forward.fallback_nodes] == ["aten.bernoulli.p"] * 2
 
 
 def test_small_training_graphs_get_kernels_only_when_asked_for():
@@ -146,15 +146,17 @@ def test_gradients_of_large_tables_stay_in_torch():
         torch.compile(table, backend="smelt")(x).square().sum().backward()
     twin(x).square().sum().backward()
     torch.testing.assert_close(table.weight.grad, twin.weight.grad)
-    (left,) = [node for graph in record.graphs for node in graph.left]  # told, as everything that torch computes
-    assert "embedding_dense_backward" in left.target and "table of zeros" in left.reason
+    (fallback,) = [
+        node for graph in record.graphs for node in graph.fallback_nodes
+    ]  # told, as everything that torch computes
+    assert "embedding_dense_backward" in fallback.target and "table of zeros" in fallback.reason
     assert not any(graph.fallback for graph in record.graphs)
     with Listening() as record:
         torch._dynamo.reset()
         table.zero_grad()
         torch.compile(table, backend="smelt", options={"strict": True})(x).square().sum().backward()
     torch.testing.assert_close(table.weight.grad, twin.weight.grad)
-    assert not any(graph.left for graph in record.graphs)
+    assert not any(graph.fallback_nodes for graph in record.graphs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -212,7 +214,7 @@ def test_a_sum_that_is_zero_but_for_roundings_stays_in_torch(dropout: float, bat
             torch.manual_seed(1)
             each(x).backward()
     (backward,) = [graph for graph in record.graphs if graph.kind == "backward"]
-    zero = [node for node in backward.left if node.reason == "zero but for roundings"]
+    zero = [node for node in backward.fallback_nodes if node.reason == "zero but for roundings"]
     assert [node.target for node in zero if "sum" in node.target] == ["aten.sum.dim_IntList"], "the keys' bias only"
     assert len(backward.parts) == 1 and not backward.parts[0].notes
     assert twin.key.bias.grad is not None and twin.key.bias.grad.abs().max() < 1e-6
@@ -232,7 +234,7 @@ def test_a_sum_in_the_calling_thread_is_that_of_torch(dtype: torch.dtype, axes: 
 def test_a_session_without_kernels_makes_such_sums_itself() -> None:
     with Listening() as record:
         torch.compile(Heads(0.0), backend="smelt", options=PLAIN)(torch.randn(2, 12, 16)).backward()
-    assert not any(graph.left for graph in record.graphs)
+    assert not any(graph.fallback_nodes for graph in record.graphs)
 
 
 @pytest.mark.parametrize(("patterns", "applied"), [(None, True), ("default", False)])

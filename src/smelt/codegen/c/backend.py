@@ -17,10 +17,10 @@ import onnx_ir as ir
 from smelt.base.target import Target
 from smelt.ir.backend import Capabilities, Generated, Packed
 from smelt.ir.direct import mark_direct
-from smelt.ir.kernel import Refusal
+from smelt.ir.kernel import Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.int8_panels import packed_dtype
-from smelt.ir.records import Claim, Entry, Left, Region, Source, Unit
+from smelt.ir.records import Claim, Entry, Fallback, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
 from . import extern
@@ -58,7 +58,7 @@ class CBackend:
         return packed_array(plain, layout)
 
     def claims(self, node: ir.Node) -> Claim:
-        reason = self.facts.refusals.get(node)
+        reason = self.facts.unsupported.get(node)
         if reason is not None:
             return Claim(False, reason)
         for value in node.outputs:
@@ -84,7 +84,7 @@ class CBackend:
     def _generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
         codes: list[CRegionCode] = []
         kept: list[Region] = []
-        left: list[Left] = []
+        fallbacks: list[Fallback] = []
         identical: dict[str, tuple[CRegionCode, tuple[ir.Value, ...]]] = {}
         for region in regions:
             key, border = structure(region, self.facts)
@@ -95,14 +95,14 @@ class CBackend:
                     identical[key] = write_region(region, self.facts, self.carriers), border
                 codes.append(_transplant(*identical[key], border, region))
                 kept.append(region)
-            except Refusal as refusal:
-                left += [Left(node, str(refusal)) for node in region.nodes]
+            except Unsupported as unsupported:
+                fallbacks += [Fallback(node, str(unsupported)) for node in region.nodes]
         names: dict[str, str] = {}
         for code in codes:
             names.setdefault(code.digest, f"r{len(names)}")
         source = _source(codes, names, self.facts, targets)
         entry_of = tuple(names[c.digest] for c in codes)
-        return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(left))
+        return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(fallbacks))
 
 
 def _type_text(value: ir.Value) -> str:

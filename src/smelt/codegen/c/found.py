@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from smelt.ir.kernel import Buffer, Ix, Refusal, Sym, of
+from smelt.ir.kernel import Buffer, Ix, Sym, Unsupported, of
 from smelt.ir.kernel.index import Atom, substitute
 
 from .arena import Lifetime
@@ -66,7 +66,7 @@ def behind_found(kernels: Sequence[Kernel], found: dict[Sym, Buffer]) -> list[tu
             else:
                 held.append((place, kernel))
         if len(held) == len(waiting):
-            raise Refusal("a size that is found in data is needed before it is known")
+            raise Unsupported("a size that is found in data is needed before it is known")
         waiting = held
     return order
 

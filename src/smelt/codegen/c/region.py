@@ -19,11 +19,11 @@ import onnx_ir as ir
 from smelt.codegen.cluster import Schedule
 from smelt.codegen.schedule import schedule
 from smelt.ir.backend import Packed, RegionCode
-from smelt.ir.kernel import Assemble, Buffer, Ix, Refusal, Result, Stored, Sym, Tensor, ix, of
+from smelt.ir.kernel import Assemble, Buffer, Ix, Result, Stored, Sym, Tensor, Unsupported, ix, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg, one_not_1
 from smelt.ir.records import Region, Unit
-from smelt.ops import Facts, meaning
+from smelt.ops import Facts, lower
 
 from .arena import Lifetime, assign_slots, lifetimes
 from .checked_sizes import Products, arena_lines, known_shapes
@@ -86,7 +86,7 @@ def write_region(region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> 
         return code
     try:
         general = _Writer(region, facts.general, carriers, code.inputs).code(GENERAL)
-    except Refusal:
+    except Unsupported:
         return code  # the region keeps to its hints, and fails where they are wrong
     text = writer.function(f"SMELT_AT({GENERAL}, @LOWEST@)(env)")
     return replace(code, text=text, inputs=general.inputs, general=General(general.text, general.kernels))
@@ -173,14 +173,14 @@ class _Writer:
                 self._operand(value)
         for node in self.region.nodes:
             self.builder.source = node.name or node.op_type
-            made = meaning(self.facts, self.builder, node, self.inside, RULES)
+            made = lower(self.facts, self.builder, node, self.inside, RULES)
             for value, result in zip(node.outputs, made, strict=False):
                 if result is not None:
                     self.inside[value] = result[0]
         out: list[tuple[Tensor, Buffer]] = []
         for place, value in enumerate(self.region.outputs):
             if value not in self.inside:
-                raise Refusal("an output of the op has no meaning yet")
+                raise Unsupported("an output of the op has no lowering yet")
             tensor = self.builder.cast(self.inside[value], self.facts.by_value[value].dtype)
             if isinstance(tensor.definition, Result) and tensor.definition.function.found:
                 tensor = self.builder.copy(tensor)  # its output can be allocated only after the function has run
@@ -248,7 +248,7 @@ class _Writer:
             progress = self._solve_from(waiting, sources) or self._solve_members(waiting)
             waiting = [s for s in waiting if s not in self.symbols]
             if waiting and not progress and not self._add_carrier(waiting, sources):
-                raise Refusal(f"the size {waiting[0].name!r} cannot be learned from the inputs")
+                raise Unsupported(f"the size {waiting[0].name!r} cannot be learned from the inputs")
         self._guard_hints()
         self._check_table()
         for value, place in list(self.inputs.items()):
@@ -301,7 +301,7 @@ class _Writer:
         for value, number in self.facts.ids.items():
             if f"v{number}" == name and value not in self._made_inside():
                 return value
-        raise Refusal("a size depends on the contents of a tensor made inside the region")
+        raise Unsupported("a size depends on the contents of a tensor made inside the region")
 
     def _made_inside(self) -> set[ir.Value]:
         return {v for n in self.region.nodes for v in n.outputs}

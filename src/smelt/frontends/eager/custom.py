@@ -1,8 +1,8 @@
 """`torch.ops.ort.<name>`: ONNX ops and expressions of them as PyTorch ops.
 
-Input: a name, a meaning in ONNX, a torch schema (for one ONNX op it follows from the op's own). Output: a torch op with
-kernels for `ort` and the CPU, a rule for fake tensors, and gradients where they are given. Invariant: the meaning is a
-converter of the exporter, so the op also goes through `smelt.export` and `torch.compile(backend="smelt")`.
+Input: a name, a lowering in ONNX, a torch schema (for one ONNX op it follows from the op's own). Output: a torch op
+with kernels for `ort` and the CPU, a rule for fake tensors, and gradients where they are given. Invariant: the lowering
+is a converter of the exporter, so the op also goes through `smelt.export` and `torch.compile(backend="smelt")`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .device import ensure_kernels
 from .programs import NoProgramError, map_tensors
 
 NAMESPACE: Final = "ort"
-Meaning = str | Expression | Callable[..., Any]
+Lowering = str | Expression | Callable[..., Any]
 _libraries: dict[str, Any] = {}
 _ATTRIBUTES: Final = {"INT": "int", "FLOAT": "float", "STRING": "str", "INTS": "int[]", "FLOATS": "float[]"}
 
 
 def custom_op(
-    name: str, meaning: Meaning, schema: str | None = None, *, meta: Callable[..., Any] | None = None,
+    name: str, lowering: Lowering, schema: str | None = None, *, meta: Callable[..., Any] | None = None,
     backward: Callable[..., Any] | None = None, setup_context: Callable[..., None] | None = None,
 ) -> Any:  # fmt: skip
     """Define `torch.ops.ort.<name>`.
 
-    `meaning`: the name of an ONNX op (`"Hardmax"`), an expression (`op.Gemm("a", "b", alpha=arg("alpha"))`), or a
+    `lowering`: the name of an ONNX op (`"Hardmax"`), an expression (`op.Gemm("a", "b", alpha=arg("alpha"))`), or a
     function of an exporter's call and of the schema's arguments. `schema`: "(Tensor a, Tensor b, float alpha=1.0) ->
-    Tensor"; an argument written as `Tensor(a!) x` is changed in place, its new value is returned by the meaning behind
+    Tensor"; an argument written as `Tensor(a!) x` is changed in place, its new value is returned by the lowering behind
     the results. `meta`: results for fake tensors, where ONNX's own shape inference does not know them. `backward` and
     `setup_context`: gradients, as for torch.library.register_autograd.
     """
@@ -50,16 +50,16 @@ def custom_op(
         raise ConfigError(
             "SM-DEVICE-003", f"{name!r} is no name for an op", hint="Use letters, digits and underscores."
         )
-    if isinstance(meaning, str):
-        schema = schema or onnx_schema(meaning)
-        meaning = _single(meaning)
+    if isinstance(lowering, str):
+        schema = schema or onnx_schema(lowering)
+        lowering = _single(lowering)
     if schema is None:
         raise ConfigError("SM-DEVICE-003", f"the op {name} needs a torch schema", hint='"(Tensor x) -> Tensor", say.')
     forget_op(name)
     written = re.findall(r"Tensor\(\w+!\)\s+(\w+)", schema)
     if written:
-        return _mutating(name, meaning, schema, written, meta, backward, setup_context)
-    return _functional(name, meaning, schema, meta, backward, setup_context)
+        return _mutating(name, lowering, schema, written, meta, backward, setup_context)
+    return _functional(name, lowering, schema, meta, backward, setup_context)
 
 
 def forget_op(name: str) -> None:
@@ -72,14 +72,14 @@ def forget_op(name: str) -> None:
 
 
 def _functional(
-    name: str, meaning: Meaning, schema: str, meta: Callable[..., Any] | None, backward: Callable[..., Any] | None,
+    name: str, lowering: Lowering, schema: str, meta: Callable[..., Any] | None, backward: Callable[..., Any] | None,
     setup_context: Callable[..., None] | None,
 ) -> Any:  # fmt: skip
     ensure_kernels()
     library = _libraries[name] = torch.library.Library(NAMESPACE, "FRAGMENT")
     library.define(name + schema)
     op = getattr(getattr(torch.ops, NAMESPACE), name).default
-    register_converter(f"{NAMESPACE}::{name}")(cast("Callable[..., Any]", meaning))
+    register_converter(f"{NAMESPACE}::{name}")(cast("Callable[..., Any]", lowering))
     native = NativeOp(op, own=True)
 
     def on_host(*args: Any, **kwargs: Any) -> Any:
@@ -95,14 +95,14 @@ def _functional(
     library.impl(name, on_device, "PrivateUse1")
     library.impl(name, on_host, "CPU")
     qualified = f"{NAMESPACE}::{name}"
-    torch.library.register_fake(qualified, meta or _inferring(op, meaning), lib=library)
+    torch.library.register_fake(qualified, meta or _inferring(op, lowering), lib=library)
     if backward is not None:
         torch.library.register_autograd(qualified, backward, setup_context=setup_context, lib=library)
     return op
 
 
 def _mutating(
-    name: str, meaning: Meaning, schema: str, written: Sequence[str], meta: Callable[..., Any] | None,
+    name: str, lowering: Lowering, schema: str, written: Sequence[str], meta: Callable[..., Any] | None,
     backward: Callable[..., Any] | None, setup_context: Callable[..., None] | None,
 ) -> Any:  # fmt: skip
     """A functional op that also returns the new values, and one that writes them back."""
@@ -110,7 +110,12 @@ def _mutating(
     count = returns.count("Tensor")
     plain = re.sub(r"Tensor\(\w+!\)", "Tensor", arguments)
     inner = _functional(
-        f"{name}_functional", meaning, f"{plain}-> ({', '.join(['Tensor'] * (count + len(written)))})", meta, None, None
+        f"{name}_functional",
+        lowering,
+        f"{plain}-> ({', '.join(['Tensor'] * (count + len(written)))})",
+        meta,
+        None,
+        None,
     )
     library = _libraries[name] = torch.library.Library(NAMESPACE, "FRAGMENT")
     library.define(name + schema)
@@ -176,7 +181,7 @@ def _attribute_text(op_type: str, name: str, attribute: Any) -> str:
     if kind is None:
         raise ConfigError(
             "SM-DEVICE-003", f"the attribute {name} of {op_type} has a type that torch has none for",
-            hint="Give the meaning as a function.",
+            hint="Give the lowering as a function.",
         )  # fmt: skip
     if attribute.required:
         return f"{kind} {name}"
@@ -191,7 +196,7 @@ def _attribute_text(op_type: str, name: str, attribute: Any) -> str:
 # results of fake tensors
 
 
-def _inferring(op: Any, meaning: Meaning) -> Callable[..., Any]:
+def _inferring(op: Any, lowering: Lowering) -> Callable[..., Any]:
     """ONNX's shape inference as torch's rule."""
     formals = op._schema.arguments
     single = len(op._schema.returns) == 1
@@ -200,7 +205,7 @@ def _inferring(op: Any, meaning: Meaning) -> Callable[..., Any]:
         named = {f.name: f.default_value for f in formals if f.has_default_value()}
         named.update({f.name: value for f, value in zip(formals, args, strict=False)}, **kwargs)
         like = next(t for t in _flat(named) if isinstance(t, torch.Tensor))
-        made = [like.new_empty(shape, dtype=dtype) for shape, dtype in _inferred(meaning, named)]
+        made = [like.new_empty(shape, dtype=dtype) for shape, dtype in _inferred(lowering, named)]
         return made[0] if single else tuple(made)
 
     return fake
@@ -212,7 +217,7 @@ def _flat(arguments: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def _inferred(meaning: Meaning, arguments: Mapping[str, Any]) -> list[tuple[list[Any], torch.dtype]]:
+def _inferred(lowering: Lowering, arguments: Mapping[str, Any]) -> list[tuple[list[Any], torch.dtype]]:
     builder = Builder(DEFAULT_OPSET)
     sizes, inputs, names = Sizes(builder), list[ir.Value](), dict[str, Any]()
 
@@ -224,7 +229,7 @@ def _inferred(meaning: Meaning, arguments: Mapping[str, Any]) -> list[tuple[list
         return value
 
     call = Call("custom", map_tensors(stand_in, dict(arguments)), (), builder, sizes)
-    function = cast("Callable[..., Any]", meaning)
+    function = cast("Callable[..., Any]", lowering)
     from smelt.export.registry import Converter
 
     try:

@@ -319,7 +319,7 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
                     f"    {graph.taken} of {graph.nodes} ATen nodes in ONNX Runtime; "
                     f"{inside} of {total} ONNX nodes in kernels"
                 )
-                lines += [f"    in torch: {node.target}: {node.reason}" for node in graph.left]
+                lines += [f"    in torch: {node.target}: {node.reason}" for node in graph.fallback_nodes]
         lines += [f"  by torch.compile: {reason}" for reason in self._refused.values()]
         return "\n".join(lines)
 

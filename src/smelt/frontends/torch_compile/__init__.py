@@ -4,14 +4,21 @@ from smelt.frontends.torch_compile.backend import debug_backend, register, smelt
 from smelt.frontends.torch_compile.explain import Explanation, explain
 from smelt.frontends.torch_compile.frozen import refresh
 from smelt.frontends.torch_compile.options import TorchOptions
-from smelt.frontends.torch_compile.record import GraphReport, LeftNode, Listening, PartReport, Record, process_record
+from smelt.frontends.torch_compile.record import (
+    FallbackNode,
+    GraphReport,
+    Listening,
+    PartReport,
+    Record,
+    process_record,
+)
 
 register()
 
 __all__ = [
     "Explanation",
+    "FallbackNode",
     "GraphReport",
-    "LeftNode",
     "Listening",
     "PartReport",
     "Record",

@@ -37,9 +37,9 @@ class Explanation:
         return sum(graph.taken for graph in self.graphs)
 
     @property
-    def left(self) -> Counter[tuple[str, str]]:
+    def fallback_nodes(self) -> Counter[tuple[str, str]]:
         """(target, reason) of the nodes that stay in torch."""
-        return Counter((node.target, node.reason) for graph in self.graphs for node in graph.left)
+        return Counter((node.target, node.reason) for graph in self.graphs for node in graph.fallback_nodes)
 
     def __str__(self) -> str:
         lines = [f"{_count(len(self.graphs), 'graph')}, {_count(len(self.breaks), 'graph break')}"]
@@ -108,8 +108,8 @@ def _graph_lines(number: int, graph: GraphReport) -> list[str]:
         lines.append(f"  runs in torch: {graph.fallback}")
     for part in graph.parts:
         lines += _part_lines(part)
-    reasons = Counter((node.target, node.reason) for node in graph.left)
-    sources = {(node.target, node.reason): node.source for node in graph.left}
+    reasons = Counter((node.target, node.reason) for node in graph.fallback_nodes)
+    sources = {(node.target, node.reason): node.source for node in graph.fallback_nodes}
     for (target, reason), count in reasons.most_common(_LINES):
         where = sources[(target, reason)]
         lines.append(f"  in torch: {count} x {target}: {reason}" + (f" [{where}]" if where else ""))
@@ -122,8 +122,8 @@ def _part_lines(part: PartReport) -> list[str]:
     kernels = f"{part.in_kernels} in native kernels" if part.kernels else "no native kernels"
     lines = [f"  session: {_count(part.nodes, 'node')} as {_count(part.onnx_nodes, 'ONNX node')}, {kernels}"]
     lines += [
-        f"    left to ONNX Runtime: {count} x {op}: {reason}"
-        for (op, reason), count in part.left_to_ort.most_common(_LINES)
+        f"    falling back to ONNX Runtime: {count} x {op}: {reason}"
+        for (op, reason), count in part.ort_fallbacks.most_common(_LINES)
     ]
     if part.rules:
         took = sum(seconds for _, seconds in part.rules.values())

@@ -60,11 +60,11 @@ def _as_pairs(change: Change | None) -> Change:
     return paired
 
 
-def settle_layouts(module: GraphModule) -> Layouts:
+def normalize_layouts(module: GraphModule) -> Layouts:
     """Change the graph so that every tensor crosses the border row-major; say how to get there and back."""
     graph = module.graph
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    before = tuple(_settle_input(node) for node in placeholders)
+    before = tuple(_normalize_input(node) for node in placeholders)
     output = next(n for n in graph.nodes if n.op == "output")
     results = list(output.args[0])
     after: list[Change | None] = []
@@ -85,7 +85,7 @@ def settle_layouts(module: GraphModule) -> Layouts:
     return Layouts(before, tuple(after), restride)
 
 
-def _settle_input(node: Node) -> Change | None:
+def _normalize_input(node: Node) -> Change | None:
     """A dense tensor in another order comes as its row-major copy; the graph begins with the way back."""
     order = _order(node)
     if order is None or _rising(order):

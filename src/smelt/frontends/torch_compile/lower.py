@@ -22,10 +22,10 @@ from smelt.frontends.torch_compile.node_check import checked_nodes
 from smelt.frontends.torch_compile.on_device import OnDevice, device_index, results_on_device, to_host
 from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, copied
 from smelt.frontends.torch_compile.random_nodes import free_random_nodes
-from smelt.frontends.torch_compile.record import GraphReport, LeftNode, report
+from smelt.frontends.torch_compile.record import FallbackNode, GraphReport, report
 from smelt.frontends.torch_compile.sessions import Settings
 from smelt.frontends.torch_compile.shared_results import keep_shared
-from smelt.frontends.torch_compile.split import Part, Split, left_node, outer_graph, split
+from smelt.frontends.torch_compile.split import Part, Split, fallback_node, outer_graph, split
 from smelt.frontends.torch_compile.support import reason_to_stay
 from smelt.frontends.torch_compile.table_gradients import keep_table_gradients, spare_zeros
 from smelt.frontends.torch_compile.worth import kernels_pay
@@ -68,9 +68,9 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
 
 def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphReport) -> Boxed:
     cut = split(graph, reason_to_stay)
-    seen.left = list(cut.left)
-    if cut.left and settings.options.strict:
-        raise _left_behind(cut.left)
+    seen.fallback_nodes = list(cut.fallback_nodes)
+    if cut.fallback_nodes and settings.options.strict:
+        raise _fell_back(cut.fallback_nodes)
     if settings.options.check == "nodes":
         return checked_nodes(cut, lambda part: _part(part, _plain(settings), fixed, seen), _tolerance(settings))
     calls = [_part(part, settings, fixed, seen) for part in cut.parts]
@@ -108,14 +108,14 @@ def _part(part: Part, settings: Settings, fixed: Fixed, seen: GraphReport) -> to
             raise
         reason = f"{type(error).__name__}: {str(error)[:300]}"
         warnings.warn(f"smelt: {len(part.members)} nodes run in torch: {reason}", stacklevel=2)
-        seen.left += [left_node(node, f"its part failed: {reason}") for node in part.members]
+        seen.fallback_nodes += [fallback_node(node, f"its part failed: {reason}") for node in part.members]
         return part.module
     seen.parts.append(call.report)
     return call
 
 
 def _decided(module: GraphModule, kind: str, settings: Settings) -> Settings:
-    """Whether a part gets kernels, where that was left open."""
+    """Whether a part gets kernels, where that was nodes open."""
     options = settings.options
     if options.kernels is not None or kind == "inference":
         return settings
@@ -138,12 +138,12 @@ def _fixed_of(part: Part, fixed: Fixed) -> Fixed:
     return Fixed(constants, weights, guarded)
 
 
-def _left_behind(left: Sequence[LeftNode]) -> TorchError:
-    lines = [f"{node.target}: {node.reason}" for node in left[:_LISTED]]
-    more = [] if len(left) <= _LISTED else [f"... and {len(left) - _LISTED} more"]
+def _fell_back(nodes: Sequence[FallbackNode]) -> TorchError:
+    lines = [f"{node.target}: {node.reason}" for node in nodes[:_LISTED]]
+    more = [] if len(nodes) <= _LISTED else [f"... and {len(nodes) - _LISTED} more"]
     return TorchError(
-        "SM-TORCH-001", f"{len(left)} nodes cannot run in ONNX Runtime:\n  " + "\n  ".join([*lines, *more]),
-        node=left[0].name,
+        "SM-TORCH-001", f"{len(nodes)} nodes cannot run in ONNX Runtime:\n  " + "\n  ".join([*lines, *more]),
+        node=nodes[0].name,
     )  # fmt: skip
 
 

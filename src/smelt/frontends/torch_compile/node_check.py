@@ -15,7 +15,7 @@ import torch
 from smelt.base.errors import TorchError
 from smelt.frontends.torch_compile.debug import difference
 from smelt.frontends.torch_compile.part import CompiledPart
-from smelt.frontends.torch_compile.split import Part, Split, by_node, left_node, outer_graph
+from smelt.frontends.torch_compile.split import Part, Split, by_node, fallback_node, outer_graph
 
 _LISTED: Final = 20
 Boxed = Callable[[list[Any]], Sequence[Any]]
@@ -49,7 +49,7 @@ class CheckedNode(torch.nn.Module):
                 self._note(f"result {place} {problem}" if len(wanted) > 1 else problem)
 
     def _note(self, text: str) -> None:
-        node = left_node(self.part.members[0], text)
+        node = fallback_node(self.part.members[0], text)
         line = f"  # {node.source}" if node.source else ""
         self.findings.append(f"{node.name} = {node.target}: {text}{line}")
 

@@ -25,7 +25,7 @@ from smelt.frontends.ranges import range_of, ranged
 from smelt.frontends.torch_compile._torch import is_dense
 from smelt.frontends.torch_compile.debug import checked
 from smelt.frontends.torch_compile.first_call import Call, Feeds, FirstCall, Rival
-from smelt.frontends.torch_compile.layout import Layouts, restrided, settle_layouts, with_pairs
+from smelt.frontends.torch_compile.layout import Layouts, normalize_layouts, restrided, with_pairs
 from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.frontends.torch_compile.record import PartReport
 from smelt.frontends.torch_compile.reference import TellingEvaluator
@@ -103,7 +103,7 @@ def compile_part(
     started = time.monotonic()
     options = settings.options
     eager = copied(module)
-    layouts = settle_layouts(module)
+    layouts = normalize_layouts(module)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     constants = _as_strided(fixed.constants, placeholders, layouts)
     layouts = with_pairs(layouts, module)

@@ -25,13 +25,13 @@ class PartReport:
     kernels: bool = False
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list[str])
-    left_to_ort: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    ort_fallbacks: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     rules: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     failures: int = 0
 
 
 @dataclass(frozen=True)
-class LeftNode:
+class FallbackNode:
     """A node that torch computes, and why."""
 
     name: str
@@ -47,7 +47,7 @@ class GraphReport:
     kind: str
     nodes: int
     parts: list[PartReport] = field(default_factory=list[PartReport])
-    left: list[LeftNode] = field(default_factory=list[LeftNode])
+    fallback_nodes: list[FallbackNode] = field(default_factory=list[FallbackNode])
     fallback: str = ""
     seconds: float = 0.0
 
@@ -58,7 +58,7 @@ class GraphReport:
     @property
     def whole(self) -> bool:
         """All of the graph runs in ONNX Runtime."""
-        return not self.left and not self.fallback
+        return not self.fallback_nodes and not self.fallback
 
 
 @dataclass
@@ -72,9 +72,9 @@ class Record:
         return [graph.fallback for graph in self.graphs if graph.fallback]
 
     @property
-    def left(self) -> Counter[tuple[str, str]]:
+    def fallback_nodes(self) -> Counter[tuple[str, str]]:
         """(target, reason) -> how many nodes stayed in torch for it."""
-        return Counter((node.target, node.reason) for graph in self.graphs for node in graph.left)
+        return Counter((node.target, node.reason) for graph in self.graphs for node in graph.fallback_nodes)
 
 
 _lock: Final = threading.Lock()

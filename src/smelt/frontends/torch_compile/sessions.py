@@ -55,7 +55,7 @@ class Made:
     nodes: int = 0
     kernels: bool = False
     in_kernels: int = 0
-    left: tuple[tuple[tuple[str, str], int], ...] = ()
+    fallbacks: tuple[tuple[tuple[str, str], int], ...] = ()
     notes: tuple[str, ...] = ()
     rules: tuple[tuple[str, Outcome], ...] = ()
 
@@ -81,7 +81,7 @@ def session_for_model(
         made = _made(model, settings, wanted, feeds)
         _remember(key, made, options.cache_size)
     report.onnx_nodes, report.kernels, report.in_kernels = made.nodes, made.kernels, made.in_kernels
-    report.left_to_ort = Counter(dict(made.left))
+    report.ort_fallbacks = Counter(dict(made.fallbacks))
     report.notes += made.notes
     for name, outcome in made.rules:
         count, seconds = report.rules.get(name, (0, 0.0))
@@ -155,10 +155,10 @@ def _compiled(
     source = ir.to_proto(lifted).SerializeToString() if fed else opened.model
     in_kernels = sum(len(region.nodes) for region in result.plan.regions)
     return Made(
-        session_for(source, opened.library, how), fed, inputs, outputs, in_kernels + len(result.plan.left),
+        session_for(source, opened.library, how), fed, inputs, outputs, in_kernels + len(result.plan.fallbacks),
         kernels=result.library is not None,
         in_kernels=in_kernels,
-        left=tuple(Counter((left.node.op_type, left.reason) for left in result.plan.left).items()),
+        fallbacks=tuple(Counter((f.node.op_type, f.reason) for f in result.plan.fallbacks).items()),
         notes=result.notes,
         rules=result.passes,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from smelt.export.source_lines import user_line
 from smelt.frontends.torch_compile._torch import HigherOrderOperator, OpOverload, is_mutable, is_random
 from smelt.frontends.torch_compile.random_nodes import STAYS
-from smelt.frontends.torch_compile.record import LeftNode
+from smelt.frontends.torch_compile.record import FallbackNode
 from smelt.partition import earliest_levels
 
 Reason = Callable[[Node], str | None]
@@ -51,7 +51,7 @@ class Part:
 @dataclass(frozen=True)
 class Split:
     parts: tuple[Part, ...]
-    left: tuple[LeftNode, ...]
+    fallback_nodes: tuple[FallbackNode, ...]
     graph: GraphModule
 
 
@@ -67,8 +67,8 @@ def split(graph: GraphModule, reason_against: Reason) -> Split:
         else:
             kept.append(group)
     parts = [_extract(graph, group, f"part_{place}") for place, group in enumerate(kept)]
-    left = tuple(left_node(node, reason) for node, reason in reasons.items() if not _is_free(node))
-    return Split(tuple(parts), left, graph)
+    fallbacks = tuple(fallback_node(node, reason) for node, reason in reasons.items() if not _is_free(node))
+    return Split(tuple(parts), fallbacks, graph)
 
 
 def by_node(cut: Split) -> Split:
@@ -81,7 +81,7 @@ def by_node(cut: Split) -> Split:
         if node.target is not operator.getitem
     ]
     parts = [_extract(cut.graph, group, f"node_{place}") for place, group in enumerate(groups)]
-    return Split(tuple(part for part in parts if part.outputs), cut.left, cut.graph)
+    return Split(tuple(part for part in parts if part.outputs), cut.fallback_nodes, cut.graph)
 
 
 def _reasons(nodes: Sequence[Node], reason_against: Reason) -> dict[Node, str]:
@@ -129,9 +129,9 @@ def _is_free(node: Node) -> bool:
     return _is_view(node) or STAYS in node.meta
 
 
-def left_node(node: Node, reason: str) -> LeftNode:
+def fallback_node(node: Node, reason: str) -> FallbackNode:
     """The node as reports name it, with the line of the program that it comes from."""
-    return LeftNode(node.name, str(node.target), reason, user_line(node.meta.get("stack_trace")))
+    return FallbackNode(node.name, str(node.target), reason, user_line(node.meta.get("stack_trace")))
 
 
 def _extract(graph: GraphModule, group: Sequence[Node], name: str) -> Part:

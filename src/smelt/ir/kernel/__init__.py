@@ -3,7 +3,7 @@
 from . import expr
 from .builder import Builder
 from .expr import Expr
-from .index import Ix, IxLike, Refusal, Sym, Val, Var, fn, ix, of, product, show, sym
+from .index import Ix, IxLike, Sym, Unsupported, Val, Var, fn, ix, of, product, show, sym
 from .layout import flat, strides
 from .tensor import (
     Assemble,
@@ -24,7 +24,36 @@ from .tensor import (
 from .window import Geometry
 
 __all__ = [
-    "Assemble", "Buffer", "Builder", "Contraction", "Convolution", "Expr", "Function", "Geometry", "Ix", "IxLike",
-    "Lowered", "Map", "Pool", "Reduce", "Refusal", "Result", "Scan", "Stored", "Sym", "Tensor", "Val", "Var", "View",
-    "expr", "flat", "fn", "ix", "of", "product", "show", "strides", "sym",
+    "Assemble",
+    "Buffer",
+    "Builder",
+    "Contraction",
+    "Convolution",
+    "Expr",
+    "Function",
+    "Geometry",
+    "Ix",
+    "IxLike",
+    "Lowered",
+    "Map",
+    "Pool",
+    "Reduce",
+    "Result",
+    "Scan",
+    "Stored",
+    "Sym",
+    "Tensor",
+    "Unsupported",
+    "Val",
+    "Var",
+    "View",
+    "expr",
+    "flat",
+    "fn",
+    "ix",
+    "of",
+    "product",
+    "show",
+    "strides",
+    "sym",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Makes tensors: the functions that op declarations are written in.
 
 Input: tensors and attributes. Output: new tensors, and the requirements that must hold at run time. Invariant: a shape
-that is not provable is required; a meaning that cannot be stated is a `Refusal`, never a guess.
+that is not provable is required; what cannot be stated is `Unsupported`, never a guess.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from smelt.base.dtype import BY_NAME
 from . import expr as E
 from .contents import contents
 from .expr import Expr
-from .index import Atom, Fn, Ix, IxLike, Refusal, Val, fn, ix, members_of, of, one_not_1, substitute
+from .index import Atom, Fn, Ix, IxLike, Unsupported, Val, fn, ix, members_of, of, one_not_1, substitute
 from .layout import Index, axis_groups, flat, regroup
 from .resampling import Taps, weighted
 from .run_time_sizes import agree, broadcast_size, covers, equality
@@ -60,7 +60,7 @@ class Builder:
 
     def make(self, shape: Sequence[IxLike], dtype: str, definition: Definition) -> Tensor:
         if any(len(s.key) > SIZE_TEXT_LIMIT for s in shape if isinstance(s, Ix)):
-            raise Refusal("a size depends on the inputs in too involved a way")
+            raise Unsupported("a size depends on the inputs in too involved a way")
         return Tensor(tuple(ix(s) for s in shape), dtype, definition, self.source)
 
     def require_equal(self, left: IxLike, right: IxLike, why: str) -> None:
@@ -68,7 +68,7 @@ class Builder:
         if a == b:
             return
         if a.const is not None and b.const is not None:
-            raise Refusal(f"{why}: {a.const} is not {b.const}")
+            raise Unsupported(f"{why}: {a.const} is not {b.const}")
         self.requirements.append((a, b, why))
         found = equality(a, b)
         if found is not None:
@@ -189,7 +189,7 @@ class Builder:
         if a.const == 1:
             return b
         if a.const is not None and b.const is not None:
-            raise Refusal(f"sizes {a.const} and {b.const} do not broadcast")
+            raise Unsupported(f"sizes {a.const} and {b.const} do not broadcast")
         if a.const is not None or b.const is not None:
             known, free = (a, b) if a.const is not None else (b, a)
             self.requirements.append((fn("sel", fn("ne1", free), free, known), known, "broadcast"))
@@ -298,7 +298,7 @@ class Builder:
         if isinstance(e.kind, E.Const) and extent.const is not None:
             value = int(e.kind.value)
             if not -extent.const <= value < extent.const:
-                raise Refusal(f"index {value} is out of range for an axis of size {extent.const}")
+                raise Unsupported(f"index {value} is out of range for an axis of size {extent.const}")
             return ix(value % extent.const)
         return of(Val(E.cast(e, "i64"), extent, checked))
 

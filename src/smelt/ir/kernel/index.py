@@ -22,8 +22,8 @@ TERM_LIMIT = 1024
 TEXT_LIMIT = 16384
 
 
-class Refusal(Exception):  # noqa: N818
-    """A meaning that cannot be stated for this node; the text is what `explain` prints."""
+class Unsupported(Exception):  # noqa: N818
+    """A lowering that cannot be stated for this node; the text is what `explain` prints."""
 
 
 @dataclass(frozen=True, eq=True)
@@ -189,7 +189,7 @@ class Ix:
         if not self.terms or not right.terms:
             return _number(0)
         if len(self.terms) * len(right.terms) > TERM_LIMIT:
-            raise Refusal("the sizes are too complex")
+            raise Unsupported("the sizes are too complex")
         total: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
             for m2, c2 in right.terms:
@@ -262,7 +262,7 @@ def fn(op: str, *args: IxLike) -> Ix:
     if simpler is not None:
         return simpler
     if sum(len(a.key) for a in operands) > TEXT_LIMIT:
-        raise Refusal("the sizes are too complex")
+        raise Unsupported("the sizes are too complex")
     return of(Fn(op, operands))
 
 

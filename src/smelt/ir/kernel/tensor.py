@@ -1,4 +1,4 @@
-"""The tensor language in which ops state their meaning.
+"""The tensor language that ops are lowered to.
 
 Input: region inputs and constants. Output: `Tensor` graphs made of a few primitives: stored buffers, element-wise
 maps, index maps (views), reductions, scans, assemblies of pieces, matrix products, and results of functions written in

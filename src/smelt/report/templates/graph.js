@@ -15,7 +15,7 @@ class Graph {
     for (const n of this.nodes) if (this.regions.has(n.region)) this.regions.get(n.region).nodes.push(n.id); else n.region = -1;
     const entries = [...new Set(data.regions.map((r) => r[1]))];
     this.hue = new Map(entries.map((e, i) => [e, HUES[i % HUES.length]]));
-    const times = [...data.regions.map((r) => r[2] ?? 0), ...Object.values(data.leftTimes)];
+    const times = [...data.regions.map((r) => r[2] ?? 0), ...Object.values(data.fallbackTimes)];
     this.hottest = Math.max(1e-9, ...times);
     this.listen();
     this.arrange();
@@ -110,7 +110,7 @@ class Graph {
 
   fill(b, c) {
     if (this.heat) {
-      const time = b.node ? this.data.leftTimes[b.node.name] ?? 0 : b.region.time ?? 0, part = Math.sqrt(time / this.hottest);
+      const time = b.node ? this.data.fallbackTimes[b.node.name] ?? 0 : b.region.time ?? 0, part = Math.sqrt(time / this.hottest);
       return `hsl(${50 - 45 * part} 90% ${c.dark ? 18 + 30 * part : 96 - 38 * part}%)`;
     }
     if (b.node && b.node.region < 0) return c.left;

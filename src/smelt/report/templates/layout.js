@@ -98,13 +98,13 @@ function place(cells, layers, links) {
     y += tall + GAP_Y;
   }
   for (let sweep = 0; sweep < 12; sweep++) {
-    for (let k = 0; k < layers.length; k++) settle(layers[sweep % 2 ? layers.length - 1 - k : k], cells, near);
+    for (let k = 0; k < layers.length; k++) relax(layers[sweep % 2 ? layers.length - 1 - k : k], cells, near);
   }
   return Math.max(0, y - GAP_Y);
 }
 
 /* Move a layer's cells as near to their neighbours as the order allows: least squares by pooling. */
-function settle(layer, cells, near) {
+function relax(layer, cells, near) {
   const blocks = [];
   let offset = 0;
   for (const c of layer) {

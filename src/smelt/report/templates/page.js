@@ -48,9 +48,9 @@ function facts(pairs) {
 
 function describeNode(n) {
   details.append(make('h3', n.op));
-  const fate = n.region < 0 ? make('span', n.reason || 'left to ONNX Runtime') : link(`region ${n.region}`, () => graph.show('r' + n.region));
-  const time = data.leftTimes[n.name];
-  facts([['name', [n.name || '(none)']], [n.region < 0 ? 'left to ONNX Runtime because' : 'in', [fate]], ['time', time === undefined ? [] : [microseconds(time)]],
+  const fate = n.region < 0 ? make('span', n.reason || 'falling back to ONNX Runtime') : link(`region ${n.region}`, () => graph.show('r' + n.region));
+  const time = data.fallbackTimes[n.name];
+  facts([['name', [n.name || '(none)']], [n.region < 0 ? 'fall back to ONNX Runtime because' : 'in', [fate]], ['time', time === undefined ? [] : [microseconds(time)]],
     ['inputs', n.inputs.map((t) => data.texts[t])], ['outputs', n.outputs.map((t) => data.texts[t])], ['attributes', n.attributes.map((t) => data.texts[t])],
     ['reads from', n.sources.map((s) => block(link(`${graph.nodes[s].op} ${graph.nodes[s].name}`, () => graph.show('n' + s))))]]);
 }

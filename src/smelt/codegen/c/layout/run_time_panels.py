@@ -6,7 +6,7 @@ Invariant: both are the layout of panels.py.
 
 from __future__ import annotations
 
-from smelt.ir.kernel import Builder, Expr, Refusal, Tensor, View, fn, product
+from smelt.ir.kernel import Builder, Expr, Tensor, Unsupported, View, fn, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.layout import Index
 
@@ -20,7 +20,7 @@ def panels(k: Builder, weights: Tensor, layout: str) -> Tensor:
         return found
     shape = arranged_shape(weights.shape, layout)
     if shape is None:
-        raise Refusal("the weights' sizes are known only at run time")
+        raise Unsupported("the weights' sizes are known only at run time")
     return _paneled(k, _arranged(k, weights, layout), shape)
 
 

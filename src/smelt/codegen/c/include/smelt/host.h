@@ -201,7 +201,7 @@ static int smelt_host_run(const smelt_entry *entry, const smelt_call_file *file,
     in[i] = t->rank < 0 ? NULL : t->data, dims[i] = t->dims, rank[i] = t->rank < 0 ? 0 : t->rank;
   }
   call.env.in = in, call.env.in_dims = dims, call.env.in_rank = rank;
-  call.env.output = smelt_host_output, call.env.scratch = smelt_host_scratch, call.env.give_back = NULL;
+  call.env.output = smelt_host_output, call.env.scratch = smelt_host_scratch, call.env.free_scratch = NULL;
   call.env.parallel = smelt_host_parallel, call.env.helpers = o->threads - 1, call.env.processors = o->threads;
   printf("region %s, level %s, %d thread(s)\n", entry->name, smelt_level_names[level], o->threads);
   int result = smelt_host_execute(&call, file, run, o);

@@ -50,7 +50,7 @@ struct smelt_env {
   /* 64-byte aligned, uninitialized, released by the host when the region returns. NULL on failure. Not from a body. */
   void *(*scratch)(smelt_env *, int64_t bytes);
   /* Releases a block of scratch before the region returns; NULL where the host cannot. Not from a body. */
-  void (*give_back)(smelt_env *, void *block);
+  void (*free_scratch)(smelt_env *, void *block);
   /* Runs body(ctx, 0) .. body(ctx, count-1) in any order on any threads; returns when all are done. Not from a body. */
   void (*parallel)(smelt_env *, int64_t count, smelt_body body, void *ctx);
   int32_t code, detail_input;

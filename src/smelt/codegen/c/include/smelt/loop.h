@@ -156,7 +156,7 @@ static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, in
   work->slot_bytes = smelt_max(work->slot_bytes, slot_bytes);
   const int64_t bytes = smelt_size_mul(work->slot_bytes, work->slots, &bad);
   if (bad || bytes > work->size) {
-    if (work->bytes && env->give_back) env->give_back(env, work->bytes);
+    if (work->bytes && env->free_scratch) env->free_scratch(env, work->bytes);
     work->bytes = bad ? NULL : (char *)env->scratch(env, bytes);
     if (!work->bytes) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->size = bytes;

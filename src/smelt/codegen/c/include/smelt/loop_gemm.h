@@ -207,7 +207,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
   int bad = 0;
   const int64_t bytes = smelt_size_mul(smelt_size_mul(rows, panels, &bad), 64 * copies, &bad);
   if (bad || bytes > work->whole_bytes) {
-    if (work->whole && env->give_back) env->give_back(env, work->whole);
+    if (work->whole && env->free_scratch) env->free_scratch(env, work->whole);
     work->whole = bad ? NULL : (float *)env->scratch(env, bytes);
     if (!work->whole) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->whole_bytes = bytes;

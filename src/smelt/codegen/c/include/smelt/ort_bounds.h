@@ -52,7 +52,7 @@ static void *smelt_bounds_scratch(smelt_env *env, int64_t bytes) {
   return bytes < 0 ? NULL : smelt_bounds_own((smelt_bounds_call *)env, (size_t)bytes, NULL);
 }
 
-static void smelt_bounds_give_back(smelt_env *env, void *own) {
+static void smelt_bounds_free_scratch(smelt_env *env, void *own) {
   for (smelt_bounds_block **at = &((smelt_bounds_call *)env)->blocks; *at; at = &(*at)->next) {
     smelt_bounds_block *block = *at;
     if (block->own != own) continue;
@@ -78,7 +78,7 @@ static int32_t smelt_bounds_run(smelt_env *host, const smelt_entry *entry, smelt
     if (in[i]) memcpy((void *)in[i], host->in[i], bytes);
   }
   call.env.in = in, call.env.output = smelt_bounds_output, call.env.scratch = smelt_bounds_scratch;
-  call.env.give_back = smelt_bounds_give_back, call.env.parallel = smelt_bounds_parallel;
+  call.env.free_scratch = smelt_bounds_free_scratch, call.env.parallel = smelt_bounds_parallel;
   const int32_t code = run(&call.env);
   host->code = call.env.code, host->detail_input = call.env.detail_input;
   memcpy(host->detail, call.env.detail, sizeof host->detail);

@@ -125,7 +125,7 @@ static void *smelt_ort_scratch(smelt_env *env, int64_t bytes) {
 }
 
 /* What lies on the stack stays there. */
-static void smelt_ort_give_back(smelt_env *env, void *memory) {
+static void smelt_ort_free_scratch(smelt_env *env, void *memory) {
   smelt_ort_call *call = (smelt_ort_call *)env;
   for (smelt_ort_block **at = &call->blocks; *at; at = &(*at)->next) {
     smelt_ort_block *block = *at;
@@ -239,7 +239,7 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   store.used = 0;
   call.env.in = in, call.env.in_dims = in_dims, call.env.in_rank = in_rank;
   call.env.output = smelt_ort_output;
-  call.env.scratch = smelt_ort_scratch, call.env.give_back = smelt_ort_give_back;
+  call.env.scratch = smelt_ort_scratch, call.env.free_scratch = smelt_ort_free_scratch;
   call.env.parallel = smelt_ort_parallel;
   call.env.code = 0, call.env.detail_input = -1, call.env.helpers = 0, call.env.processors = op->host->processors;
   call.env.detail[0] = call.env.detail[1] = call.env.detail[2] = 0;

@@ -38,7 +38,7 @@ static int smelt_worse(smelt_candidate a, smelt_candidate b) {
   return a.score < b.score || (a.score == b.score && a.index > b.index);
 }
 
-static void smelt_sink(smelt_candidate *heap, int64_t at, int64_t count) {
+static void smelt_sift_down(smelt_candidate *heap, int64_t at, int64_t count) {
   const smelt_candidate moved = heap[at];
   for (int64_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
     if (child + 1 < count && smelt_worse(heap[child], heap[child + 1])) child++;
@@ -62,11 +62,11 @@ static int64_t smelt_choose(const smelt_suppression *s, const float *boxes, cons
   int64_t count = 0, chosen = 0;
   for (int64_t i = 0; i < s->n; i++)
     if (!s->score_limit || scores[i] > *s->score_limit) heap[count++] = (smelt_candidate){scores[i], (int32_t)i};
-  for (int64_t i = count / 2 - 1; i >= 0; i--) smelt_sink(heap, i, count);
+  for (int64_t i = count / 2 - 1; i >= 0; i--) smelt_sift_down(heap, i, count);
   for (int64_t left = count; left > 0 && chosen < s->most; ) {
     const smelt_candidate best = heap[0];
     heap[0] = heap[--left];
-    smelt_sink(heap, 0, left);
+    smelt_sift_down(heap, 0, left);
     const smelt_box box = smelt_box_at(boxes + best.index * 4, s->centred);
     int kept = 1;
     for (int64_t c = 0; kept && c < chosen; c++)

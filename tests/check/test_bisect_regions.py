@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from smelt.base.config import Config
+from smelt.check.bisect_regions import bisect_regions
 from smelt.check.findings import Findings
-from smelt.check.settle import settle
 from smelt.codegen.c.backend import CBackend
 from smelt.ir.direct import is_direct, mark_direct
 from smelt.ir.kernel import expr as E
@@ -45,10 +45,10 @@ def off_by_a_hundredth(call):
 
 
 def test_all_but_a_few_nodes_stay_in_kernels(tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", off_by_a_hundredth)
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "lowering", off_by_a_hundredth)
     model = chain(bad=117)
     result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
-    left = {item.node.name for item in result.plan.left}
+    left = {item.node.name for item in result.plan.fallbacks}
     assert "n117" in left and len(left) <= 4
     assert len(result.plan.regions) == 2, "good parts are one region again on either side"
     assert right(result, model)
@@ -91,16 +91,16 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return seen
 
 
-def test_nodes_that_only_wrong_outputs_need_are_given_back_in_one_round(
+def test_nodes_that_only_wrong_outputs_need_fall_back_in_one_round(
     tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, rounds: list[list[int]]
 ) -> None:
-    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", off_by_a_hundredth)
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "lowering", off_by_a_hundredth)
     model = forked(60, {20: ("Tanh", "Neg"), 40: ("Abs", "Tanh", "Neg"), 50: ("Neg", "Abs")})
     result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
     assert rounds == [[67], [62]], "one region, without the branches that are wrong"
-    given_back = {f"branch{place}" for place in ("20_0", "20_1", "40_0", "40_1", "40_2")}
-    assert {item.node.name for item in result.plan.left} == given_back
-    assert all("verification failed" in item.reason for item in result.plan.left)
+    fell_back = {f"branch{place}" for place in ("20_0", "20_1", "40_0", "40_1", "40_2")}
+    assert {item.node.name for item in result.plan.fallbacks} == fell_back
+    assert all("verification failed" in item.reason for item in result.plan.fallbacks)
     (region,) = result.plan.regions
     assert {v.name for v in region.outputs} == {"v20", "v40", "v60", "b50_1"}, "what the branches read is made too"
     passed = {v.region for v in result.findings.verdicts if v.error is not None and not v.rejected}
@@ -111,10 +111,10 @@ def test_nodes_that_only_wrong_outputs_need_are_given_back_in_one_round(
 def test_of_a_long_branch_only_a_few_nodes_are_lost(
     tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, rounds: list[list[int]]
 ) -> None:
-    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", off_by_a_hundredth)
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "lowering", off_by_a_hundredth)
     model = forked(60, {20: (*["Neg", "Abs"] * 12, "Tanh", *["Neg", "Abs"] * 12)})
     result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
-    left = {item.node.name for item in result.plan.left}
+    left = {item.node.name for item in result.plan.fallbacks}
     assert "branch20_24" in left and len(left) <= 4
     assert 60 in {len(region.nodes) for region in result.plan.regions}, "the chain itself stays whole"
     assert right(result, model)
@@ -123,7 +123,7 @@ def test_of_a_long_branch_only_a_few_nodes_are_lost(
 def test_a_fault_that_right_outputs_share_is_found_behind_the_wrong_one(
     tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "meaning", off_by_a_hundredth)
+    monkeypatch.setitem(lookup("", "Tanh", 17).__dict__, "lowering", off_by_a_hundredth)
     model = forked(20, {10: ("Neg", "Abs")})
     hidden = [
         helper.make_node("Tanh", ["v1"], ["t"], name="bad"),
@@ -137,7 +137,7 @@ def test_a_fault_that_right_outputs_share_is_found_behind_the_wrong_one(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 64]) for name in ("hides", "shows")
     )
     result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
-    left = {item.node.name for item in result.plan.left}
+    left = {item.node.name for item in result.plan.fallbacks}
     assert "bad" in left and len(left) <= 8 and right(result, model)
 
 
@@ -179,16 +179,16 @@ def test_convolutions_are_computed_as_stated_before_a_region_is_cut(
     tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Winograd's form of a convolution has larger errors, which some networks magnify."""
-    stated = lookup("", "Conv", 17).meaning
+    stated = lookup("", "Conv", 17).lowering
 
     def lossy(call):
         made = stated(call)
         return made if call.direct else call.k.map(lambda x: E.op("mul", x, E.const(1.01, "f32")), made)
 
-    monkeypatch.setitem(lookup("", "Conv", 17).__dict__, "meaning", lossy)
+    monkeypatch.setitem(lookup("", "Conv", 17).__dict__, "lowering", lossy)
     model = convolutions(3)
     result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
-    assert not result.plan.left and len(result.plan.regions) == 1
+    assert not result.plan.fallbacks and len(result.plan.regions) == 1
     (note,) = result.notes
     assert note.startswith("Region 0 computes its 3x3 convolutions without Winograd's transform")
     assert not result.findings.rejected
@@ -211,8 +211,8 @@ def test_nothing_falls_back_for_the_whole_while_convolutions_can_be_stated() -> 
         if any(is_direct(node) for region in plan.regions for node in region.nodes):
             return Made(plan), Findings()
         why = "the whole model gave a wrong result"
-        return Made(plan), Findings(rejected={r.index: why for r in plan.regions}, notes=("all were given back",))
+        return Made(plan), Findings(rejected={r.index: why for r in plan.regions}, notes=("all fell back",))
 
-    made, findings = settle(Plan(regions, ()), attempt, lambda region: mark_direct(region.nodes))
-    assert len(tried) == 2 and [len(r.nodes) for r in made.plan.regions] == [1, 1] and not made.plan.left
+    made, findings = bisect_regions(Plan(regions, ()), attempt, lambda region: mark_direct(region.nodes))
+    assert len(tried) == 2 and [len(r.nodes) for r in made.plan.regions] == [1, 1] and not made.plan.fallbacks
     assert not findings.rejected and len(findings.notes) == 1 and "Winograd" in findings.notes[0]

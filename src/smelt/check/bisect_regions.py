@@ -19,7 +19,7 @@ from smelt.partition import Splitter
 
 # Parts are a quarter of what they come from. A round costs a build; one that looks for lost time costs timing too.
 ROUNDS: Final[dict[Fault, int]] = {"wrong": 8, "slow": 3, "unverified": 3}
-PEELS: Final = 2  # rounds that may take off what wrong outputs need; a fault that stays lies deeper
+TRIMS: Final = 2  # rounds that may take off what wrong outputs need; a fault that stays lies deeper
 
 
 class Attempt(Protocol):
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Attempt)
 Try = Callable[[Plan, tuple[int, ...]], tuple[T, Findings]]  # the plan, and the regions that need no verification
 
 
-def settle(plan: Plan, attempt: Try[T], exact: Callable[[Region], bool]) -> tuple[T, Findings]:
+def bisect_regions(plan: Plan, attempt: Try[T], exact: Callable[[Region], bool]) -> tuple[T, Findings]:
     """`exact` asks a region's backend for code that rounds less: whether there is any."""
     return _Rounds(plan, attempt, exact).run(plan)
 
@@ -78,12 +78,12 @@ class _Rounds(Generic[T]):
         return self.splitter.renewed(plan, direct), direct
 
     def _narrowed(self, plan: Plan, found: Findings, number: int) -> Plan:
-        """Parts in place of regions at fault; what cannot be cut further is given back."""
+        """Parts in place of regions at fault; what cannot be cut further falls back."""
         faulty = {index for index, fault in found.faults.items() if number < ROUNDS[fault]}
-        wrong = {v.region: v.failing for v in found.verdicts if v.region in faulty and number < PEELS}
-        plan, peeled = self.splitter.peel(plan, wrong, found.rejected)
-        plan, parts = self.splitter.split(plan, faulty - peeled)
-        self.cut |= parts.keys() | peeled
+        wrong = {v.region: v.failing for v in found.verdicts if v.region in faulty and number < TRIMS}
+        plan, trimmed = self.splitter.trim(plan, wrong, found.rejected)
+        plan, parts = self.splitter.split(plan, faulty - trimmed)
+        self.cut |= parts.keys() | trimmed
         return plan.without({index: why for index, why in found.rejected.items() if index not in self.cut})
 
     def _rejoined(self, made: T) -> tuple[T, Findings]:
