@@ -25,7 +25,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@touch $@
 
 # Kernels that no model changes come compiled with the installation. Without a compiler there are none.
-$(KERNELS): $(STAMP) $(wildcard src/smelt/codegen/c/include/smelt/*.h)
+$(KERNELS): $(STAMP) $(wildcard src/smelt/codegen/c/include/smelt/*/*.h)
 	-$(PY) -m smelt cache warm --installed
 	@touch $@
 

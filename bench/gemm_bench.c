@@ -3,7 +3,7 @@
  * Input: operands made by the caller. Output: seconds. Invariant: the measured code is what generated kernels call.
  */
 #define _GNU_SOURCE
-#include "smelt/gemm_unpacked.h"
+#include "smelt/gemm/gemm_unpacked.h"
 
 #include <pthread.h>
 #include <sched.h>

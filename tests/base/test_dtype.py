@@ -28,9 +28,9 @@ def test_every_type_of_onnx_is_known() -> None:
 
 def test_c_headers_name_the_same_types() -> None:
     folder = resources.files("smelt.codegen.c") / "include" / "smelt"
-    pairs = re.findall(r"^typedef (\w+) T_(\w+);", (folder / "vec_types.h").read_text(), re.MULTILINE)
+    pairs = re.findall(r"^typedef (\w+) T_(\w+);", (folder / "vec" / "vec_types.h").read_text(), re.MULTILINE)
     assert {name: c for c, name in pairs} == {d.name: d.c for d in KERNEL_DTYPES}
-    elements = re.findall(r"^#define SMELT_C_(\w+) (\w+)", (folder / "element.h").read_text(), re.MULTILINE)
+    elements = re.findall(r"^#define SMELT_C_(\w+) (\w+)", (folder / "vec" / "element.h").read_text(), re.MULTILINE)
     assert dict(elements) == {d.name: d.c for d in KERNEL_DTYPES}
 
 

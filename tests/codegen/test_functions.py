@@ -15,7 +15,7 @@ from smelt.ops import Call, op, registry
 
 # Running sums of rows with a factor; with a second result, the last one of each row, and a second operand to add.
 TEXT = """
-#include <smelt/loop.h>
+#include <smelt/threads/loop.h>
 static void rows(void *p, int64_t task) {
   const smelt_task *t = p;
   const float *x = t->b[0], *more = t->b[1];

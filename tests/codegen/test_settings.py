@@ -23,14 +23,14 @@ MODEL = """(float[n,96] x, float[2,3,70,16] q, float[2,3,70,16] k)
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
 def test_the_default_is_what_the_header_says(setting: codegen.Setting) -> None:
-    text = "".join(path.read_text() for path in HEADERS.glob("*.h"))
+    text = "".join(path.read_text() for path in HEADERS.rglob("*.h"))
     assert f"#ifndef {setting.macro}\n#define {setting.macro} {setting.default}" in text
     assert setting.default not in setting.others
 
 
 @pytest.mark.parametrize("setting", KERNEL_SETTINGS, ids=lambda s: s.name)
 def test_a_kernels_size_is_read_where_it_is_launched(setting: codegen.KernelSetting) -> None:
-    text = "".join(path.read_text() for path in HEADERS.glob("*.h"))
+    text = "".join(path.read_text() for path in HEADERS.rglob("*.h"))
     assert f"int32_t {setting.field};" in text and f"task->cut.{setting.field}" in text
     assert 0 not in setting.others and len(set(setting.others)) == len(setting.others)
 

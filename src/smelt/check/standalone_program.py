@@ -19,8 +19,8 @@ from smelt.codegen.c.backend import INCLUDE
 from smelt.ir.records import Library, Source
 from smelt.toolchain import Cache, build, find_compiler
 
-_ORT_HOST: Final = "#include <smelt/ort_glue.h>"
-_OWN_HOST: Final = "#include <smelt/host.h>"
+_ORT_HOST: Final = "#include <smelt/ort/ort_glue.h>"
+_OWN_HOST: Final = "#include <smelt/host/host.h>"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def announced(source: Source, targets: Sequence[Target]) -> Source:
 
 
 def _text(entries: Sequence[Entry], domain: str, targets: Sequence[Target]) -> str:
-    lines = ["#include <smelt/kernel.h>", f'#define SMELT_DOMAIN "{domain}"']
+    lines = ["#include <smelt/base/kernel.h>", f'#define SMELT_DOMAIN "{domain}"']
     levels = {t.index: t.name for t in targets}
     for entry in entries:
         lines += [f"int32_t SMELT_AT({entry.name}, {name})(smelt_env *);" for name in levels.values()]
@@ -41,5 +41,5 @@ def _text(entries: Sequence[Entry], domain: str, targets: Sequence[Target]) -> s
             f'  {{"{entry.name}", {len(entry.in_types)}, {len(entry.out_types)}, {entry.name}_in, {entry.name}_out, '
             f"{{{table}}}, NULL}},"
         )
-    lines += ["};", "#include <smelt/ort_glue.h>", ""]
+    lines += ["};", "#include <smelt/ort/ort_glue.h>", ""]
     return "\n".join(lines)

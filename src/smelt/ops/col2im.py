@@ -41,7 +41,7 @@ def col2im(call: Call) -> Tensor:
     axes = zip(image, block, places, strides, dilations, pads[:rank], strict=True)
     numbers: list[Ix] = [x.shape[0] * channels, taps, x.shape[2], ix(rank), *(ix(n) for axis in axes for n in axis)]
     function = Function(
-        name=f"smelt_col2im_{x.dtype}", text=unit("col2im_unit.h", x.dtype), operands=(x,),
+        name=f"smelt_col2im_{x.dtype}", text=unit("conv/col2im_unit.h", x.dtype), operands=(x,),
         results=(((x.shape[0], channels, *image), x.dtype),), numbers=tuple(numbers), factors=(),
         scratch_bytes=ix(0), flops=x.elements, reference=lambda arrays, numbers, _: (_added(arrays, numbers),),
     )  # fmt: skip

@@ -103,7 +103,7 @@ def divisor(k: Builder, b: Tensor) -> Tensor:
     (checked,) = k.function(
         Function(
             name=f"smelt_nonzero_{b.dtype}",
-            text=unit("nonzero_unit.h", b.dtype),
+            text=unit("functions/nonzero_unit.h", b.dtype),
             operands=(b,),
             results=((b.shape, b.dtype),),
             numbers=(b.elements,),

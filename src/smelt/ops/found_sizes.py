@@ -29,7 +29,7 @@ def nonzero(call: Call) -> Tensor:
         raise Unsupported("NonZero of a scalar")
     count = call.found_size(0, 1)
     function = Function(
-        name="smelt_places", text="#include <smelt/places_unit.h>\n", operands=(call.k.cast(x, "b"),),
+        name="smelt_places", text="#include <smelt/functions/places_unit.h>\n", operands=(call.k.cast(x, "b"),),
         results=(((ix(x.rank), of(count)), "i64"),), numbers=(x.elements, ix(x.rank), *x.shape), factors=(),
         scratch_bytes=ix(0), flops=x.elements, found=((count, x.elements),),
         reference=_numpy(lambda arrays: (np.array(np.nonzero(given(arrays)), np.int64),)),
@@ -57,7 +57,7 @@ def compress(call: Call) -> Tensor:
     outer, length, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
     shape = (*x.shape[:axis], of(count), *x.shape[axis + 1 :])
     function = Function(
-        name="smelt_compress", text="#include <smelt/compress_unit.h>\n", operands=(x, condition),
+        name="smelt_compress", text="#include <smelt/functions/compress_unit.h>\n", operands=(x, condition),
         results=((shape, x.dtype),), factors=(), scratch_bytes=ix(0), flops=x.elements, found=((count, length),),
         numbers=(outer, length, inner * E.SIZE_BYTES[x.dtype], condition.shape[0]),
         reference=_numpy(lambda arrays: (_compressed(given(arrays), given(arrays, 1), axis),)),
@@ -85,7 +85,7 @@ def unique(call: Call) -> Sequence[Tensor]:
     outer, length, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
     shape: tuple[Ix, ...] = (*x.shape[:axis], of(count), *x.shape[axis + 1 :])
     function = Function(
-        name=f"smelt_unique_{x.dtype}", text=unit("unique_unit.h", x.dtype), operands=(x,),
+        name=f"smelt_unique_{x.dtype}", text=unit("functions/unique_unit.h", x.dtype), operands=(x,),
         results=((shape, x.dtype), ((of(count),), "i64"), ((length,), "i64"), ((of(count),), "i64")),
         numbers=(outer, length, inner, ix(is_sorted)), factors=(), scratch_bytes=length * 32, flops=x.elements * 8,
         reference=_numpy(lambda arrays: _distinct(given(arrays), axis, is_sorted)), found=((count, length),),

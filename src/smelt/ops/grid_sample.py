@@ -38,7 +38,7 @@ def grid_sample(call: Call) -> Tensor:
     shape = (*x.shape[:2], *grid.shape[1:-1])
     return call.k.function(
         Function(
-            name="smelt_grid_sample_f32", text=unit("grid_sample_unit.h", "f32"), operands=(x, grid),
+            name="smelt_grid_sample_f32", text=unit("functions/grid_sample_unit.h", "f32"), operands=(x, grid),
             results=((shape, "f32"),), numbers=(*numbers, *x.shape[2:]), factors=(), scratch_bytes=ix(0),
             flops=product(shape) * 2 ** (d + 1),
             reference=lambda arrays, numbers, _: (_sampled(given(arrays), given(arrays, 1), numbers[4:7]),),

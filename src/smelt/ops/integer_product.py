@@ -20,7 +20,7 @@ from smelt.ir.kernel.tensor import Arrays
 from .registry import Call, op
 
 Array = np.ndarray[Any, Any]
-UNIT: Final = "#include <smelt/int8_unit.h>\n"
+UNIT: Final = "#include <smelt/int8/int8_unit.h>\n"
 MICROSOFT: Final = "com.microsoft"
 BYTES: Final = ("u8", "i8")
 RESULTS: Final = {"i32": 0, "f32": 1, "u8": 2, "i8": 3}

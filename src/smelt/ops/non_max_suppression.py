@@ -33,7 +33,7 @@ def non_max_suppression(call: Call) -> Tensor:
     batches, classes, count = scores.shape
     found = call.found_size(0, 0)
     function = Function(
-        name="smelt_non_max_suppression", text="#include <smelt/suppression_unit.h>\n",
+        name="smelt_non_max_suppression", text="#include <smelt/functions/suppression_unit.h>\n",
         operands=(boxes, scores, *limits), results=(((of(found), ix(3)), "i64"),),
         numbers=(batches, classes, count, ix(call.int("center_point_box", 0))), factors=(),
         scratch_bytes=batches * classes * (count + 1) * 8, flops=scores.elements * 16, reference=_chosen,

@@ -16,7 +16,7 @@ from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, ix
 from .recurrent_reference import ACTIVATIONS, KINDS, USUAL, activation_numbers, gru, lstm, recurrence, rnn
 from .registry import Call, op
 
-UNIT: Final = "#include <smelt/recurrent_unit.h>\n"
+UNIT: Final = "#include <smelt/recurrent/recurrent_unit.h>\n"
 GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 

@@ -41,7 +41,7 @@ def roi_align(call: Call) -> Tensor:
         raise Unsupported(f"mode {mode!r} or a grid of no bins")
     count, numbers = images.shape[0], (down, across, ratio, int(mode == "max"), int(half))
     function = Function(
-        name="smelt_roi_align", text="#include <smelt/roi_align_unit.h>\n", operands=(x, regions, images),
+        name="smelt_roi_align", text="#include <smelt/functions/roi_align_unit.h>\n", operands=(x, regions, images),
         results=(((count, x.shape[1], ix(down), ix(across)), "f32"),),
         numbers=(*x.shape, count, *(ix(n) for n in numbers)), factors=(call.float("spatial_scale", 1.0),),
         scratch_bytes=ix(0), flops=count * x.shape[1] * (down * across * 8 * max(ratio, 1) ** 2), reference=_aligned,

@@ -76,7 +76,7 @@ def _function(
     x = operands[0]
     stem = f"smelt_scatter_{reduction}"
     text = unit(
-        "scatter_unit.h", x.dtype, SMELT_REDUCTION=_REDUCTIONS.index(reduction),
+        "functions/scatter_unit.h", x.dtype, SMELT_REDUCTION=_REDUCTIONS.index(reduction),
         SMELT_SCATTER_ELEMENTS=f"{stem}_elements_", SMELT_SCATTER_SLICES=f"{stem}_slices_",
     )  # fmt: skip
 

@@ -58,7 +58,7 @@ def determinant(call: Call) -> Tensor:
     count, n = product(x.shape[:-2]), x.shape[-1]
     return call.k.function(
         Function(
-            name=f"smelt_determinant_{x.dtype}", text=unit("determinant_unit.h", x.dtype), operands=(x,),
+            name=f"smelt_determinant_{x.dtype}", text=unit("functions/determinant_unit.h", x.dtype), operands=(x,),
             results=((x.shape[:-2], x.dtype),), numbers=(count, n), factors=(), scratch_bytes=x.elements * 8,
             flops=x.elements * n, reference=_determinants,
         )

@@ -32,7 +32,7 @@ def topk(call: Call) -> Sequence[Tensor]:
     return call.k.function(
         Function(
             name=f"smelt_topk_{x.dtype}",
-            text=unit("topk_unit.h", x.dtype),
+            text=unit("functions/topk_unit.h", x.dtype),
             operands=(x,),
             results=((shape, x.dtype), (shape, "i64")),
             numbers=(outer, length, inner, k, ix(largest)),

@@ -1,4 +1,4 @@
-"""The tensors of one region call as a file, for the standalone host (include/smelt/call_file.h).
+"""The tensors of one region call as a file, for the standalone host (include/smelt/host/call_file.h).
 
 Input: arrays, None for an absent optional input. Output: a file, or the arrays of one.
 Invariant: reading what was written gives the same bits; a damaged file is an error, never a wrong array.

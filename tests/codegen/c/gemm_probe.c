@@ -1,5 +1,5 @@
 /* Exports the static functions of gemm.h and gemm_unpacked.h for the tests; with PROBE_MAIN, a program that runs one case from stdin. */
-#include "smelt/gemm_unpacked.h"
+#include "smelt/gemm/gemm_unpacked.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -1,2 +1,2 @@
 #include "glue_toy_table.h"
-#include <smelt/host.h>
+#include <smelt/host/host.h>

@@ -1,5 +1,5 @@
 /* The entries of glue_toy.c, for a glue unit or a host unit. */
-#include <smelt/kernel.h>
+#include <smelt/base/kernel.h>
 
 #if defined(__aarch64__)
 #define EACH(name) SMELT_AT(name, armv8), SMELT_AT(name, armv82), NULL

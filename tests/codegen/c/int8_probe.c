@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #define SMELT_LEVEL probe
-#include <smelt/int8_unit.h>
+#include <smelt/int8/int8_unit.h>
 
 static void parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) {
   (void)env;

@@ -1,7 +1,7 @@
 /* Elementary functions over arrays, and sweeps that give the largest error in ULP against the C library in the next wider
  * type (f32 against double, f64 against long double). */
 #include <math.h>
-#include <smelt/math.h>
+#include <smelt/math/math.h>
 #include "harness.h"
 
 typedef struct { double ulp, at, got, want; } worst;

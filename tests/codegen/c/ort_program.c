@@ -1,7 +1,7 @@
 /* A C program that runs an artifact's model with ONNX Runtime's shared library: argv = library, model, custom-op library.
  * The model adds two float vectors of three elements; prints their sum. */
 #include <dlfcn.h>
-#include <smelt/ort_abi.h>
+#include <smelt/ort/ort_abi.h>
 #include <stdio.h>
 #include <stdlib.h>
 

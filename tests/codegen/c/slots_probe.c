@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #define SMELT_LEVEL probe
-#include <smelt/loop.h>
+#include <smelt/threads/loop.h>
 
 enum { THREADS = 4, SLOT = 1 << 16 };
 

@@ -1,5 +1,5 @@
 /* Every operation of vec.h over arrays of any length: whole vectors, then one tail. */
-#include <smelt/math.h>
+#include <smelt/math/math.h>
 #include "harness.h"
 
 #define LOOP(body, tail)                                          \

@@ -32,7 +32,7 @@ from .shared_bodies import share_bodies
 from .structure import structure
 
 UNIT_LINES = 1400
-_HEADERS = "#include <smelt/loop.h>\n#include <smelt/vec.h>\n#include <smelt/math.h>\n"
+_HEADERS = "#include <smelt/threads/loop.h>\n#include <smelt/vec/vec.h>\n#include <smelt/math/math.h>\n"
 
 
 class CBackend:
@@ -168,7 +168,7 @@ def _launch_head(kernels: Iterable[Kernel]) -> str:
     declared = "".join(f"void SMELT_NAME({name})(void *p, int64_t task);\n" for name in names)
     declared += "".join(f"#ifndef SMELT_CUT_{name}\n#define SMELT_CUT_{name} {{0}}\n#endif\n" for name in names)
     declared += extern.declarations(every)
-    return f"#include <smelt/loop_b2b_gemm.h>\n#include <smelt/tile_fusion.h>\n\n{declared}"
+    return f"#include <smelt/attention/loop_b2b_gemm.h>\n#include <smelt/conv/tile_fusion.h>\n\n{declared}"
 
 
 def _cut(texts: Sequence[str]) -> list[list[str]]:
@@ -186,9 +186,9 @@ def _cut(texts: Sequence[str]) -> list[list[str]]:
 
 def _unit_text(parts: Sequence[str]) -> str:
     body = "\n".join(parts)
-    extra = "#include <smelt/loop_b2b_gemm.h>\n" if "SMELT_PRODUCT" in body or "SMELT_PACK(" in body else ""
-    extra += "#include <smelt/online_softmax.h>\n" if "smelt_softmax_state_of(" in body else ""
-    extra += "#include <smelt/window.h>\n" if "smelt_window w" in body else ""
-    extra += "#include <smelt/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
-    extra += "#include <smelt/transpose.h>\n" if "smelt_transpose(" in body else ""
+    extra = "#include <smelt/attention/loop_b2b_gemm.h>\n" if "SMELT_PRODUCT" in body or "SMELT_PACK(" in body else ""
+    extra += "#include <smelt/attention/online_softmax.h>\n" if "smelt_softmax_state_of(" in body else ""
+    extra += "#include <smelt/conv/window.h>\n" if "smelt_window w" in body else ""
+    extra += "#include <smelt/vec/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
+    extra += "#include <smelt/gemm/transpose.h>\n" if "smelt_transpose(" in body else ""
     return f"{_HEADERS}{extra}\n{body}"

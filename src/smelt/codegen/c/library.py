@@ -24,35 +24,39 @@ from .layout.window_sizes import LEAST_CHANNELS
 
 @dataclass(frozen=True)
 class LibraryUnit:
-    """`name` has the header `<name>_unit.h`; `defines` are names that generated text calls; `needs` are other units."""
+    """`name` has the header `<room>/<name>_unit.h`; `defines` are names that generated text calls; `needs` are other
+    units."""
 
     name: str
+    room: str
     defines: tuple[str, ...]
     needs: tuple[str, ...] = ()
     optimize: int = 2
 
     @property
     def unit(self) -> Unit:
-        return Unit(self.name, f"#include <smelt/{self.name}_unit.h>\n", optimize=self.optimize)
+        return Unit(self.name, f"#include <smelt/{self.room}/{self.name}_unit.h>\n", optimize=self.optimize)
 
 
 INCLUDE: Final = Path(__file__).parent / "include"
-_INCLUDED: Final = re.compile(r"#include <(smelt/\w+_unit\.h)>")
+_INCLUDED: Final = re.compile(r"#include <(smelt/\w+/\w+_unit\.h)>")
 # Those that take longest to compile come first.
 LIBRARY: Final = (
     # Its loops are spelled out: the compiler has nothing to choose there.
-    LibraryUnit("tiles", ("SMELT_TILES_LINKED",), optimize=1),
-    LibraryUnit("winograd", ("SMELT_WINOGRAD(",), ("window", "tiles")),
-    LibraryUnit("window", ("SMELT_CONVOLVE(",), ("tiles",)),
-    LibraryUnit("depthwise", ("SMELT_DEPTHWISE(",)),
-    LibraryUnit("depthwise_wide", ("SMELT_DEPTHWISE_WIDE(",), ("depthwise",)),
-    LibraryUnit("convolve_dots", ("SMELT_CONVOLVE_DOTS(",), ("tiles",)),
-    LibraryUnit("convolve_narrow", ("SMELT_CONVOLVE_NARROW(",), ("tiles",)),
-    LibraryUnit("pool", ("SMELT_POOL(",)),
-    LibraryUnit("gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_GEMV", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)),
+    LibraryUnit("tiles", "gemm", ("SMELT_TILES_LINKED",), optimize=1),
+    LibraryUnit("winograd", "conv", ("SMELT_WINOGRAD(",), ("window", "tiles")),
+    LibraryUnit("window", "conv", ("SMELT_CONVOLVE(",), ("tiles",)),
+    LibraryUnit("depthwise", "conv", ("SMELT_DEPTHWISE(",)),
+    LibraryUnit("depthwise_wide", "conv", ("SMELT_DEPTHWISE_WIDE(",), ("depthwise",)),
+    LibraryUnit("convolve_dots", "conv", ("SMELT_CONVOLVE_DOTS(",), ("tiles",)),
+    LibraryUnit("convolve_narrow", "conv", ("SMELT_CONVOLVE_NARROW(",), ("tiles",)),
+    LibraryUnit("pool", "conv", ("SMELT_POOL(",)),
+    LibraryUnit(
+        "gemm", "gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_GEMV", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)
+    ),
 )
 
-_FUNCTIONS: Final = ("recurrent", "int8", "roi_align", "suppression")
+_FUNCTIONS: Final = ("recurrent/recurrent", "int8/int8", "functions/roi_align", "functions/suppression")
 _PRODUCTS: Final = {
     "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",
 }  # fmt: skip

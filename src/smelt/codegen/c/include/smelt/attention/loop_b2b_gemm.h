@@ -1,0 +1,140 @@
+/* How two products in one task are cut into tasks, and where a task's rows lie.
+ *
+ * Input:     smelt_task, the sizes of both products. Output: smelt_launch_b2b_gemm().
+ * Invariant: a task owns t->step rows of one batch index; t->units is the number of row blocks. Its block, t->row_bytes
+ *            long, lies on the stack when it is small, else in a slot that it claims.
+ */
+#ifndef SMELT_LOOP_B2B_GEMM_H
+#define SMELT_LOOP_B2B_GEMM_H
+
+#include <smelt/gemm/loop_gemm.h>
+
+enum {
+  SMELT_B2B_STACK = 98304 /* bytes of a task's block that go on the stack */
+};
+/* Measured over 128 to 2048 columns: few rows read the right operands too often, many leave L1 and then L2. */
+#ifndef SMELT_B2B_ROWS
+#define SMELT_B2B_ROWS 28 /* of a block that does not stay in L1 */
+#endif
+enum {
+  SMELT_B2B_FLOATS = 8192,  /* of a block that stays in L1 */
+  SMELT_B2B_MOST = 131072,  /* floats of a block of so many rows, which then stays in L2 */
+  SMELT_B2B_TEAM = 48,      /* tasks that are enough for all threads */
+  SMELT_B2B_LEAST = 6,      /* rows in any case */
+  SMELT_B2B_GEMV_ROWS = 4         /* rows that read their right operands where they lie */
+};
+
+/* Columns from which on a task makes its rows of weights block by block, and the size of a block: then it can take many
+ * rows at once however long they are, and reads its right operands as many times less. */
+#ifndef SMELT_B2B_LONG
+#define SMELT_B2B_LONG 2048
+#endif
+#ifndef SMELT_B2B_SPAN
+#define SMELT_B2B_SPAN 512
+#endif
+#ifndef SMELT_B2B_LONG_ROWS
+#define SMELT_B2B_LONG_ROWS 84
+#endif
+
+/* Rows of one task: as many as keep the block in cache, in equal parts. `chosen` by tuning, or 0. */
+static inline __attribute__((unused)) int64_t smelt_b2b_rows(int64_t rows, int64_t columns, int64_t chosen) {
+  const int64_t usual = chosen ? chosen : SMELT_B2B_ROWS;
+  const int64_t in_l2 = smelt_max(smelt_min(usual, SMELT_B2B_MOST / columns), SMELT_B2B_LEAST);
+  const int64_t most = smelt_max(SMELT_B2B_FLOATS / columns, in_l2);
+  const int64_t parts = (rows + most - 1) / most;
+  return (rows + parts - 1) / parts;
+}
+
+/* Rows of one task whose weights are made block by block: many, as long as there are tasks for all threads. */
+static inline __attribute__((unused)) int64_t smelt_b2b_long_rows(int64_t batches, int64_t rows, int64_t chosen) {
+  const int64_t shared = (int64_t)((double)batches * (double)rows / SMELT_B2B_TEAM);
+  const int64_t usual = smelt_min(smelt_max(shared, SMELT_B2B_ROWS), SMELT_B2B_LONG_ROWS);
+  const int64_t most = chosen ? chosen : usual, parts = (rows + most - 1) / most;
+  return (rows + parts - 1) / parts;
+}
+
+/* Tasks of t->step rows and t->row_bytes each. */
+static inline __attribute__((unused)) int32_t smelt_run_b2b_gemm(smelt_task *task, smelt_body body, int64_t batches,
+                                                             int64_t rows, int64_t group) {
+  smelt_env *env = task->env;
+  int bad = 0;
+  task->units = (rows + task->step - 1) / task->step;
+  task->row_bytes = (smelt_size_add(task->row_bytes, 127, &bad)) & ~(int64_t)63;
+  task->group = rows <= SMELT_B2B_GEMV_ROWS && group > 1 ? group : 1;
+  const int64_t tasks = smelt_size_mul(batches / task->group, task->units, &bad);
+  if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  task->rows = NULL;
+  if (task->row_bytes > SMELT_B2B_STACK && smelt_reserve(task, tasks, task->row_bytes)) return env->code;
+  return smelt_run(task, body, tasks);
+}
+
+/* In a row-block fusion, blocks of rows of `middle` batch indices each are cut as those are; 0: rows do not lie so. */
+static inline __attribute__((unused)) void smelt_b2b_row_blocks(smelt_task *task, int64_t batches, int64_t rows,
+                                                               int64_t middle) {
+  if (task->work->collecting != SMELT_ROW_FUSED || middle <= 0) return;
+  const int64_t all = batches / middle * rows, tall = smelt_row_affine_block(task, all), tasks = (tall + task->step - 1) / task->step;
+  if (rows % tall || tall % tasks) return;
+  task->step = tall / tasks;
+  task->blocks = (smelt_blocks){tall, all / tall, rows / tall, middle, tasks};
+}
+
+/* `columns` of the first product, `wide` floats of all blocks together per row, `extra` bytes of row buffers. `group`
+ * neighbouring batch indices read the same right operands: where those are read as they lie, one task takes them all. */
+static inline __attribute__((unused)) int32_t smelt_launch_b2b_gemm(smelt_task *task, smelt_body body, int64_t batches,
+                                                                int64_t rows, int64_t columns, int64_t wide,
+                                                                int64_t extra, int64_t group, int64_t middle) {
+  if (batches <= 0 || rows <= 0) return SMELT_OK;
+  smelt_env *env = task->env;
+  int bad = 0;
+  task->step = smelt_b2b_rows(rows, columns > 0 ? columns : 1, task->cut.attention_rows);
+  smelt_b2b_row_blocks(task, batches, rows, middle);
+  task->row_bytes = smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad);
+  if (bad) return smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  return smelt_run_b2b_gemm(task, body, batches, rows, group);
+}
+
+/* Rows of one task of two products with constant panels. The first task waits for panels from memory, and fewer rows would not
+ * cover that; where there are many rows, there are tasks for all threads, an even number of them. Fewer rows than that are two
+ * tasks all the same. */
+enum { SMELT_MLP_LEAST = 64, SMELT_MLP_MOST = 96 };
+
+/* `wide` floats of all blocks together per row, `extra` bytes of row buffers. */
+static inline __attribute__((unused)) int32_t smelt_launch_gemm_mlp(smelt_task *task, smelt_body body, int64_t rows,
+                                                                    int64_t wide, int64_t extra) {
+  if (rows <= 0) return SMELT_OK;
+  int bad = 0;
+  const int64_t many = smelt_min(smelt_max(rows / SMELT_B2B_TEAM, SMELT_MLP_LEAST), SMELT_MLP_MOST);
+  const int row_fused = task->work->collecting == SMELT_ROW_FUSED;
+  const int64_t usual = row_fused ? smelt_row_affine_block(task, rows) : smelt_min(many, rows > 16 ? (rows + 1) / 2 : rows);
+  const int64_t most = task->cut.task_rows ? task->cut.task_rows : usual, least = (rows + most - 1) / most;
+  const int64_t parts = row_fused || task->cut.task_rows || least < 8 ? least : least + least % 2;
+  task->step = (rows + parts - 1) / parts;
+  task->row_bytes = smelt_size_add(smelt_size_mul(smelt_size_mul(task->step, wide, &bad), 4, &bad), extra, &bad);
+  if (bad) return smelt_fail(task->env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  task->blocks = smelt_blocks_of(rows, task->step, 1);
+  return smelt_run_b2b_gemm(task, body, 1, rows, 1);
+}
+
+/* The same where weights may be made block by block: t->part columns at a time. `beside` floats a row and `extra` bytes
+ * beside the weights, `buffers` rows of as many columns. A few rows read their operands as they lie, whole. */
+static inline __attribute__((unused)) int32_t smelt_launch_b2b_online_softmax(smelt_task *task, smelt_body body,
+                                                                        int64_t batches, int64_t rows, int64_t columns,
+                                                                        int64_t beside, int64_t buffers, int64_t extra,
+                                                                        int64_t group, int64_t middle) {
+  if (batches <= 0 || rows <= 0) return SMELT_OK;
+  int bad = 0;
+  const int64_t wide = (smelt_size_add(columns, 15, &bad)) & ~(int64_t)15, chosen = task->cut.attention_span;
+  const int blocks = rows > SMELT_B2B_GEMV_ROWS && (chosen ? wide > chosen : columns > SMELT_B2B_LONG);
+  task->part = blocks ? (chosen ? chosen : SMELT_B2B_SPAN) : smelt_max(wide, 16);
+  task->step = blocks ? smelt_b2b_long_rows(batches, rows, task->cut.attention_rows)
+                      : smelt_b2b_rows(rows, columns > 0 ? columns : 1, task->cut.attention_rows);
+  smelt_b2b_row_blocks(task, batches, rows, middle);
+  const int64_t weights = smelt_size_mul(task->step, smelt_size_add(task->part, beside, &bad), &bad);
+  const int64_t buffered = smelt_size_mul(buffers, smelt_size_add(task->part, 16, &bad), &bad);
+  const int64_t bytes = smelt_size_mul(smelt_size_add(weights, buffered, &bad), 4, &bad);
+  task->row_bytes = smelt_size_add(bytes, extra, &bad);
+  if (bad) return smelt_fail(task->env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
+  return smelt_run_b2b_gemm(task, body, batches, rows, group);
+}
+
+#endif

@@ -1,0 +1,281 @@
+/* How a matrix product with an epilogue is cut into tasks.
+ *
+ * Input:     smelt_task, the product's sizes. Output: smelt_launch_gemm(), and the product itself as declared here.
+ * Invariant: a task owns a block of rows and a range of panels: t->step rows, t->row_bytes panels, t->units row blocks;
+ *            its block of the product lies on its stack, or in a slot when it is large. The product is compiled apart, once per level
+ *            (gemm_unit.h), so that no kernel unit pays for its micro-kernels.
+ */
+#ifndef SMELT_LOOP_GEMM_H
+#define SMELT_LOOP_GEMM_H
+
+#include <smelt/threads/loop.h>
+
+#define SMELT_PRODUCT SMELT_NAME(smelt_product)
+#define SMELT_PRODUCT_WITHIN SMELT_NAME(smelt_product_within)
+#define SMELT_PRODUCT_PREFETCH SMELT_NAME(smelt_product_prefetch)
+#define SMELT_PRODUCT_K_BLOCK SMELT_NAME(smelt_product_k_block)
+#define SMELT_K_BLOCK_OF SMELT_NAME(smelt_k_block_of)
+#define SMELT_PRODUCT_EPILOGUE SMELT_NAME(smelt_product_epilogue)
+#define SMELT_PRODUCT_UNPACKED SMELT_NAME(smelt_product_unpacked)
+#define SMELT_UNPACKED_SPLIT SMELT_NAME(smelt_unpacked_split)
+#define SMELT_MODEST SMELT_NAME(smelt_modest)
+#define SMELT_PACK SMELT_NAME(smelt_pack)
+#define SMELT_GEMV SMELT_NAME(smelt_gemv)
+#define SMELT_MOVE SMELT_NAME(smelt_move)
+#define SMELT_PRODUCT_SPLIT SMELT_NAME(smelt_product_split)
+
+typedef struct {
+  int64_t rows, panels, row_tasks, panel_tasks;
+} smelt_split;
+
+/* What becomes of the sums of some rows (windows) and columns: min(max(sum + bias + added, least), most) goes to `to`. See epilogue.h. */
+typedef struct {
+  const float *bias, *added; /* of the first column; of the first row and column, or NULL */
+  float *to;
+  int64_t ld, columns; /* from one row to the next, of the result and of what is added; columns that exist */
+  float least, most;
+  const float *sums; /* in kernels: what the sum goes on from, or NULL */
+  int64_t sums_ld;
+} smelt_epilogue;
+
+/* Rows 0..m-1 of the columns of panels p0..p1-1; see smelt_gemm_f32 in gemm.h. */
+void SMELT_PRODUCT(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+                   int64_t p0, int64_t p1, int64_t n_valid);
+/* The same over `depth` rows of panels that are `whole` deep. */
+void SMELT_PRODUCT_WITHIN(const float *a, int64_t lda, const float *panels, int64_t whole, int64_t depth, float *c,
+                          int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
+/* The same; its last tiles prefetch the panels of the product after it. */
+void SMELT_PRODUCT_PREFETCH(const float *a, int64_t lda, const float *panels, int64_t depth, float *c, int64_t ldc, int64_t m,
+                          int64_t p0, int64_t p1, int64_t n_valid, smelt_panels next);
+/* `terms` terms of it from `from` on, a K block or all, added to those of the blocks before. */
+void SMELT_PRODUCT_K_BLOCK(const float *a, int64_t lda, const float *panels, int64_t depth, int64_t from, int64_t terms,
+                        float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1, int64_t n_valid);
+/* Terms that all columns get before any gets the next ones. A left operand that does not stay in L2 beside the panels would
+ * come from farther away for every group of them. */
+int64_t SMELT_K_BLOCK_OF(int64_t rows, int64_t depth);
+/* The whole product goes where `epilogue` says; the block is for sums that are not complete yet. */
+void SMELT_PRODUCT_EPILOGUE(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
+                            int64_t m, int64_t p0, int64_t p1, const smelt_epilogue *epilogue, smelt_panels next);
+/* The same with both operands where they lie, by the steps of their rows and columns; see gemm_unpacked.h. */
+void SMELT_PRODUCT_UNPACKED(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
+                         int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
+                         int64_t columns);
+smelt_split SMELT_PRODUCT_SPLIT(int64_t rows, int64_t columns, int64_t depth, int whole_rows);
+smelt_split SMELT_UNPACKED_SPLIT(int64_t rows, int64_t columns, int64_t depth);
+
+/* Panels p0..p1-1 of a matrix whose element (k, n) is at from[k * k_step + n * n_step]. */
+void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns, float *panels,
+                int64_t p0, int64_t p1);
+
+/* Whether none of them is NaN, infinite, or so large (1e12) that scores could come near the bias of a mask. */
+int SMELT_MODEST(const float *x, int64_t count);
+
+/* A few rows times a matrix read where it lies; one of its steps is 1. See gemv.h. */
+void SMELT_GEMV(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
+               float *c, int64_t ldc, int64_t m, int add);
+
+/* Rows of `width` floats to a place that nobody reads soon. */
+void SMELT_MOVE(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t width);
+
+/* Bytes of one task: its block of the product, then the row buffers of its epilogue. */
+#define SMELT_SLOT(rows, panels, extra) ((((rows) * (panels) * 64 + 63) & ~(int64_t)63) + (((extra) + 63) & ~(int64_t)63))
+
+/* Blocks of a batched product that its epilogue still finds in L1. */
+enum { SMELT_BLOCK_FLOATS = 8192 };
+
+/* What an epilogue wants: any columns, whole rows at once, or whole rows that may also be computed before it; or there is
+ * none, and the product goes where it is stored. */
+enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2, SMELT_NO_BLOCK = 3 };
+/* Added to it where tasks pack the right operand themselves: rows are cut less, for each cut packs it again. */
+enum { SMELT_UNPACKED = 4 };
+/* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
+#ifndef SMELT_NEAR_PANELS
+#define SMELT_NEAR_PANELS 262144
+#endif
+/* Bytes of a left operand that stay in L2 while panels pass by. */
+#define SMELT_NEAR_ROWS 1048576
+/* Rows from which on blocks of rows are tall enough, and many enough for any number of threads. */
+enum { SMELT_TALL = 2048 };
+
+/* Whether an epilogue that needs whole rows is better run after the whole product: a product that is cut by columns
+ * reads its panels once, and a few rows still keep all threads busy. */
+SMELT_INLINE int smelt_product_apart(int64_t rows, int64_t columns, int64_t depth, int32_t chosen) {
+  if (chosen) return chosen == SMELT_AFTERWARDS;
+  return rows < SMELT_TALL && (double)columns * (double)depth * sizeof(float) > SMELT_NEAR_PANELS;
+}
+
+/* The split that the product suggests, or, of many rows, blocks of as many as tuning chose. Few rows read the right operand
+ * once, wherever it lies. */
+SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth,
+                                        int whole_rows, int unpacked) {
+  smelt_split split = unpacked && rows > 4 ? SMELT_UNPACKED_SPLIT(rows, columns, depth)
+                                        : SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
+  if (!task->cut.task_rows || rows <= task->cut.task_rows) return split;
+  const int64_t row_tasks = (rows + task->cut.task_rows - 1) / task->cut.task_rows;
+  split.rows = (rows + row_tasks - 1) / row_tasks;
+  split.row_tasks = (rows + split.rows - 1) / split.rows;
+  return split;
+}
+
+/* Products whose panels stay in L2 with room to spare. Their rows are cut into an even number of blocks, as those of two small
+ * layers are (loop_b2b_gemm.h), and the tasks of a block follow each other: a thread goes on with the rows that it has made
+ * itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer rows would not cover
+ * the wait for panels from memory; more than that leave the caches anyway. */
+enum { SMELT_ROW_AFFINE_BYTES = 1 << 20 };
+
+SMELT_INLINE int smelt_row_affine(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+  const double bytes = (double)columns * (double)depth * sizeof(float);
+  const int64_t least = task->work->collecting == SMELT_ROW_FUSED ? SMELT_ROW_FUSED_LEAST : SMELT_ROW_AFFINE_LEAST;
+  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= least && rows <= SMELT_ROW_AFFINE_MOST &&
+         bytes <= SMELT_ROW_AFFINE_BYTES && !task->cut.task_rows;
+}
+
+/* Blocks of rows of kernels of a row-block fusion are all that runs at a time: one for each of many processors, then for each thread that
+ * took some of the first ones. */
+SMELT_INLINE int64_t smelt_shares(const smelt_task *task) {
+  if (task->work->collecting != SMELT_ROW_FUSED || task->env->processors <= 2) return 2;
+  return task->work->ordered ? __atomic_load_n(&task->env->helpers, __ATOMIC_RELAXED) + 1 : task->env->processors;
+}
+
+/* Rows of a block: as many in each of an even number of them, whole panels where that can be. */
+SMELT_INLINE int64_t smelt_row_affine_block(const smelt_task *task, int64_t rows) {
+  const int64_t shares = smelt_shares(task);
+  if (shares > 2) return smelt_min(smelt_max((rows / shares + 15) / 16 * 16, 16), SMELT_ROW_AFFINE_BLOCK);
+  for (int64_t tall = SMELT_ROW_AFFINE_BLOCK; tall >= SMELT_ROW_AFFINE_BLOCK / 2; tall -= 16)
+    if (rows % (2 * tall) == 0) return tall;
+  const int64_t blocks = 2 * ((rows + 2 * SMELT_ROW_AFFINE_BLOCK - 1) / (2 * SMELT_ROW_AFFINE_BLOCK));
+  return (rows + blocks - 1) / blocks;
+}
+
+/* Pairs of blocks of rows by halves of the columns, in whole tiles of four panels. */
+SMELT_INLINE smelt_split smelt_row_affine_split(const smelt_task *task, int64_t rows, int64_t columns) {
+  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, (panels + 7) / 8 * 4), tall = smelt_row_affine_block(task, rows);
+  return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
+}
+
+/* Panels that do not stay in L2 may pass by, for enough rows at a time to cover the wait for them, and every thread still keeps
+ * to its rows. Those of fewer rows, or larger ones, are better read by one thread each. */
+enum { SMELT_B_STREAMING_LEAST = 192, SMELT_B_STREAMING_MOST = 1024, SMELT_B_STREAMING_BLOCK = 128, SMELT_B_STREAMING_BYTES = 4 << 20 };
+
+SMELT_INLINE int smelt_b_streaming(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+  const double bytes = (double)columns * (double)depth * sizeof(float);
+  return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= SMELT_B_STREAMING_LEAST && rows <= SMELT_B_STREAMING_MOST &&
+         bytes > SMELT_ROW_AFFINE_BYTES && bytes <= SMELT_B_STREAMING_BYTES && !task->cut.task_rows;
+}
+
+/* Pairs of blocks of rows by four panels: an epilogue finds its block in L1. */
+SMELT_INLINE smelt_split smelt_b_streaming_split(int64_t rows, int64_t columns) {
+  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, 4);
+  const int64_t blocks = 2 * ((rows + 2 * SMELT_B_STREAMING_BLOCK - 1) / (2 * SMELT_B_STREAMING_BLOCK)), tall = (rows + blocks - 1) / blocks;
+  return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
+}
+
+/* The blocks of a task. */
+SMELT_INLINE int64_t smelt_row_block(const smelt_task *t, int64_t task) {
+  return t->across ? task / t->across : task % t->units;
+}
+SMELT_INLINE int64_t smelt_column_block(const smelt_task *t, int64_t task) {
+  return t->across ? task % t->across : task / t->units;
+}
+
+/* Blocks of `tall` rows, each of `tasks` tasks that follow each other. */
+SMELT_INLINE smelt_blocks smelt_blocks_of(int64_t rows, int64_t tall, int64_t tasks) {
+  const int64_t count = (rows + tall - 1) / tall;
+  return (smelt_blocks){tall, count, count, 1, tasks};
+}
+
+/* Lays out an operand, panel by panel: `units` of them. In a row-block fusion it goes by the rows of the operand, where blocks
+ * of them are whole panels of one of `batches`; each has `rows`. */
+static inline __attribute__((unused)) int32_t smelt_launch_pack(smelt_task *task, smelt_body body, int64_t units,
+                                                               int64_t unit_cost, int64_t batches, int64_t rows) {
+  if (units <= 0) return SMELT_OK;
+  if (task->work->collecting != SMELT_ROW_FUSED) return smelt_launch(task, body, units, unit_cost, 0);
+  task->step = smelt_row_affine_block(task, batches * rows);
+  task->blocks = smelt_blocks_of(batches * rows, task->step, 1);
+  if (!(task->step % 16 || rows % task->step) && smelt_goes_on(task->work, task)) return smelt_run(task, body, task->blocks.count);
+  task->blocks.rows = 0;
+  return smelt_launch(task, body, units, unit_cost, 0);
+}
+
+/* The product, then its epilogue, each cut as suits it. */
+static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *task, smelt_body body, int64_t rows,
+                                                                int64_t columns, int64_t depth, int64_t extra,
+                                                                int64_t copies, int unpacked) {
+  smelt_env *env = task->env;
+  smelt_work *work = task->work;
+  const int64_t panels = (columns + 15) / 16;
+  int bad = 0;
+  const int64_t bytes = smelt_size_mul(smelt_size_mul(rows, panels, &bad), 64 * copies, &bad);
+  if (bad || bytes > work->whole_bytes) {
+    if (work->whole && env->free_scratch) env->free_scratch(env, work->whole);
+    work->whole = bad ? NULL : (float *)env->scratch(env, bytes);
+    if (!work->whole) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
+    work->whole_bytes = bytes;
+  }
+  const smelt_split split = smelt_split_of(task, rows, columns, depth * copies, 0, unpacked);
+  task->whole = work->whole;
+  task->apart = SMELT_PRODUCT_ONLY;
+  task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
+  task->from = 0, task->terms = unpacked ? depth : SMELT_K_BLOCK_OF(rows, depth);
+  do {
+    if (smelt_run_now(task, body, split.row_tasks * split.panel_tasks)) return env->code;
+    task->from += task->terms;
+  } while (task->from < depth);
+  task->apart = SMELT_EPILOGUE_ONLY;
+  task->step = smelt_max((rows + 15) / 16, (4096 + columns - 1) / columns);
+  task->units = (rows + task->step - 1) / task->step;
+  task->row_bytes = panels;
+  if (extra > SMELT_STACK_ROW && smelt_reserve(task, task->units, (extra + 63) & ~(int64_t)63)) return env->code;
+  return smelt_run_now(task, body, task->units);
+}
+
+/* The epilogue of rows without columns: a sum over them is 0, and still has to be stored. */
+static inline __attribute__((unused)) int32_t smelt_launch_no_columns(smelt_task *task, smelt_body body, int64_t batches,
+                                                                     int64_t rows, int64_t extra, int wants,
+                                                                     int64_t copies) {
+  if (wants != SMELT_WHOLE_ROWS && wants != SMELT_MAY_PART) return SMELT_OK;
+  const int64_t slot = SMELT_SLOT(rows, copies, extra);
+  task->rows = NULL, task->units = 1, task->step = rows, task->row_bytes = 1;
+  if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, batches, slot)) return task->env->code;
+  return smelt_run(task, body, batches);
+}
+
+/* `copies` products of the same sizes and left operand are computed by the same tasks. */
+static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
+                                                               int64_t rows, int64_t columns, int64_t depth,
+                                                               int64_t extra, int how, int64_t copies) {
+  if (batches <= 0 || rows <= 0) return SMELT_OK;
+  smelt_env *env = task->env;
+  const int wants = how & ~SMELT_UNPACKED, unpacked = how & SMELT_UNPACKED;
+  if (columns <= 0) return smelt_launch_no_columns(task, body, batches, rows, extra, wants, copies);
+  if (wants == SMELT_MAY_PART && (unpacked || smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue)))
+    return smelt_launch_apart(task, body, rows, columns, depth, extra, copies, unpacked);
+  smelt_split split = smelt_split_of(task, rows, columns, depth * copies,
+                                     wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART, unpacked);
+  if (batches >= 4) {
+    const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
+    split.panels = (columns + 15) / 16;
+    split.rows = smelt_min(rows, fit);
+    split.row_tasks = (rows + split.rows - 1) / split.rows;
+    split.rows = (rows + split.row_tasks - 1) / split.row_tasks;
+    split.panel_tasks = 1;
+  }
+  if (batches == 1 && smelt_row_affine(task, rows, columns, depth * copies, how)) {
+    split = smelt_row_affine_split(task, rows, columns);
+    task->across = split.panel_tasks;
+    task->blocks = smelt_blocks_of(rows, split.rows, split.panel_tasks);
+  } else if (batches == 1 && smelt_b_streaming(task, rows, columns, depth * copies, how)) {
+    split = smelt_b_streaming_split(rows, columns);
+    task->across = split.panel_tasks;
+  }
+  const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
+  const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
+  task->rows = NULL;
+  if (wants != SMELT_NO_BLOCK && slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
+  task->units = split.row_tasks;
+  task->step = split.rows;
+  task->row_bytes = split.panels;
+  return smelt_run(task, body, tasks);
+}
+
+#endif
