@@ -8,7 +8,7 @@ TESTS   ?= tests
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full check format docs bench stress conformance conformance-torch conformance-eager zoo real clean
+.PHONY: help setup demo test test-full check format docs docs-check bench stress conformance conformance-torch conformance-eager zoo real clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,11 +38,12 @@ test: $(KERNELS) ## fast tests
 test-full: $(KERNELS) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
 	$(PY) -m pytest -q -n 2 -m "full or not full" --timeout 1500 $(ARGS) $(TESTS)
 
-check: $(STAMP) ## lint, format, types, layers
+check: $(STAMP) docs-check ## lint, format, types, layers, words, links and commands of the docs
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright --pythonpath $(PY)
 	$(VENV)/bin/lint-imports
+	$(PY) tools/check_words.py
 
 format: $(STAMP) ## rewrite the sources in the project's format
 	$(VENV)/bin/ruff check --fix .
@@ -55,6 +56,9 @@ $(VENV)-docs/.made: $(STAMP) docs/site/requirements.txt
 	$(PY) -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
 	  $$($(VENV)-docs/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/smelt.pth
 	@touch $@
+
+docs-check: $(STAMP) ## every link of the docs leads somewhere, every command parses
+	$(PY) tools/check_docs.py
 
 docs: $(VENV)-docs/.made ## build the documentation site, strictly, into build/site
 	$(VENV)-docs/bin/python -m mkdocs build --strict --clean $(ARGS)
