@@ -169,9 +169,9 @@ class NhwcBuilder(Builder):
         model's order of what is computed from them."""
         rank = max((a.rank for a in args), default=0)
         orders = [found[1] for a in args if a.rank == rank and (found := order_below(a)) is not None]
-        return None if not orders else ([self._in_order(a, orders[0]) for a in args], orders[0])
+        return None if not orders else ([self._permuted(a, orders[0]) for a in args], orders[0])
 
-    def _in_order(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
+    def _permuted(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
         rank = len(order)
         found = order_below(x) if x.rank == rank else None
         if found is not None and found[1] == order:
