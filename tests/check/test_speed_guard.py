@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from smelt import pipeline
+from smelt import kernels
 from smelt.base.config import Config
 from smelt.check import Examination, Findings, Timed, speed_guard
 from smelt.check import race as racing
@@ -138,6 +139,46 @@ def test_every_number_of_threads_is_timed_though_the_first_took_all_the_time(
     assert [one["threads"] for one in heard if "raced" in one] == [2, 1]
 
 
+def test_one_thread_is_timed_by_its_own_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A run that waits for the processor, as under load, takes no more of it."""
+
+    class Waiting:
+        def run(self, *_: object) -> list[object]:
+            time.sleep(0.01)
+            return []
+
+    monkeypatch.setattr(racing, "session_for", lambda *_: Waiting())
+    heard: list[dict[str, Any]] = []
+    job = {
+        "began": time.time(), "seconds": 0.5, "threads": [1, 2], "pairs": [["stock", "fast.onnx"]],
+        "stock": "s", "library": "l", "feeds": None, "recipes": [],
+    }  # fmt: skip
+    racing.race(job, tmp_path, lambda **told: heard.append(told))
+    one, two = ([us for pair in event["rounds"] for us in pair] for event in heard if "raced" in event)
+    assert max(one) < 5_000 and min(two) > 9_000
+
+
+def test_inputs_that_stock_dies_of_are_replaced_by_others(timing: Config, tmp_path: Path):
+    class Dying(Races):
+        attempts: ClassVar[list[object]] = []
+
+        def __call__(self, job: dict[str, Any], *_: object) -> object:
+            self.attempts.append(job["attempt"])
+            if job["attempt"] == 0:
+                return speed_guard.Ran(({"at": "observe", "attempt": 1},), "died of SIGFPE")
+            return super().__call__(job)
+
+    def nothing(*_: object) -> None:
+        return None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed_guard, "run_worker", Dying({"stock": 1.5}))
+        patch.setattr(RaceAhead, "begin", nothing)
+        found = compile_to(written(tmp_path / "model.onnx"), tmp_path / "out", Options(), timing).findings
+    assert found is not None and Dying.attempts == [0, 2]
+    assert [round(one.ratio, 1) for one in found.timed] == [1.5] * len(found.timed) and found.timed
+
+
 def test_the_timing_process_starts_without_an_ir():
     program = "import sys, smelt.check.race as r; assert not [m for m in sys.modules if m.split('.')[0] == 'onnx_ir']"
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -209,7 +250,7 @@ def test_some_artifacts_are_not_timed(
     def raced(*_: object) -> None:
         pytest.fail("timed")
 
-    monkeypatch.setattr(pipeline, "guard_speed", raced)
+    monkeypatch.setattr(kernels, "guard_speed", raced)
     compile_to(written(tmp_path / "model.onnx"), tmp_path / "out", replace(options, feeds={"x": X}), timing)
 
 

@@ -1,5 +1,6 @@
 """The float64 reference of nodes: against ONNX Runtime and the ONNX suite, and where the onnx package is wrong."""
 
+from pathlib import Path
 from typing import Any
 
 import cases
@@ -169,6 +170,33 @@ def test_branches_read_outer_values_in_float64(flag: bool) -> None:
     env = dict(zip(model.graph.inputs, [x, np.array(flag)], strict=True))
     evaluate_nodes(model.graph, env, model.opset_imports)
     np.testing.assert_array_equal(env[model.graph.outputs[0]], (x + 1) * 0.5 if flag else -x)
+
+
+HELD = """<ir_version: 9, opset_import: ["" : 17]> g (bool c, float[3] x) => (float[3] y) {
+  y = If(c) <
+    then_branch = t () => (float[3] a) <float[3] w = {1, 2, 3}> { a = Mul(x, w) },
+    else_branch = e () => (float[3] b) <float[3] v = {4, 5, 6}> { b = Add(x, v) } > }"""
+LOOPED = """<ir_version: 9, opset_import: ["" : 17]> g (bool c, float[3] x) => (float[3] y) {
+  n = Constant<value = int64 {2}>()
+  y = Loop(n, c, x) <body = b (int64 i, bool on, float[3] s) => (bool more, float[3] t)
+    <float[3] w = {1, 2, 3}> { more = Identity(on)  t = Mul(s, w) }> }"""
+
+
+@pytest.mark.parametrize(("text", "factors"), [(HELD, [1, 2, 3]), (LOOPED, [1, 4, 9])])
+def test_weights_of_bodies_may_lie_in_files(text: str, factors: list[int], tmp_path: Path) -> None:
+    """As they do in the models that verification reads."""
+    model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
+    inner = [a.as_graph() for n in model.graph for a in n.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    for place, value in enumerate(v for graph in inner for v in graph.initializers.values()):
+        (tmp_path / f"{place}").write_bytes(value.const_value.tobytes())
+        tensor = value.const_value
+        value.const_value = ir.ExternalTensor(
+            f"{place}", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=value.name, base_dir=tmp_path
+        )
+    x = normal(3)
+    env = {model.graph.inputs[0]: np.array(True), model.graph.inputs[1]: x}
+    evaluate_nodes(model.graph, env, model.opset_imports)
+    np.testing.assert_array_equal(env[model.graph.outputs[0]], x.astype(np.float64) * factors)
 
 
 def test_evaluation_leaves_the_model_alone() -> None:

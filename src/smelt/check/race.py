@@ -3,16 +3,18 @@
 Input: a job of `speed_guard`: pairs of models, numbers of threads, when it began and how many seconds it has in all.
 Output: an event for each pair and number of threads with the times of both, round by round. Invariant: the two take
 turns, in alternating order, and each is run once before it is timed, so that whatever else the machine does meets both
-alike; a clearly decided pair ends early. Every number of threads has its share of the seconds, and a few rounds even
-where opening the sessions took it, unless that would take as long again. Where the rounds so far say that the right one
-is behind, it is looked at until that is certain.
+alike; one thread is timed by its own processor time, which other programs do not count in. A clearly decided pair ends
+early. Every number of threads has its share of the seconds, and a few rounds even where opening the sessions took it,
+unless that would take as long again. Where the rounds so far say that the right one is behind, it is looked at until
+that is certain.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +47,7 @@ def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     """Every pair at every number of threads. Names are files of the folder; `stock` is the model as it was given."""
     report(at="observe", attempt=0)
     sessions = _Sessions(job, folder, int(job["threads"][0]))
-    feeds = _accepted_feeds(job, folder, sessions["stock"])
+    feeds = _accepted_feeds(job, folder, sessions["stock"], report)
     if feeds is None:
         report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
         return
@@ -61,7 +63,8 @@ def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
             report(at="race", left=left, right=right)
             try:
                 pair = sessions[left], sessions[right]
-                rounds = _rounds(*pair, feeds, max(0.0, ends - time.time()) / left_over)
+                clock = time.thread_time if threads == 1 else time.perf_counter
+                rounds = _rounds(*pair, feeds, max(0.0, ends - time.time()) / left_over, clock)
                 sessions.running_s = max(sessions.running_s, _least_s(rounds))
             except Exception as error:  # onnxruntime raises many kinds
                 report(failed=f"{left} or {right} does not run: {short(error)}")
@@ -84,9 +87,13 @@ def _asked(job: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     return {**job, **asked, "seconds": float(asked["seconds"]) - max(0.0, spent - late)}
 
 
-def _accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> dict[str, Array] | None:
-    """The first inputs that the session runs on: those that were given, or generated ones."""
-    for feeds in _offered(job, folder):
+def _accepted_feeds(
+    job: Mapping[str, Any], folder: Path, session: Session, report: Report
+) -> dict[str, Array] | None:  # fmt: skip
+    """The first inputs that the session runs on: those that were given, or generated ones. Stock ONNX Runtime dies of
+    some (an integer divided by 0): the number of the attempt is told before it runs."""
+    for attempt, feeds in _offered(job, folder):
+        report(at="observe", attempt=attempt)
         try:
             session.run(None, feeds)
         except Exception:  # noqa: S112  the next attempt has other sizes
@@ -95,13 +102,13 @@ def _accepted_feeds(job: Mapping[str, Any], folder: Path, session: Session) -> d
     return None
 
 
-def _offered(job: Mapping[str, Any], folder: Path) -> Iterator[dict[str, Array]]:
+def _offered(job: Mapping[str, Any], folder: Path) -> Iterator[tuple[int, dict[str, Array]]]:
     given = read_feeds(folder / job["feeds"]) if job["feeds"] else {}
     if not job["recipes"]:
-        yield given
-    for plain in job["recipes"]:
-        if plain is not None:
-            yield {**fill({name: Recipe.read(recipe) for name, recipe in plain.items()}), **given}
+        yield 0, given
+    for attempt, plain in enumerate(job["recipes"]):
+        if plain is not None and attempt >= int(job["attempt"]):
+            yield attempt, {**fill({name: Recipe.read(recipe) for name, recipe in plain.items()}), **given}
 
 
 class _Sessions(dict[str, Session]):
@@ -121,12 +128,16 @@ class _Sessions(dict[str, Session]):
         return self[name]
 
 
-def _rounds(left: Session, right: Session, feeds: Mapping[str, Array], seconds: float) -> list[list[float]]:
-    """Microseconds of one run of each."""
+def _rounds(
+    left: Session, right: Session, feeds: Mapping[str, Array], seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[list[float]]:  # fmt: skip
+    """Microseconds of one run of each, by the clock given."""
     ends = time.perf_counter() + seconds
-    once = max(_run_s(left, feeds, 1), _run_s(right, feeds, 1))
+    run_s = partial(_run_s, feeds=feeds, clock=clock)
+    once = max(run_s(left), run_s(right))
     if once < _LONG_S:  # the first run is no measure of a short one
-        once = min(once, max(_run_s(left, feeds, 1), _run_s(right, feeds, 1)))
+        once = min(once, max(run_s(left), run_s(right)))
     repeats = max(1, round(_SHORTEST_S / max(once, 1e-7)))
     warm = 0 if once > _LONG_S else 1
     out: list[list[float]] = []
@@ -138,8 +149,8 @@ def _rounds(left: Session, right: Session, feeds: Mapping[str, Array], seconds: 
         pair = [0.0, 0.0]
         for place in (0, 1) if len(out) % 2 else (1, 0):
             session = (left, right)[place]
-            _run_s(session, feeds, warm)
-            pair[place] = _run_s(session, feeds, repeats) * 1e6 / repeats
+            run_s(session, repeats=warm)
+            pair[place] = run_s(session, repeats=repeats) * 1e6 / repeats
         out.append(pair)
     return out
 
@@ -168,8 +179,8 @@ def _decided(rounds: list[list[float]]) -> bool:
     return len(rounds) >= _CLEAR_ROUNDS and all(left > _CLEAR * right for left, right in rounds)
 
 
-def _run_s(session: Session, feeds: Mapping[str, Array], repeats: int) -> float:
-    started = time.perf_counter()
+def _run_s(session: Session, *, feeds: Mapping[str, Array], clock: Callable[[], float], repeats: int = 1) -> float:
+    started = clock()
     for _ in range(repeats):
         session.run(None, feeds)
-    return time.perf_counter() - started
+    return clock() - started

@@ -65,9 +65,10 @@ class RaceAhead:
 
 
 def thread_counts(wanted: Examination, config: Config) -> list[int]:
-    """As many as a session has by default, and one where time allows it."""
+    """One, whose processor time other programs do not disturb, so that few rounds decide; then as many as a session has
+    by default."""
     usual = wanted.threads or config.threads or len(os.sched_getaffinity(0))
-    return sorted({1, usual}, reverse=True)
+    return sorted({1, usual})
 
 
 def race_job(model: ir.Model, wanted: Examination, folder: Path, stock: Path, threads: Sequence[int]) -> dict[str, Any]:

@@ -144,15 +144,24 @@ class _Guard:
         }  # fmt: skip
         limits = race_limits(self.config)
         ran = self.ahead.race(asked, limits)
+        if ran is not None and not _died_of_inputs(ran):
+            return ran
+        job = race_job(self.variants.model, self.wanted, self.folder, self.stock, threads) | asked
         if ran is None:
-            job = race_job(self.variants.model, self.wanted, self.folder, self.stock, threads)
-            ran = run_worker(job | asked, self.folder, limits)
+            ran = run_worker(job, self.folder, limits)
+        while _died_of_inputs(ran) and (attempt := int(ran.last_step["attempt"]) + 1) < len(job["recipes"]):
+            ran = run_worker(job | {"attempt": attempt}, self.folder, limits)
         return ran
 
     def _write(self, name: str, keep: Sequence[int]) -> str:
         made, _ = self.variants.rewritten(keep)
         self.bundle.add(made, name)
         return name
+
+
+def _died_of_inputs(ran: Ran) -> bool:
+    """Whether the process ended while stock ONNX Runtime tried inputs, which others may not do to it."""
+    return bool(ran.failure) and ran.last_step["at"] == "observe" and "attempt" in ran.last_step
 
 
 def _timed(event: dict[str, Any]) -> Timed:

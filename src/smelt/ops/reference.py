@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import helper
+from onnx import external_data_helper, helper, numpy_helper
 
 from smelt.ops.reference_rules import RULES, max_pool, max_pool_places
 from smelt.ops.registry import Reference, lookup
@@ -65,9 +65,22 @@ def evaluate_nodes(
         version = opsets.get("" if node.domain == "ai.onnx" else node.domain)
         if version is None:
             raise NoReferenceError(f"the model imports no opset for domain {node.domain!r}")
-        made = evaluate(node, inputs, version, wide=wide, captured=captured)
+        if node.op_type == "If" and node.domain in ("", "ai.onnx"):
+            made = _taken_branch(node, inputs[0], env, opsets, wide)
+        else:
+            made = evaluate(node, inputs, version, wide=wide, captured=captured)
         env.update(zip(node.outputs, made, strict=False))
     return env
+
+
+def _taken_branch(
+    node: ir.Node, condition: Value, env: Mapping[ir.Value, Array], opsets: Mapping[str, int], wide: bool
+) -> list[Array]:
+    """The outputs of the branch that the condition takes, by the rules that evaluate any graph."""
+    name = "then_branch" if np.asarray(condition).reshape(-1)[0] else "else_branch"
+    branch = node.attributes[name].as_graph()
+    inner = evaluate_nodes(branch, dict(env), opsets, wide=wide)
+    return [_output(value, _known(made, inner), wide) for value, made in zip(node.outputs, branch.outputs, strict=True)]
 
 
 def _operand(node: ir.Node, position: int, value: Value, wide: bool) -> Value:
@@ -161,6 +174,7 @@ def _by_onnx(
     node: ir.Node, inputs: Sequence[Value], opset: int, wide: bool, captured: Mapping[str, Array]
 ) -> list[Array]:
     proto = _renamed(ir.serde.serialize_node(node))
+    _hold_tensors(proto, node)
     axes = _scanned_axes(proto)
     moved = [a if axis == 0 else np.moveaxis(a, axis, 0) for axis, a in zip(axes.inputs, inputs, strict=True)]
     feeds = {name: a for name, a in zip(proto.input, moved, strict=True) if name}
@@ -179,6 +193,23 @@ def _by_onnx(
     by_name = dict(zip(outputs, cast("Sequence[Array]", made), strict=True))
     found = [by_name.get(name, np.zeros(0)) for name in proto.output]
     return [a if axis == 0 else np.moveaxis(a, 0, axis) for axis, a in zip(axes.outputs, found, strict=True)]
+
+
+def _hold_tensors(proto: onnx.NodeProto, node: ir.Node) -> None:
+    """Tensors of subgraphs that lie in files are read: the onnx package looks for such beside a model only."""
+    for attribute in proto.attribute:
+        if attribute.type == onnx.AttributeProto.TENSOR and external_data_helper.uses_external_data(attribute.t):
+            held = node.attributes[attribute.name].as_tensor().numpy()
+            attribute.t.CopyFrom(numpy_helper.from_array(np.asarray(held), attribute.t.name))
+        if attribute.type != onnx.AttributeProto.GRAPH:
+            continue
+        graph = node.attributes[attribute.name].as_graph()
+        for tensor in attribute.g.initializer:
+            held = graph.initializers[tensor.name].const_value
+            if held is not None and external_data_helper.uses_external_data(tensor):
+                tensor.CopyFrom(numpy_helper.from_array(np.asarray(held.numpy()), tensor.name))
+        for inner, one in zip(attribute.g.node, graph, strict=True):
+            _hold_tensors(inner, one)
 
 
 @dataclass(frozen=True)
