@@ -45,20 +45,19 @@ class KernelSetting:
 
 SETTINGS: Final = (
     Setting("product-block", "SMELT_GEMM_BLOCK", 32768, (16384, 49152, 65536),
-            "bytes of panels that pass by the rows of a matrix product together"),
-    Setting("product-rows", "SMELT_GEMM_ROWS", 144, (72, 288), "rows that share one pass over the panels"),
+            "bytes of B panels in one cache block"),
+    Setting("product-rows", "SMELT_GEMM_ROWS", 144, (72, 288), "rows of A that share one pass over the panels (MC)"),
     Setting("product-grain", "SMELT_GEMM_GRAIN", 50000, (20000, 150000), "multiply-adds that make a task"),
 )  # fmt: skip
 KERNEL_SETTINGS: Final = (
     KernelSetting("task-rows", "task_rows", "smelt_launch_gemm", (24, 48, 96, 192), "by sizes",
-                  "rows of a task of a product"),
+                  "rows of a GEMM task"),
     KernelSetting("epilogue", "epilogue", "SMELT_MAY_PART", (1, 2), "by sizes",
-                  "an epilogue of whole rows: with its product (1), or after it (2)"),
+                  "an epilogue of whole rows: with its GEMM (1), or after it (2)"),
     KernelSetting("attention-rows", "attention_rows", "smelt_launch_b2b", (14, 42, 56), "28",
-                  "rows of a task of attention"),
+                  "query rows of an attention task"),
     KernelSetting("attention-span", "attention_span", "smelt_launch_b2b_online_softmax(", (256, 512, 1024),
-                  "512 beyond 2048",
-                  "columns of attention's weights that are made at a time"),
+                  "512 beyond 2048", "keys of one online-softmax block"),
     KernelSetting("loop-grain", "loop_grain", "smelt_launch(", (5000, 30000), "12000",
                   "operations that make a task of loops"),
 )  # fmt: skip

@@ -1,8 +1,8 @@
 /* What generated loop nests share: the arguments of a kernel, index arithmetic, and how work is cut into tasks.
  *
  * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_run(), smelt_claim(), smelt_index() and integer functions.
- * Invariant: the number of tasks depends on sizes only, never on how many threads there are; a kernel's result does
- *            not depend on how its units are cut. Memory of a task is a slot that it claims while it runs: as many
+ * Invariant: a kernel's result does not depend on how its units are cut. The cut depends on sizes and, in a row-block
+ *            fusion, on the processors and on the threads that help (gemm/loop_gemm.h). Memory of a task is a slot that it claims while it runs: as many
  *            slots are touched as threads run, and the kernels of a region use the same ones after each other.
  */
 #ifndef SMELT_LOOP_H
