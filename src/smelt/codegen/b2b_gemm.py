@@ -1,4 +1,4 @@
-"""Products in one task: a product whose left operand is made row by row in an earlier product's epilogue.
+"""Back-to-back GEMM fusion: a GEMM whose left operand is made row by row in an earlier GEMM's epilogue.
 
 Input: the element that a product reads as its left operand, and the cluster that computes it. Output: the member of
 that cluster to keep in the task's block, or None; for products with constant panels, whether that may be. Invariant:

@@ -54,7 +54,7 @@ class Matrix:
 class Pack:
     """A run-time right operand to be packed in panels of 16 columns, for every index of its batch.
 
-    `rows` of the product that reads it where few of them read the operand as it lies; None where panels are needed.
+    `rows` of the product that reads it where a GEMV reads the operand unpacked; None where panels are needed.
     `watched`: that it holds NaN, infinities or large values is noted.
     """
 
@@ -106,7 +106,7 @@ class Cluster:
     A product with a `producer` runs in the task of that product (back-to-back GEMM fusion): what the producer has
     `kept` in its block is the left operand. `unpacked` is the right operand as it lies, where the product may read it
     so. `siblings` are further products of the operand that `matmul` has, over the same loops. `matrices` are both
-    operands of a product that takes the right one from where it lies, for all rows alike. `segments` are those of a KV
+    operands of a product that reads the right one unpacked, for all rows alike. `segments` are those of a KV
     cache that is the right operand, for a few rows; a cluster that copies one of them does so `unless_gemv` rows are
     read. `group` batch indices in a row read the same. One with an `extern` is a call of a function and has no members.
     """

@@ -2,7 +2,7 @@
 
 Input: a product's right operand, and where the pieces of the tensor it reads were placed. Output: its segments, in the
 product's variables. Invariant: a segment that is only copied may be read where it comes from, and copied by the task
-that reads it; that is done where a few rows read it once, and only when no other kernel reads the assembled tensor.
+that reads it; that is done where a GEMV reads it once, and only when no other kernel reads the assembled tensor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packed constants become initializers of the model; packed weights become nodes that lay them out.
+"""Packed constants become initializers of the model; packed weights become nodes that pack them.
 
 Input: a model and the code of its regions. Output: one new value per packed constant or weight. Invariant: each is
 packed once however many regions want it; a plain constant is dropped by the caller once nothing uses it. The nodes that

@@ -1,6 +1,6 @@
 """Where the panels of a run-time right operand lie, and which batch indices share them.
 
-Input: the operand as it lies in memory, in the product's loop variables. Output: what to pack, and the panels that the
+Input: the operand in its own strides, in the product's loop variables. Output: what to pack, and the panels that the
 product reads for a batch index. Invariant: batch indices that read the same elements read the same panels: heads that
 share keys and values, and axes that broadcast, are packed once.
 """
@@ -19,7 +19,7 @@ GEMV_ROWS = 4
 
 
 def reads_in_place(source: Operand, depth: Var, column: Var) -> bool:
-    """Whether the rows or the columns of the operand are contiguous: then a few rows need no panels."""
+    """Whether the rows or the columns of the operand are contiguous: then a GEMV needs no panels."""
     steps = [coefficient(source.offset, v) for v in (depth, column)]
     return any(s is not None and s[0].const == 1 for s in steps)
 

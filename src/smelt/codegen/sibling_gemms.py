@@ -1,4 +1,4 @@
-"""Products of one operand whose results meet element by element are computed together: gate and up.
+"""Sibling GEMMs: products of one operand whose results meet element by element run together (gate and up).
 
 Input: two clusters that an element-wise tensor reads. Output: whether the later one may move into the earlier one, and
 the move. Invariant: the later cluster needs nothing that is computed after the earlier one starts, so the order holds;

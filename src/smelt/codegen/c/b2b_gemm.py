@@ -1,4 +1,4 @@
-"""Two products as one kernel: the second reads the first one's rows from the task's block.
+"""Back-to-back GEMM as one kernel: the consumer reads the producer's rows from the task's block.
 
 Input: the nests of a producer and its consumer. Output: the lines of the kernel. Invariant: a task owns some rows of
 one batch index in both; what the producer keeps replaces its product in the block only after its last reader.

@@ -1,4 +1,4 @@
-"""Rows that go through a product with constant panels in the task that makes them.
+"""Fused MLP: two GEMMs with constant panels in one task, the hidden layer stays in it.
 
 Input: the nests of two products of constant panels, of which the consumer's left operand is made row by row in the
 producer's epilogue. Output: the lines of the kernel. Invariant: a task owns some rows of all batches in both; what the

@@ -1,4 +1,4 @@
-"""Which columns of a masked product can matter: a causal mask, padding, a window.
+"""Mask bounds: which columns of masked attention can matter, for a causal mask, padding, a window.
 
 Input: the nest of a product whose rows become weights (a softmax) and go to the next product. Output: the bias of its
 scores, or None where leaving out columns could change a result. Invariant: a column whose bias is `MASKED` or less

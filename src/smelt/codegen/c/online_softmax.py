@@ -1,4 +1,4 @@
-"""Attention whose rows of weights may be made block by block of their columns, with a running maximum.
+"""Online softmax: attention weights block by block of their columns, with a running maximum.
 
 Input: a back-to-back GEMM whose producer is a plain softmax of its product. Output: the lines of a kernel that makes
 `t->part` columns of weights at a time and adds up what they give (`online_softmax.h`); where rows are short that is one

@@ -132,5 +132,5 @@ def _rows_of(pack: Pack) -> RowIndex | None:
 
 
 def _wanted(pack: Pack) -> Ix:
-    """0 where the product has too few rows to read panels."""
+    """0 where the product is a GEMV, which reads no panels."""
     return ix(1) if pack.rows is None else fn("lt", GEMV_ROWS, pack.rows)

@@ -221,7 +221,7 @@ class ProductWriter(RowWriter):
         return panels_of_product(made), self._depth_size()
 
     def _unpacked_product(self, a: Matrix, b: Matrix, rows: str, to: str, step: str) -> list[str]:
-        """Both operands where they lie. Of a few rows the right one is read once, without panels."""
+        """Both operands unpacked. A GEMV reads the right one once, without panels."""
         left, down, across = self._matrix_text(a)
         right, k_step, n_step = self._matrix_text(b)
         depth, columns = self._integer(self._depth_size()), self._integer(self.nest.products[0].shape[-1])
@@ -296,7 +296,7 @@ class ProductWriter(RowWriter):
         return [*lines, *self._multiply(left, stride, "block", "ld", "p0, p1, p1 * 16")]
 
     def _multiply(self, left: str, stride: str, block: str, ld: str, panels: str) -> list[str]:
-        """The product of a run-time operand: by its panels or, for a few rows, as it lies."""
+        """The product of a run-time operand: by its panels or, for a GEMV, unpacked."""
         nest = self.nest
         assert nest.rhs is not None and nest.depth is not None and nest.matmul is not None
         right = f"{self._buffer(nest.rhs.buffer)} + {self.integers.text(nest.rhs.offset)}"

@@ -105,9 +105,7 @@ class _Writer:
         self, region: Region, facts: Facts, carriers: Sequence[ir.Value], given: Sequence[ir.Value | Packed] = ()
     ) -> None:
         """`given` are inputs that the op has already, in their order."""
-        self.region = region
-        self.facts = facts
-        self.carriers = carriers
+        self.region, self.facts, self.carriers = region, facts, carriers
         self.builder = CpuBuilder(assuming=facts.hints, equal=facts.equal)
         self.guarded = False
         self.groups = 0
@@ -133,11 +131,9 @@ class _Writer:
         outputs = self._lower()
         plan = schedule(outputs)
         consumers = {c.producer: c for c in plan.clusters if c.producer is not None}
-        producing = [c for c in plan.clusters if c.producer is None]
+        pairs = [(c, consumers.get(c)) for c in plan.clusters if c.producer is None]
         watch(plan.clusters)
-        made = self._behind_found(
-            [(kernel_of(c, consumers.get(c)), sources_of(c, consumers.get(c))) for c in producing]
-        )
+        made = self._behind_found([(kernel_of(*pair), sources_of(*pair)) for pair in pairs])
         every = [kernel for kernel, _ in made]
         tiled = fuse_tiles(group_kernels(every), every, {b.uid for b in plan.temporaries.values()})
         launches = fuse_row_blocks(tiled, every)

@@ -1,4 +1,4 @@
-"""Epilogues that kernels of convolutions and products do to their sums in registers.
+"""Register epilogues: bias, addend and limits that GEMMs and convolutions apply before the only store.
 
 Input: what is stored. Output: a `RegisterEpilogue`, or None where the epilogue is anything else. Invariant: the result
 is min(max(sum + bias + added, least), most) in that order of rounding, and NaN stays NaN.

@@ -1,4 +1,4 @@
-"""Which buffers a kernel touches row by row.
+"""Row-affine buffers: which buffers a kernel touches row by row.
 
 Input: the nests of one kernel. Output: the indices that count its rows, and uids of buffers. Invariant: of such a
 buffer, whose elements are as many for each row, the row r of the kernel touches row r and nothing else.

@@ -1,6 +1,6 @@
-"""Products that go through the same rows one after the other, without waiting for other rows.
+"""Barrier-free row-block fusion: launches that go through the same rows without waiting for other rows.
 
-Input: kernels, and launches in execution order. Output: the launches, with neighbours merged that run in order.
+Input: kernels, and launches in execution order. Output: the launches, with neighbours merged.
 Invariant: of every buffer that one kernel of such a launch writes and another one touches, each of them touches, for a
 row of its result, that row alone; so blocks of rows never wait for each other. Whether the kernels are cut into the
 same blocks is seen when they run (`loop.h`).

@@ -1,4 +1,4 @@
-"""Windows of windows, by spatial or channel tiles: which kernels run as one launch.
+"""Tile fusion of convolutions: which kernels run as one launch, by spatial or channel tiles.
 
 Input: groups of kernels in execution order. Output: the same with some merged, and the buffers that need no memory of
 their own. Invariant: what lies between two merged kernels is written by one, line by line as its windows are counted,

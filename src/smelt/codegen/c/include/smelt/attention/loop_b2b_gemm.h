@@ -1,4 +1,4 @@
-/* How two products in one task are cut into tasks, and where a task's rows lie.
+/* Back-to-back GEMM launches (attention, fused MLP): how two GEMMs in one task are cut into tasks, and where a task's rows are.
  *
  * Input:     smelt_task, the sizes of both products. Output: smelt_launch_b2b_gemm().
  * Invariant: a task owns t->step rows of one batch index; t->units is the number of row blocks. Its block, t->row_bytes
@@ -21,7 +21,7 @@ enum {
   SMELT_B2B_MOST = 131072,  /* floats of a block of so many rows, which then stays in L2 */
   SMELT_B2B_TEAM = 48,      /* tasks that are enough for all threads */
   SMELT_B2B_LEAST = 6,      /* rows in any case */
-  SMELT_B2B_GEMV_ROWS = 4         /* rows that read their right operands where they lie */
+  SMELT_B2B_GEMV_ROWS = 4         /* rows that read their right operands unpacked (GEMV) */
 };
 
 /* Columns from which on a task makes its rows of weights block by block, and the size of a block: then it can take many
@@ -79,7 +79,7 @@ static inline __attribute__((unused)) void smelt_b2b_row_blocks(smelt_task *task
 }
 
 /* `columns` of the first product, `wide` floats of all blocks together per row, `extra` bytes of row buffers. `group`
- * neighbouring batch indices read the same right operands: where those are read as they lie, one task takes them all. */
+ * neighbouring batch indices read the same right operands: where those are read unpacked, one task takes them all. */
 static inline __attribute__((unused)) int32_t smelt_launch_b2b_gemm(smelt_task *task, smelt_body body, int64_t batches,
                                                                 int64_t rows, int64_t columns, int64_t wide,
                                                                 int64_t extra, int64_t group, int64_t middle) {
@@ -116,7 +116,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm_mlp(smelt_task *
 }
 
 /* The same where weights may be made block by block: t->part columns at a time. `beside` floats a row and `extra` bytes
- * beside the weights, `buffers` rows of as many columns. A few rows read their operands as they lie, whole. */
+ * beside the weights, `buffers` rows of as many columns. GEMVs read their operands unpacked, whole. */
 static inline __attribute__((unused)) int32_t smelt_launch_b2b_online_softmax(smelt_task *task, smelt_body body,
                                                                         int64_t batches, int64_t rows, int64_t columns,
                                                                         int64_t beside, int64_t buffers, int64_t extra,

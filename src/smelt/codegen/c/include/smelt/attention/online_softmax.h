@@ -1,4 +1,4 @@
-/* Rows of weights that are made block by block of their columns, and what the blocks give together.
+/* Online softmax: attention weights block by block of their columns, with a running maximum and sum for each row.
  *
  * Input:     for each block, what its columns give (rows of `ld` floats, a multiple of 16), and for each row the largest
  *            score in the block and the sum of its powers, which are relative to that score.

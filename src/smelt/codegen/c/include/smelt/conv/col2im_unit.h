@@ -1,7 +1,7 @@
 /* Blocks of columns added up where they lie in an image: ONNX's Col2Im.
  *
- * Input:     b: x[images, block, places]; s: images, block, places, rank, then of each axis: image, block, places, stride, dilation,
- *            padding before. Output: b: y[images, image].
+ * Input:     b: x[images, block, places]; s: images, block, places, rank, then of each axis: image, block, places, stride,
+ *            dilation, padding before. Output: b: y[images, image].
  * Invariant: what an element is the sum of is added in the order of blocks, then places; what lies in the padding is left out.
  */
 #include <smelt/vec/element.h>

@@ -1,11 +1,11 @@
-/* Convolution as a product with the micro-kernels of gemm.h: tap by tap over lines of the image in place, or over windows
- * that are gathered into rows, a few at a time.
+/* Convolution by the micro-kernels of gemm.h: direct, tap by tap over lines of the image in place, or over im2col rows, a few
+ * at a time.
  *
- * Input:     smelt_window, an NHWC image, weights in panels (group, panel, tap * channel, 16); or an image of
- *            a few planes, panels (panel, channel * tap, 16), and a depth of at most SMELT_CONVOLVE_KC.
+ * Input:     smelt_window, an NHWC image, weights in panels (group, panel, tap * channel, 16); or an NCHW
+ *            image of a few channels, panels (panel, channel * tap, 16), and a depth of at most SMELT_CONVOLVE_KC.
  * Output:    smelt_convolve(): a block of windows times a range of columns.
  * Invariant: an element is a sum over blocks of taps and channels that depend on the geometry alone, each one chain; so its
- *            bits do not depend on how windows and columns are shared among tasks. Gathered rows stay in L2.
+ *            bits do not depend on how windows and columns are shared among tasks. im2col rows stay in L2.
  */
 #ifndef SMELT_CONVOLVE_H
 #define SMELT_CONVOLVE_H
@@ -13,7 +13,7 @@
 #include <smelt/conv/convolve_epilogue.h>
 #include <smelt/conv/convolve_lines.h>
 
-/* Largest depth of one block, and the leading dimension of gathered rows: off a power of two, so that rows do not share a
+/* Largest depth of one block, and the leading dimension of im2col rows: off a power of two, so that rows do not share a
  * cache set. */
 #define SMELT_CONVOLVE_KC 384
 #define SMELT_CONVOLVE_LD (SMELT_CONVOLVE_KC + 16)
@@ -177,8 +177,8 @@ SMELT_GEMM_INLINE int smelt_contiguous_axis(const smelt_window *w) {
   return w->dilation[axis] == 1 && w->out[axis] >= SMELT_WINDOW_ROWS ? axis : -1;
 }
 
-/* How many windows from a number on, `count` at most, lie inside of the image and side by side in it; where the first one begins.
- * 0: fewer than are gathered at a time. */
+/* How many windows from a number on, `count` at most, lie inside of the image and side by side in it; where the first one
+ * begins. 0: fewer than im2col takes at a time. */
 static __attribute__((unused)) int64_t smelt_contiguous_run(const smelt_window *w, int axis, const float *image, int64_t number,
                                                             int64_t count, const float **at) {
   const smelt_place p = smelt_place_of(w, number);
@@ -217,8 +217,8 @@ static __attribute__((unused)) void smelt_convolve_group(const smelt_window *w, 
   if (epilogue && K <= 0) smelt_epilogue_block(epilogue, block, ld, count);
 }
 
-/* The same where windows are contiguous along an axis: they are read where they lie, in the same blocks of k; those at the borders
- * are gathered. */
+/* The same where windows are contiguous along an axis: they are read where they lie, in the same blocks of k; those at the
+ * borders are gathered. */
 static __attribute__((noinline, unused)) void smelt_convolve_along(const smelt_window *w, int axis, const float *image,
                                                                    int64_t depth, const float *b, int64_t first, int64_t count,
                                                                    int64_t cols, float *block, int64_t ld,
@@ -243,7 +243,7 @@ static __attribute__((noinline, unused)) void smelt_convolve_along(const smelt_w
   }
 }
 
-/* Channels from which on a tap is worth a pass of its own; below, windows are gathered. */
+/* Channels from which on a tap is worth a pass of its own; below, im2col. */
 #define SMELT_TAP_DEPTH 24
 
 /* Windows side by side on one line that see tap t of the last axis: lo..hi-1 of those from `o` on. */
@@ -300,7 +300,7 @@ SMELT_GEMM_INLINE int smelt_tap_inside(const smelt_window *w) {
   return inside;
 }
 
-/* One group of channels, tap by tap and in place: nothing is gathered. Each tap's sum is one chain, added in their order. */
+/* One group of channels, tap by tap and in place: no im2col. Each tap's sum is one chain, added in their order. */
 static __attribute__((unused)) void smelt_convolve_taps(const smelt_window *w, const float *image, int64_t depth,
                                                         const float *b, int64_t first, int64_t count, int64_t cols,
                                                         float *block, int64_t ld) {
@@ -346,8 +346,8 @@ static __attribute__((unused)) void smelt_convolve_groups(const smelt_window *w,
 /* Terms of a window from which on a panel and copies of lines do not fit L1 together. */
 enum { SMELT_ALONG_DEPTH = 256 };
 
-/* Columns c0..c1-1, which lie between panels or groups. The block has room for whole panels; of the last one a half may stay as it
- * is. */
+/* Columns c0..c1-1, which lie between panels or groups. The block has room for whole panels; of the last one a half may stay as
+ * it is. */
 static __attribute__((unused)) void smelt_convolve(const smelt_window *w, const float *image, const float *panels,
                                                    int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
                                                    int64_t ld, const smelt_epilogue *epilogue) {

@@ -1,9 +1,10 @@
-/* Convolution with few columns: lanes run along the window instead of across columns, which would leave most of a panel empty.
+/* Convolution with few output channels: lanes run along the window instead of across columns, which would leave most of a panel
+ * empty.
  *
- * Input:     smelt_window with taps side by side, NHWC; weights (group, block, column, 16): each line of taps is cut into blocks
- *            of 16 elements, with zeros behind the last one. Output: smelt_convolve_dots(): a block of windows.
- * Invariant: an element is, for each lane, one chain over the lines and their vectors in rising order, and then a fixed tree over
- *            lanes, whatever tile computes it. Nothing is read behind a line of taps: it must not meet a weight of zero.
+ * Input:     smelt_window with taps side by side, NHWC; weights (group, block, column, 16): each line of taps is cut into
+ *            blocks of 16 elements, with zeros behind the last one. Output: smelt_convolve_dots(): a block of windows.
+ * Invariant: an element is, for each lane, one chain over the lines and their vectors in rising order, and then a fixed tree
+ *            over lanes, whatever tile computes it. Nothing is read behind a line of taps: it must not meet a weight of zero.
  */
 #ifndef SMELT_CONVOLVE_DOTS_H
 #define SMELT_CONVOLVE_DOTS_H
@@ -155,8 +156,8 @@ static __attribute__((unused)) void smelt_dots_run(const smelt_dots *d, const fl
   }
 }
 
-/* One group: `count` windows from `first` on, `columns` columns, `depth` channels that the image begins with. Pixels are read where
- * they lie where a window is one, else their lines are copied; smelt_lines_fit(w, depth) is not 0. */
+/* One group: `count` windows from `first` on, `columns` columns, `depth` channels that the image begins with. Pixels are read
+ * where they lie where a window is one, else their lines are copied; smelt_lines_fit(w, depth) is not 0. */
 static __attribute__((unused)) void smelt_dots_group(const smelt_window *w, const float *image, int64_t depth,
                                                      const float *weights, int64_t first, int64_t count, int64_t columns,
                                                      float *block, int64_t ld, const smelt_epilogue *epilogue, const float *bias) {

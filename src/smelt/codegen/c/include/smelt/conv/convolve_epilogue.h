@@ -1,5 +1,4 @@
-/* Products of a convolution that are given their epilogue in registers: micro-kernels whose sums get bias, addend and limits before they are
- * stored where they belong.
+/* Micro-kernels with a register epilogue: bias, addend and limits are applied to the sums before the only store.
  *
  * Input:     smelt_gemm_slab, whose block holds the sums of the blocks of k before the last one; smelt_epilogue.
  * Output:    smelt_epilogue_rows(). Invariant: bits are those of smelt_gemm_rows() followed by smelt_epilogue_block().

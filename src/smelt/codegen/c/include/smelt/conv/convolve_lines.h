@@ -1,7 +1,8 @@
 /* Convolution line by line: the lines of the image that windows see are copied into L1 and multiplied there.
  *
  * Input:     smelt_window with taps side by side, NHWC or NCHW; weights in panels (panel, tap * channel, 16), or
- *            (panel, channel * tap, 16) for NCHW. Output: smelt_convolve_lines(): a block of windows times whole and half panels.
+ *            (panel, channel * tap, 16) for NCHW. Output: smelt_convolve_lines(): a block of windows times whole and half
+ *            panels.
  * Invariant: every element is one chain over the window in the order of its panels, whatever tile computes it. Lines are copied
  *            with zeros on both sides, so that no window is special; a window is `segments` runs of `taps` floats in them, and
  *            neighbouring windows share them.
@@ -79,8 +80,8 @@ static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_4x2, smelt_lines
 static const int8_t smelt_lines_heights[] = {4, 2, 1};
 #endif
 
-/* The tile that comes when `left` of `run` windows are: the tallest that they fill, at the end the lowest that they fit, which then
- * computes windows again. Heights fall to 1. */
+/* The tile that comes when `left` of `run` windows are: the tallest that they fill, at the end the lowest that they fit, which
+ * then computes windows again. Heights fall to 1. */
 SMELT_GEMM_INLINE int smelt_lines_kind(const int8_t *heights, int64_t run, int64_t left) {
   int kind = 0;
   while (heights[kind] > left) kind++;
@@ -130,8 +131,8 @@ static __attribute__((unused)) void smelt_lines_half_tiles(const smelt_lines_run
 }
 #endif
 
-/* `run` windows times `cols` columns, whole panels or, at the end, half of one. The last tile may begin before the one before it
- * ends. */
+/* `run` windows times `cols` columns, whole panels or, at the end, half of one. The last tile may begin before the one before
+ * it ends. */
 static __attribute__((unused)) void smelt_lines_tiles(const smelt_lines_run *r, int64_t run, int64_t cols) {
   for (int64_t col = 0, panels; col < cols; col += panels * SMELT_GEMM_PANEL) {
 #ifdef SMELT_GEMM_HALF_MR
@@ -158,8 +159,8 @@ SMELT_GEMM_INLINE void smelt_line_put(float *to, const float *line, int64_t x, i
   __builtin_memset(to + before + inside, 0, (size_t)(n - before - inside) * sizeof(float));
 }
 
-/* As a window's lines are seen from the first of a run: `planes` of each, whose pixels are `pixel` floats in memory and `depth` in
- * the copy: all, or those of a group. */
+/* As a window's lines are seen from the first of a run: `planes` of each, whose pixels are `pixel` floats in memory and `depth`
+ * in the copy: all, or those of a group. */
 typedef struct {
   int64_t planes, plane, pixel, depth;
 } smelt_line_form;

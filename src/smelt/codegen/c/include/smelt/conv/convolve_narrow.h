@@ -1,7 +1,7 @@
 /* Convolution in narrow groups: 2, 4 or 8 channels and as many columns each. Lanes are columns of several groups.
  *
- * Input:     smelt_window with taps side by side, NHWC; weights (panel, tap, channel of a group, 16): lane l weighs a channel of the
- *            group that column l belongs to. Output: smelt_convolve_narrow(): a block of windows.
+ * Input:     smelt_window with taps side by side, NHWC; weights (panel, tap, channel of a group, 16): lane l weighs a channel
+ *            of the group that column l belongs to. Output: smelt_convolve_narrow(): a block of windows.
  * Invariant: an element is one chain over lines, then taps and channels in rising order, whatever tile computes it; channels go
  *            first where windows side by side share pixels. The lines of 16 channels are copied into L1 with zeros around them.
  */
@@ -10,7 +10,8 @@
 
 #include <smelt/conv/convolve_lines.h>
 
-/* Channel j of the one group that all lanes belong to; or of each of several groups, to all lanes of it: `lanes` has their places. */
+/* Channel j of the one group that all lanes belong to; or of each of several groups, to all lanes of it: `lanes` has their
+ * places. */
 #define SMELT_NARROW_ONE(AT) bc_f32((AT)[j])
 #if SMELT_ISA == 512
 #define SMELT_NARROW_SEVERAL(AT) (v_f32)_mm512_permutexvar_ps((__m512i)lanes, (__m512)ld_f32(AT))

@@ -1,4 +1,4 @@
-/* Windows channel by channel: convolution with one filter for each channel, and pools.
+/* Depthwise convolution and pools: lanes are channels.
  *
  * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: lanes are channels; every element is one chain over the taps that lie in the image, in rising order, so its

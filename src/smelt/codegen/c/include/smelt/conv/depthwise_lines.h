@@ -1,8 +1,8 @@
-/* Convolution with one filter for each channel whose taps along a line are 5 or 7 side by side.
+/* Depthwise convolution with 5 or 7 taps side by side along a line.
  *
  * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: every element is one chain over the taps that lie in the image, in rising order, whatever tile computes it.
- *            A line of taps stays in registers while the pixels that a tile sees pass by: each is loaded once for all of it.
+ *            A line of taps stays in registers while the pixels of a tile stream past: each is loaded once for all of it.
  */
 #ifndef SMELT_DEPTHWISE_LINES_H
 #define SMELT_DEPTHWISE_LINES_H

@@ -1,4 +1,4 @@
-/* Convolution with one large filter for each channel, over patches of the image that stay in L1.
+/* Depthwise convolution with large filters, over patches of the image that stay in L1.
  *
  * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: every element is one chain over all taps in rising order; what lies outside of the image is zero. Its bits do

@@ -1,4 +1,4 @@
-/* Convolution with one filter for each channel that has three taps side by side along its lines: 3 x 3, or 3.
+/* Depthwise convolution with three taps side by side along its lines: 3 x 3, or 3.
  *
  * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: every element is one chain over the taps that lie in the image, in rising order, whatever tile computes it.

@@ -1,4 +1,4 @@
-/* Large filters of one channel each: the lines of depthwise_lines.h, the patches of depthwise_patch.h, or what
+/* Depthwise convolution with large filters: the lines of depthwise_lines.h, the patches of depthwise_patch.h, or what
  * SMELT_DEPTHWISE does with small ones.
  *
  * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.

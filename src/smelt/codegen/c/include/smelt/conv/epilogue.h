@@ -1,4 +1,4 @@
-/* What becomes of a convolution's sums: a bias for each column, an image that is added, limits; then they are stored.
+/* The epilogue of a convolution: a bias for each column, an image that is added, limits; then the store.
  *
  * Input:     sums of windows, in registers or in a block. Output: smelt_epilogue, smelt_epilogue_block().
  * Invariant: an element is min(max(sum + bias + added, least), most), rounded after each addition, whoever computes it;

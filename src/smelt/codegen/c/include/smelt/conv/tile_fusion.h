@@ -1,11 +1,12 @@
-/* Windows of windows as one launch: by spatial tiles, what lies between two of them stays in L2 and is never written out; or by
- * channel tiles, what lies between two of them is read by the thread that wrote it.
+/* Tile fusion of convolutions as one launch. Spatial tiles: the image between two kernels stays in L2 and is never written out.
+ * Channel tiles: it is read by the thread that wrote it.
  *
  * Input:     two or three kernels of windows, each of which reads what the one before it makes, and nobody else does.
- * Output:    smelt_launch_spatial_tiles(), smelt_launch_channel_tiles(). Invariant: a task makes some lines of the last result, and of the others the lines that
- *            these need; lines at the borders of tiles are made by two tasks, with the same bits. A kernel finds a line
- *            where it would lie in the whole image: the pointers that it is given are shifted to that effect. A channel tile is a
- *            range of channels of whole images, which the second kernel takes channel by channel: nothing is made twice.
+ * Output:    smelt_launch_spatial_tiles(), smelt_launch_channel_tiles(). Invariant: a task makes some lines of the last result,
+ *            and of the others the lines that these need; lines at the borders of tiles are made by two tasks, with the same
+ *            bits. A kernel finds a line where it would lie in the whole image: the pointers that it is given are shifted to
+ *            that effect. A channel tile is a range of channels of whole images, which the second kernel takes channel by
+ *            channel: nothing is made twice.
  */
 #ifndef SMELT_TILE_FUSION_H
 #define SMELT_TILE_FUSION_H

@@ -1,4 +1,4 @@
-/* Windows over an NHWC image: where they lie, and how the work is cut into tasks.
+/* Sliding windows over an NHWC image: their geometry, and how convolutions and pools are cut into tasks.
  *
  * Input:     smelt_window: sizes, strides, padding of three axes; smelt_task. Output: smelt_launch_window(), and the
  *            kernels as declared here: each fills a block of `count` windows from `first` on, columns c0..c1-1.
@@ -58,7 +58,7 @@ enum {
   SMELT_WINDOW_TASKS = 32,      /* that a launch aims at */
   SMELT_WINDOW_GRAIN = 50000,   /* multiply-adds below which a task costs more to hand out than it brings */
   SMELT_WINDOW_WIDE = 128,      /* columns below which im2col is not worth doing twice */
-  SMELT_WINDOW_ROWS = 56,       /* windows that are gathered at a time */
+  SMELT_WINDOW_ROWS = 56,       /* im2col rows at a time */
   SMELT_WINDOW_TILE = SMELT_VL == 64 ? 14 : 6, /* windows of a tile */
   SMELT_WINDOW_CUT = 84,        /* windows that a long line is cut into multiples of: whole tiles */
   SMELT_WINDOW_FEW = 4,         /* lines that are too few to be tasks */
@@ -74,7 +74,7 @@ enum {
   SMELT_LINES_COLUMNS = 96      /* of a part of several lines, where one line of all columns would leave L1 */
 };
 
-/* What a kernel reads: pixels as they lie, windows channel by channel, windows that are gathered, or copies of lines. */
+/* What a kernel reads: pixels as they lie, windows channel by channel, im2col rows, or copies of lines. */
 enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_IM2COL, SMELT_BY_LINES };
 
 /* Columns of one task, in units. All of them where their panels stay in L2: results are then written line by line. Else a
@@ -94,7 +94,7 @@ SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t u
   return unit == 16 && each % 2 && each < units ? each + 1 : each;
 }
 
-/* Rows of one task: a multiple of what is gathered at a time where there are enough; all of them where they are few and the
+/* Rows of one task: a multiple of what im2col takes at a time where there are enough; all of them where they are few and the
  * columns make enough tasks: panels come from afar then, and pass by once. */
 SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, int64_t parts, double cost) {
   const int64_t most = smelt_max(SMELT_WINDOW_BLOCK / width, 1);
@@ -110,8 +110,8 @@ SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, int64_t part
   return (rows + tasks - 1) / tasks;
 }
 
-/* Windows of one task where lines of them lie side by side: whole lines, so that no run is cut short; parts of long ones where there
- * are so few that threads would wait. */
+/* Windows of one task where lines of them lie side by side: whole lines, so that no run is cut short; parts of long ones where
+ * there are so few that threads would wait. */
 SMELT_INLINE int64_t smelt_window_lines(int64_t rows, int64_t line, double cost) {
   const int64_t lines = (rows + line - 1) / line, least = (int64_t)(SMELT_WINDOW_GRAIN / (cost * (double)line)) + 1;
   if (lines < SMELT_WINDOW_FEW && line >= 4 * SMELT_WINDOW_CUT) {
@@ -123,8 +123,8 @@ SMELT_INLINE int64_t smelt_window_lines(int64_t rows, int64_t line, double cost)
   return (lines + tasks - 1) / tasks * line;
 }
 
-/* Windows that are computed at a time, of lines of `line`, where `fit` fit L1: whole lines or about equal parts of one, in whole
- * tiles. */
+/* Windows that are computed at a time, of lines of `line`, where `fit` fit L1: whole lines or about equal parts of one, in
+ * whole tiles. */
 SMELT_INLINE int64_t smelt_window_part(int64_t line, int64_t fit) {
   if (line <= fit) return fit / line * line;
   const int64_t parts = (line + fit - 1) / fit, each = (line + parts - 1) / parts;

@@ -190,8 +190,8 @@ SMELT_INLINE void smelt_winograd_out(const float *from, int64_t step, int64_t li
       }
 }
 
-/* The results of all tiles of some lines, from their sums (24, tiles, wide) into `block`. With `odd` the first line of the first
- * tiles is not wanted: `block` begins with their second. */
+/* The results of all tiles of some lines, from their sums (24, tiles, wide) into `block`. With `odd` the first line of the
+ * first tiles is not wanted: `block` begins with their second. */
 static __attribute__((unused)) void smelt_winograd_results(const smelt_window *w, const float *sums, int odd, int64_t lines,
                                                            int64_t tiles, int64_t cols, int64_t wide, float *block, int64_t ld) {
   const int64_t across = SMELT_WINOGRAD_ACROSS(w->out[2]), step = SMELT_WINOGRAD_STEP(tiles * wide), line = w->out[2] * ld;

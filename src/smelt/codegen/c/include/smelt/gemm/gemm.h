@@ -1,4 +1,4 @@
-/* f32 matrix product C = A * B over packed B.
+/* f32 GEMM, C = A * B over packed B.
  *
  * Input: A (m x K) row-major or strided; B packed in panels of 16 columns, Bp[(p * K + k) * 16 + j], columns beyond N zero.
  * Output: the columns of panels p0..p1-1, written to C; nothing is written outside m rows and the valid columns.
@@ -199,7 +199,7 @@ static __attribute__((unused)) void smelt_gemm_columns(const smelt_gemm_slab *s,
   }
 }
 
-/* A few rows: each group of panels is streamed once from its first k to its last. */
+/* Small M: each group of panels is read once from its first k to its last. */
 static __attribute__((unused)) void smelt_gemm_thin_pass(smelt_gemm_slab s, int64_t K, int64_t depth) {
   const int64_t group = smelt_gemm_thin_panels[s.m] * SMELT_GEMM_PANEL;
   const float *a = s.a, *b = s.b;
@@ -320,8 +320,8 @@ static __attribute__((unused)) void smelt_gemm_f32_prefetch(const float *A, int6
 /* Terms of a K block of a product that is computed block by block. */
 SMELT_GEMM_INLINE int64_t smelt_gemm_k_block(int64_t K) { return K > SMELT_GEMM_KC ? smelt_gemm_k_outer(smelt_gemm_depth(K)) : K; }
 
-/* `terms` terms from `from` on, K of them or a K block; those of the first block are stored, others are added to what is there. All
- * blocks after each other give the bits of smelt_gemm_f32. */
+/* `terms` terms from `from` on, K of them or a K block; those of the first block are stored, others are added to what is there.
+ * All blocks after each other give the bits of smelt_gemm_f32. */
 static __attribute__((unused)) void smelt_gemm_f32_k_block(const float *A, int64_t lda, const float *Bp, int64_t K, int64_t from,
                                                         int64_t terms, float *C, int64_t ldc, int64_t m, int64_t p0,
                                                         int64_t p1, int64_t n_valid) {

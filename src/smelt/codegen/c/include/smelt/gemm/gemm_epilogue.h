@@ -1,4 +1,4 @@
-/* Matrix products whose sums get bias, addend and limits in registers and are stored where they belong.
+/* f32 GEMM with a register epilogue: bias, addend and limits are applied before the only store.
  *
  * Input:     as smelt_gemm_f32; smelt_epilogue; a block for the sums of the blocks of k before the last one.
  * Output:    smelt_gemm_f32_epilogue(). Invariant: bits are those of smelt_gemm_f32() followed by smelt_epilogue_block().

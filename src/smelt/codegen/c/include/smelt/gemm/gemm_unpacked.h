@@ -1,11 +1,11 @@
-/* f32 matrix product C = A * B of many rows, B taken from where it lies.
+/* f32 GEMM over an unpacked B: K blocks of B are packed into L1 as they are used.
  *
  * Input: A (m x K) with any strides; B with element (k, n) at B[k * k_step + n * n_step].
  * Output: the columns of panels p0..p1-1, written to C; nothing is written outside m rows and the valid columns.
  * Invariant: bits are those of smelt_gemm_f32 over packed panels.
  *
- * Panels of a matrix that changes from call to call serve one product. Laid out as a whole they are written to memory and
- * read from there again; here a block of them is packed right before its rows pass by, and never leaves L1.
+ * Panels of a matrix that changes from call to call serve one product. Packed as a whole they are written to memory and
+ * read back; here a K block is packed right before the rows of A stream past it, and never leaves L1.
  */
 #ifndef SMELT_GEMM_UNPACKED_H
 #define SMELT_GEMM_UNPACKED_H

@@ -1,12 +1,12 @@
-/* f32 matrix product C = A * B of a few rows, B read once where it lies.
+/* f32 GEMV and small-M GEMM, C = A * B of up to four rows: B is read once, strided, without packing.
  *
  * Input:     A (m x K, rows lda apart, 1 <= m <= 4); B with element (k, n) at B[k * k_step + n * n_step], one
  *            of the steps being 1. Output: C (m x N, rows ldc apart), the product or, with `add`, what was there and
  *            the product. Nothing is read or written beyond.
  * Invariant: an element's bits depend on its row of A, its column of B and K alone.
  *
- * Panels pay when many rows read them. One row (a decoder's next token) waits for memory: packing would read B, write it
- * and read it again.
+ * Packing pays when many rows read the panels. One row (a decoder's next token) is bound by memory: packing would read B, write
+ * it and read it again.
  */
 #ifndef SMELT_GEMV_H
 #define SMELT_GEMV_H

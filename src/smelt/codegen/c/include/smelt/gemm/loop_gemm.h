@@ -1,9 +1,9 @@
-/* How a matrix product with an epilogue is cut into tasks.
+/* GEMM launches: how a product with an epilogue is cut into tasks (row-affine, B-streaming and column schedules).
  *
  * Input:     smelt_task, the product's sizes. Output: smelt_launch_gemm(), and the product itself as declared here.
  * Invariant: a task owns a block of rows and a range of panels: t->step rows, t->row_bytes panels, t->units row blocks;
- *            its block of the product lies on its stack, or in a slot when it is large. The product is compiled apart, once per level
- *            (gemm_unit.h), so that no kernel unit pays for its micro-kernels.
+ *            its block of the product lies on its stack, or in a slot when it is large. The product is compiled apart, once per
+ *            level (gemm_unit.h), so that no kernel unit pays for its micro-kernels.
  */
 #ifndef SMELT_LOOP_GEMM_H
 #define SMELT_LOOP_GEMM_H
@@ -28,7 +28,8 @@ typedef struct {
   int64_t rows, panels, row_tasks, panel_tasks;
 } smelt_split;
 
-/* What becomes of the sums of some rows (windows) and columns: min(max(sum + bias + added, least), most) goes to `to`. See epilogue.h. */
+/* What becomes of the sums of some rows (windows) and columns: min(max(sum + bias + added, least), most) goes to `to`. See
+ * epilogue.h. */
 typedef struct {
   const float *bias, *added; /* of the first column; of the first row and column, or NULL */
   float *to;
@@ -56,7 +57,7 @@ int64_t SMELT_K_BLOCK_OF(int64_t rows, int64_t depth);
 /* The whole product goes where `epilogue` says; the block is for sums that are not complete yet. */
 void SMELT_PRODUCT_EPILOGUE(const float *a, int64_t lda, const float *panels, int64_t depth, float *block, int64_t ld,
                             int64_t m, int64_t p0, int64_t p1, const smelt_epilogue *epilogue, smelt_panels next);
-/* The same with both operands where they lie, by the steps of their rows and columns; see gemm_unpacked.h. */
+/* The same with both operands unpacked, by the steps of their rows and columns; see gemm_unpacked.h. */
 void SMELT_PRODUCT_UNPACKED(const float *a, int64_t row_step, int64_t col_step, const float *b, int64_t k_step,
                          int64_t n_step, int64_t depth, float *c, int64_t ldc, int64_t m, int64_t p0, int64_t p1,
                          int64_t columns);
@@ -70,11 +71,11 @@ void SMELT_PACK(const float *from, int64_t k_step, int64_t n_step, int64_t depth
 /* Whether none of them is NaN, infinite, or so large (1e12) that scores could come near the bias of a mask. */
 int SMELT_MODEST(const float *x, int64_t count);
 
-/* A few rows times a matrix read where it lies; one of its steps is 1. See gemv.h. */
+/* GEMV and small M: up to four rows times an unpacked matrix, one of whose steps is 1. See gemv.h. */
 void SMELT_GEMV(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t n_step, int64_t depth, int64_t columns,
                float *c, int64_t ldc, int64_t m, int add);
 
-/* Rows of `width` floats to a place that nobody reads soon. */
+/* Rows of `width` floats by non-temporal stores, to a place that nobody reads soon. */
 void SMELT_MOVE(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t width);
 
 /* Bytes of one task: its block of the product, then the row buffers of its epilogue. */
@@ -117,10 +118,10 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, in
   return split;
 }
 
-/* Products whose panels stay in L2 with room to spare. Their rows are cut into an even number of blocks, as those of two small
- * layers are (loop_b2b_gemm.h), and the tasks of a block follow each other: a thread goes on with the rows that it has made
- * itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer rows would not cover
- * the wait for panels from memory; more than that leave the caches anyway. */
+/* Row-affine schedule: products whose panels stay in L2 with room to spare. Their rows are cut into an even number of blocks,
+ * as those of two small layers are (loop_b2b_gemm.h), and the tasks of a block follow each other: a thread goes on with the
+ * rows that it has made itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer
+ * rows would not cover the wait for panels from memory; more than that leave the caches anyway. */
 enum { SMELT_ROW_AFFINE_BYTES = 1 << 20 };
 
 SMELT_INLINE int smelt_row_affine(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
@@ -130,8 +131,8 @@ SMELT_INLINE int smelt_row_affine(const smelt_task *task, int64_t rows, int64_t 
          bytes <= SMELT_ROW_AFFINE_BYTES && !task->cut.task_rows;
 }
 
-/* Blocks of rows of kernels of a row-block fusion are all that runs at a time: one for each of many processors, then for each thread that
- * took some of the first ones. */
+/* Blocks of rows of kernels of a row-block fusion are all that runs at a time: one for each of many processors, then for each
+ * thread that took some of the first ones. */
 SMELT_INLINE int64_t smelt_shares(const smelt_task *task) {
   if (task->work->collecting != SMELT_ROW_FUSED || task->env->processors <= 2) return 2;
   return task->work->ordered ? __atomic_load_n(&task->env->helpers, __ATOMIC_RELAXED) + 1 : task->env->processors;
@@ -153,8 +154,8 @@ SMELT_INLINE smelt_split smelt_row_affine_split(const smelt_task *task, int64_t 
   return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
 }
 
-/* Panels that do not stay in L2 may pass by, for enough rows at a time to cover the wait for them, and every thread still keeps
- * to its rows. Those of fewer rows, or larger ones, are better read by one thread each. */
+/* B-streaming schedule: panels that do not stay in L2 stream past, for enough rows at a time to cover the wait for them, and
+ * every thread still keeps to its rows. Those of fewer rows, or larger ones, are better read by one thread each. */
 enum { SMELT_B_STREAMING_LEAST = 192, SMELT_B_STREAMING_MOST = 1024, SMELT_B_STREAMING_BLOCK = 128, SMELT_B_STREAMING_BYTES = 4 << 20 };
 
 SMELT_INLINE int smelt_b_streaming(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
@@ -184,7 +185,7 @@ SMELT_INLINE smelt_blocks smelt_blocks_of(int64_t rows, int64_t tall, int64_t ta
   return (smelt_blocks){tall, count, count, 1, tasks};
 }
 
-/* Lays out an operand, panel by panel: `units` of them. In a row-block fusion it goes by the rows of the operand, where blocks
+/* Packs an operand, panel by panel: `units` of them. In a row-block fusion it goes by the rows of the operand, where blocks
  * of them are whole panels of one of `batches`; each has `rows`. */
 static inline __attribute__((unused)) int32_t smelt_launch_pack(smelt_task *task, smelt_body body, int64_t units,
                                                                int64_t unit_cost, int64_t batches, int64_t rows) {

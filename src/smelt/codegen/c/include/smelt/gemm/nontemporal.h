@@ -4,8 +4,8 @@
  * Output:    the same rows elsewhere, visible to other threads when it returns.
  * Invariant: nothing is read or written beyond the rows.
  *
- * A store through the caches reads the line first. A cache of keys that is copied from call to call is megabytes long,
- * and is read again only after all weights have passed by.
+ * An ordinary store reads the line first. A KV cache that is copied from call to call is megabytes long, and is read again
+ * only after all weights were.
  */
 #ifndef SMELT_NONTEMPORAL_H
 #define SMELT_NONTEMPORAL_H

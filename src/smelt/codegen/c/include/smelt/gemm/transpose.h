@@ -1,7 +1,7 @@
 /* Matrices of 4-byte elements transposed: rows become columns.
  *
  * Input: from[r * from_stride + c]. Output: to[c * to_stride + r], bit for bit. Invariant: nothing is read or written
- * beyond rows x cols elements. Strips of as many rows as a vector has lanes are transposed in registers, the rest by fours.
+ * beyond rows x cols elements. Blocks of as many rows as a vector has lanes are transposed in registers, the rest by fours.
  */
 #ifndef SMELT_TRANSPOSE_H
 #define SMELT_TRANSPOSE_H

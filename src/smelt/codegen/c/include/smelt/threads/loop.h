@@ -2,8 +2,9 @@
  *
  * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_run(), smelt_claim(), smelt_index() and integer functions.
  * Invariant: a kernel's result does not depend on how its units are cut. The cut depends on sizes and, in a row-block
- *            fusion, on the processors and on the threads that help (gemm/loop_gemm.h). Memory of a task is a slot that it claims while it runs: as many
- *            slots are touched as threads run, and the kernels of a region use the same ones after each other.
+ *            fusion, on the processors and on the threads that help (gemm/loop_gemm.h). Memory of a task is a slot that it
+ *            claims while it runs: as many slots are touched as threads run, and the kernels of a region use the same ones
+ *            after each other.
  */
 #ifndef SMELT_LOOP_H
 #define SMELT_LOOP_H
@@ -26,7 +27,8 @@ enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 #define SMELT_GRAIN 12000 /* simple vector-lane operations that make a task worth starting */
 #endif
 
-/* Products whose panels stay in L2 with room to spare have blocks of rows, so many at most, that tasks keep to: see loop_gemm.h. */
+/* Products whose panels stay in L2 with room to spare have blocks of rows, so many at most, that tasks keep to: see
+ * loop_gemm.h. */
 enum { SMELT_ROW_AFFINE_LEAST = 96, SMELT_ROW_AFFINE_MOST = 4096, SMELT_ROW_AFFINE_BLOCK = 96, SMELT_ROW_FUSED_LEAST = 24 };
 
 enum {
