@@ -343,18 +343,15 @@ class _Planner:
         """The cluster that makes the left operand for nobody else, when it can be read in the task that makes it."""
         made, panels = definition.a, definition.a.shape[-1] * definition.columns
         producer = self.home.get(made)
-        if (
-            producer is None
-            or self.readers[made] != 1
-            or made in self.outputs
-            or not may_keep_rows(producer, made, panels)
-        ):
+        if producer is None or self.readers[made] != 1 or made in self.outputs:
+            return None
+        if not may_keep_rows(producer, made, panels):
             return None
         producer.kept = made, block_of(producer)
         return producer
 
     def _place_product(self, tensor: Tensor, definition: Contraction) -> None:
-        """The right operand is packed first; both are read where they lie, transposed or not."""
+        """The right operand is packed first; both are read in place, transposed or not."""
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         depth = Var(f"i{next(self.counter)}", definition.a.shape[-1])
         over = (*loops[:-2], depth, loops[-1])
@@ -378,7 +375,7 @@ class _Planner:
     def _place_unpacked(
         self, tensor: Tensor, definition: Contraction, right: Operand, loops: list[Var], depth: Var
     ) -> bool:
-        """Where all rows share the right operand, tasks lay out what they need of it; True when placed so."""
+        """Where all rows share the right operand, tasks pack what they need of it; True when placed so."""
         if definition.b.rank != 2:
             return False
         left = self._operand(definition.a, (*loops[:-1], depth), None)
@@ -535,10 +532,8 @@ class _Planner:
         for cluster in self.clusters:
             self.resolvers[cluster] = Resolver(self, cluster)
             self.resolvers[cluster].run()
-        keep_segments(
-            self.clusters,
-            {load.buffer.uid for r in self.resolvers.values() for load in r.loads()} | passed(self.clusters),
-        )
+        loaded = {load.buffer.uid for r in self.resolvers.values() for load in r.loads()}
+        keep_segments(self.clusters, loaded | passed(self.clusters))
         self._store_used()
         kept = [c for c in self.clusters if c.stores or c.pack or c.kept is not None or c.extern]
         check_schedule(kept)
