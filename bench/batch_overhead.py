@@ -5,7 +5,8 @@
 
 A row is 64 tokens of 768 floats, 196 kB. Both sides run in each round, and count from a loaded model, first call
 included. The loop has its rows in memory; the run reads them from Parquet and counts until its results are on disk.
-Prints the share of the loop's throughput that runs of one worker with all threads, and of several, have.
+Prints the share of the loop's throughput that runs of one worker with all threads, and of several, have, over the
+rounds in which others left the CPUs alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 from onnx import TensorProto, helper
+from quiet_rounds import QUIET, watched
 
 import smelt
 from smelt.bench import paired_ratio
@@ -85,20 +87,28 @@ def main() -> None:
         prepare(given.folder, given.layers)
         return
     x = write_rows(given.folder, given.rows)
-    loops: list[float] = []
-    runs: dict[int, list[float]] = {workers: [] for workers in given.workers}
-    for _ in range(given.rounds):
-        loops.append(loop_seconds(given.folder / "artifact", x, given.threads))
-        print(f"loop {given.rows / loops[-1]:.1f} rows/s", end="", flush=True)
-        for workers, seconds in runs.items():
+    times: dict[str, list[float]] = {}
+    quiet: list[bool] = []
+
+    def one_round() -> None:
+        times.setdefault("loop", []).append(loop_seconds(given.folder / "artifact", x, given.threads))
+        for workers in given.workers:
             settings = {"workers": workers, "threads": max(1, given.threads // workers)}
-            seconds.append(run_seconds(given.folder, settings))
-            print(f", {workers} x {settings['threads']} {given.rows / seconds[-1]:.1f}", end="", flush=True)
-        print()
+            name = f"{workers} x {settings['threads']} threads"
+            times.setdefault(name, []).append(run_seconds(given.folder, settings))
+
+    for _ in range(given.rounds):
+        _, others = watched(one_round)
+        quiet.append(others <= QUIET)
+        rates = ", ".join(f"{name} {given.rows / seconds[-1]:.1f}" for name, seconds in times.items())
+        print(f"{rates} rows/s; others used {others:.0%} of the CPUs", flush=True)
+    if any(quiet):
+        times = {name: [s for s, calm in zip(seconds, quiet, strict=True) if calm] for name, seconds in times.items()}
+    loops = times.pop("loop")
     print(f"{1e3 * float(np.median(loops)) / given.rows:.1f} ms a row on {given.threads} threads")
-    for workers, seconds in runs.items():
+    for name, seconds in times.items():
         ratio = paired_ratio(loops, seconds)
-        print(f"{workers} workers: {ratio.value:.3f} of the loop [{ratio.low:.3f}, {ratio.high:.3f}]")
+        print(f"{name}: {ratio.value:.3f} of the loop [{ratio.low:.3f}, {ratio.high:.3f}], {ratio.rounds} rounds")
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 pytest.importorskip("pyarrow")
 
 from tests.frontends.batch import test_runs
-from tests.frontends.batch.data import dense_model, expected, part_bytes, results, rows, write_parquet
+from tests.frontends.batch.data import WEIGHT, dense_model, expected, part_bytes, results, rows, write_parquet
 
 import smelt
 from smelt.base.errors import InputError
@@ -29,6 +30,14 @@ def test_an_artifact_is_unpacked_once_per_node(tmp_path: Path):
     mark.touch()
     again = unpacked(packed(tmp_path / "artifact"), False, "artifact", tmp_path / "node")
     assert again == first and mark.exists() and (again / "manifest.json").read_text() == "{}"
+
+
+def test_a_stock_model_goes_with_its_external_data(tmp_path: Path):
+    model = onnx.load(dense_model(tmp_path))
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(WEIGHT, "w"))
+    onnx.save(model, tmp_path / "big.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    place = unpacked(packed(tmp_path / "big.onnx"), True, "big.onnx", tmp_path / "node")
+    assert place.name == "big.onnx" and onnx.load(place).graph.initializer[0].raw_data == WEIGHT.tobytes()
 
 
 def test_an_address_that_nobody_answers(run, in_threads, tmp_path: Path):
