@@ -41,12 +41,17 @@ def names(model) -> list[str]:
 def differs(ours: np.ndarray, theirs: np.ndarray) -> bool:
     if ours.shape != theirs.shape:
         return True
-    size = np.sqrt(np.mean(np.square(theirs, dtype=np.float64))) if theirs.size else 0.0
-    return not (np.abs(ours.astype(np.float64) - theirs) <= BOUND * (np.abs(theirs) + size + 1e-6)).all()
+    finite = theirs[np.isfinite(theirs)]
+    size = np.sqrt(np.mean(np.square(finite, dtype=np.float64))) if finite.size else 0.0
+    with np.errstate(invalid="ignore"):
+        close = np.abs(ours.astype(np.float64) - theirs) <= BOUND * (np.abs(theirs) + size + 1e-6)
+    return not (close | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))).all()
 
 
 # Two values of one name in a C function, and a transposed convolution that read beyond its taps.
 WERE_WRONG = (36, 55, 126)
+# A pool over nothing but its padding gives -inf, and the convolution behind it NaN, in stock as well.
+IS_NAN = 500_171
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +61,12 @@ def quick_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_networks_that_were_wrong() -> None:
     assert not mistakes(WERE_WRONG, "v2")
+
+
+def test_a_network_that_gives_nan_gives_nan() -> None:
+    (first, *_) = Network(IS_NAN).inputs()
+    assert np.isnan(stock(Network(IS_NAN).model(), [first])[0]).all()
+    assert not mistakes([IS_NAN], "v2")
 
 
 def test_random_networks_give_what_stock_gives() -> None:
@@ -74,4 +85,6 @@ def test_the_comparison_can_fail() -> None:
     right = np.ones((2, 3), np.float32)
     assert not differs(right, right + np.float32(1e-6))
     assert differs(right + np.float32(1e-2), right) and differs(right[:1], right)
-    assert differs(np.full_like(right, np.nan), right)
+    odd = np.array([[np.nan, np.inf, 1], [2, 3, -np.inf]], np.float32)
+    assert differs(np.full_like(right, np.nan), right) and differs(right, odd) and not differs(odd, odd)
+    assert differs(np.where(odd == 3, np.float32(3.1), odd), odd) and differs(-odd, odd)
