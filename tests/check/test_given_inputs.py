@@ -73,6 +73,12 @@ def test_what_does_not_fit_is_refused_with_what_the_model_takes(model: ir.Model,
     assert "a: float[n,3]; b: int64[1]" in str(caught.value)
 
 
+def test_a_wrong_type_is_converted_in_the_words_of_numpy(model: ir.Model):
+    with pytest.raises(InputError) as caught:
+        given_calls(model, {"a": A.astype(np.float64)})
+    assert "astype('float32')" in str(caught.value)
+
+
 def test_files_that_cannot_be_read_are_named(model: ir.Model, tmp_path: Path):
     (tmp_path / "bad.npz").write_bytes(b"no archive")
     np.savez(tmp_path / "objects.npz", a=np.array([{}], object))

@@ -152,8 +152,8 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "SM-MODEL-009": (
         "A node does not fit its operator",
-        "The number of inputs or outputs, or the kind of an attribute, is not what the operator's definition in the "
-        "declared opset asks for.",
+        "The number or the declared types of its inputs or outputs, or the kind of an attribute, is not what the "
+        "operator's definition in the declared opset asks for.",
         "Compare the node with the operator's definition; check the opset that the model declares.",
     ),
     "SM-MODEL-010": (

@@ -170,5 +170,10 @@ def _typed(model: ir.Model, value: ir.Value, array: Array) -> Array:
         return array.astype(dtype.numpy())
     if dtype == ir.DataType.STRING or array.dtype != dtype.numpy():
         message = f"input {value.name!r} was given as {array.dtype}; the model takes {wanted_text(model)}"
-        raise InputError("SM-INPUT-003", message, hint=f"Convert it by array.astype({dtype.name.lower()!r}).")
+        raise InputError("SM-INPUT-003", message, hint=_conversion(dtype))
     return array
+
+
+def _conversion(dtype: ir.DataType) -> str:
+    """In numpy's words: what ONNX calls float is its float32."""
+    return "Give text." if dtype == ir.DataType.STRING else f"Convert it by array.astype({dtype.numpy().name!r})."

@@ -24,6 +24,7 @@ from smelt.ir._sparse import without_sparse
 from smelt.ir.order import is_sorted, sort_graph
 from smelt.ir.proto import from_proto
 from smelt.ir.signature import verify_signatures
+from smelt.ir.type_check import verify_types
 from smelt.ir.verifier import verify_model
 from smelt.ir.walk import model_graphs, nested_graphs, scopes
 
@@ -136,6 +137,7 @@ def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:
     _sort(model)
     verify_model(model)
     verify_signatures(model)
+    verify_types(model)
     return model
 
 

@@ -7,7 +7,7 @@ that no later stage has to doubt it; operators that the standard does not know a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import cache
 from typing import cast
@@ -28,13 +28,23 @@ def verify_signatures(model: ir.Model) -> None:
         _verify(function.graph, function.opset_imports or model.opset_imports)
 
 
-def _verify(root: ir.Graph, opsets: dict[str, int]) -> None:
-    version = opsets.get("", opsets.get("ai.onnx", 0))
+def _verify(root: ir.Graph, opsets: Mapping[str, int]) -> None:
+    version = opset_of(opsets)
     for graph in nested_graphs(root):
         for node in graph:
-            schema = _schema(node.op_type, version) if node.domain in ("", "ai.onnx") else None
+            schema = schema_of(node, version)
             if schema is not None:
                 _check(node, schema)
+
+
+def opset_of(opsets: Mapping[str, int]) -> int:
+    """The version of the standard's own operators."""
+    return opsets.get("", opsets.get("ai.onnx", 0))
+
+
+def schema_of(node: ir.Node, version: int) -> Schema | None:
+    """None for an operator that the standard does not know."""
+    return _schema(node.op_type, version) if node.domain in ("", "ai.onnx") else None
 
 
 @cache
@@ -53,14 +63,14 @@ def _check(node: ir.Node, schema: Schema) -> None:
     _check_count(node, "outputs", len(node.outputs), schema.min_output, schema.max_output)
     for value, formal in zip(node.inputs, schema.inputs, strict=False):
         if value is None and formal.option == Schema.FormalParameterOption.Single:
-            raise _error(node, f"needs its input {formal.name!r}")
+            raise node_error(node, f"needs its input {formal.name!r}")
     _check_attributes(node, schema)
 
 
 def _check_count(node: ir.Node, what: str, count: int, least: int, most: int) -> None:
     if not least <= count <= most:
         span = str(least) if least == most else f"{least} to {most}" if most < 1 << 30 else f"at least {least}"
-        raise _error(node, f"has {count} {what}, {span} are expected")
+        raise node_error(node, f"has {count} {what}, {span} are expected")
 
 
 def _check_attributes(node: ir.Node, schema: Schema) -> None:
@@ -68,9 +78,9 @@ def _check_attributes(node: ir.Node, schema: Schema) -> None:
         given = node.attributes.get(name)
         if given is None:
             if declared.required:
-                raise _error(node, f"needs its attribute {name!r}")
+                raise node_error(node, f"needs its attribute {name!r}")
         elif (wanted := _kind(declared)) != given.type:
-            raise _error(node, f"has the attribute {name!r} as {given.type.name}, {wanted.name} is expected")
+            raise node_error(node, f"has the attribute {name!r} as {given.type.name}, {wanted.name} is expected")
 
 
 def _kind(declared: onnx.defs.OpSchema.Attribute) -> ir.AttributeType:
@@ -78,7 +88,8 @@ def _kind(declared: onnx.defs.OpSchema.Attribute) -> ir.AttributeType:
     return ir.AttributeType(int(cast("IntEnum", declared.type).value))
 
 
-def _error(node: ir.Node, what: str) -> ModelError:
+def node_error(node: ir.Node, what: str) -> ModelError:
+    """What does not fit at a node, with a name that finds it."""
     names: Iterable[str] = (node.name or "", *(value.name or "" for value in node.outputs), "(no name)")
     shown = next(name for name in names if name)
     return ModelError("SM-MODEL-009", f"{node.op_type} {what}", node=shown[:80])
