@@ -10,8 +10,10 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from smelt.base.config import Config
 from smelt.base.errors import InputError
 from smelt.check.given_inputs import check_shapes, given_calls
+from smelt.pipeline import Options, compile_to
 
 A, B = np.ones((2, 3), np.float32), np.array([4], np.int64)
 
@@ -88,6 +90,22 @@ def test_files_that_cannot_be_read_are_named(model: ir.Model, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no"):
         given_calls(model, tmp_path / "empty")
+
+
+def test_a_shape_that_fits_into_no_memory_is_refused(model: ir.Model):
+    with pytest.raises(InputError, match="fits into no memory"):
+        check_shapes(model, {"a": (10**18, 3)})
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_inputs_that_stock_refuses_are_an_error(tmp_path: Path, config: Config, keep: bool):
+    """Of sizes that contradict each other: nothing could be verified on them."""
+    text = '<ir_version: 9, opset_import: ["" : 18]> g (float[A] x, float[A] y) => (float[A] z) { z = Add(x, y) }'
+    calls = {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)}
+    options = Options(force=True, levels=("v2",), inputs=calls, keep=keep)
+    with pytest.raises(InputError, match="not accepted by stock ONNX Runtime"):
+        compile_to(onnx.parser.parse_model(text), tmp_path / "out", options, config)
+    assert (tmp_path / "out").exists() is keep
 
 
 def test_shapes_are_checked_too(model: ir.Model):

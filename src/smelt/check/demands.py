@@ -1,17 +1,17 @@
 """What a user asks of a compilation beyond an artifact that is right.
 
-Input: the plan that came out, the findings, the faults and the options `strict` and `min_coverage`. Output: the error
-that says which demand is not met, or None. Invariant: a model without nodes is wholly in kernels.
+Input: the plan that came out, the findings, the faults and the options `strict`, `min_coverage` and `inputs`. Output:
+the error that says which demand is not met, or None. Invariant: a model without nodes is wholly in kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from smelt.base.config import Config
-from smelt.base.errors import ConfigError, CoverageError, SmeltError, StrictError
-from smelt.check.findings import Findings
+from smelt.base.errors import ConfigError, CoverageError, InputError, SmeltError, StrictError
+from smelt.check.findings import INPUTS_REFUSED, Findings
 from smelt.ir.faults import Fault
 from smelt.ir.records import Plan
 
@@ -23,6 +23,8 @@ class Demands(Protocol):
     def min_coverage(self) -> float: ...
     @property
     def verify(self) -> bool: ...
+    @property
+    def inputs(self) -> Any: ...
 
 
 def check_demands(options: Demands, config: Config) -> None:
@@ -34,7 +36,11 @@ def check_demands(options: Demands, config: Config) -> None:
 
 
 def unmet_demand(plan: Plan, findings: Findings | None, faults: Sequence[Fault], options: Demands) -> SmeltError | None:
-    """The first demand that the compilation does not meet."""
+    """The first demand that the compilation does not meet. Inputs of the user's own are one: what stock refuses tells
+    nothing of the kernels, and an artifact without them is not what was meant."""
+    refused = _refused_inputs(findings) if options.inputs is not None else ""
+    if refused:
+        return InputError("SM-INPUT-003", refused)
     if options.strict and faults:
         first = faults[0]
         more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
@@ -50,6 +56,11 @@ def unmet_demand(plan: Plan, findings: Findings | None, faults: Sequence[Fault],
     return CoverageError(
         "SM-VERIFY-004", f"{taken} of {taken + len(plan.fallbacks)} nodes are in kernels ({share:.1%}); {asked}"
     )
+
+
+def _refused_inputs(findings: Findings | None) -> str:
+    reasons = findings.rejected.values() if findings is not None else ()
+    return next((why[why.index(INPUTS_REFUSED) :] for why in reasons if INPUTS_REFUSED in why), "")
 
 
 def _unverified(plan: Plan, findings: Findings | None) -> str:

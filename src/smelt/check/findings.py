@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Fault = Literal["wrong", "slow", "unverified"]
+INPUTS_REFUSED: Final = "the inputs given are not accepted by stock ONNX Runtime"
 KERNELS: Final = "kernels"  # the trial of all sizes of single kernels together
 
 

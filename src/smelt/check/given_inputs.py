@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from math import prod
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -21,6 +22,7 @@ Array = np.ndarray[Any, Any]
 Given = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 _MAX_CALLS: Final = 16
+_MOST_ELEMENTS: Final = 1 << 48
 _HINT: Final = "Write arrays by numpy.savez(file, name=array, ...), one .npz file for each call."
 
 
@@ -36,6 +38,8 @@ def check_shapes(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> None:
     for name, shape in shapes.items():
         value = _named(model, by_name, name)
         _check_shape(model, value, tuple(shape))
+        if prod(shape) > _MOST_ELEMENTS:
+            raise InputError("SM-INPUT-003", f"input {name!r} of shape {list(shape)} fits into no memory")
 
 
 def wanted_text(model: ir.Model) -> str:

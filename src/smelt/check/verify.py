@@ -22,6 +22,8 @@ from smelt.check.bindings import Binding, bindings
 from smelt.check.contract import Comparison
 from smelt.check.events import Report, short
 from smelt.check.feed_files import read_feeds
+from smelt.check.findings import INPUTS_REFUSED
+from smelt.check.inputs import MAX_ELEMENTS
 from smelt.check.judge import Judge, Judged
 from smelt.check.observe import BUILT, WATCHED, Observed, Watched, observe
 from smelt.check.references import BUDGET
@@ -47,9 +49,9 @@ def verify(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     if job["library"] is None:
         job = {**job, **_built(folder, report, iter(()) if verification is None else verification.ahead())}
     if seen is None or verification is None:
-        given = "the inputs given are not" if job["feeds"] else "no generated inputs are"
-        why = watched.failure or "inputs that are no tensors"
-        why = why if "does not load" in why else f"{given} accepted by stock ONNX Runtime: {why}"
+        refused = INPUTS_REFUSED if job["feeds"] else "no generated inputs are accepted by stock ONNX Runtime"
+        why = watched.failure or f"inputs that are no tensors, or of more than {MAX_ELEMENTS} elements"
+        why = why if "does not load" in why else f"{refused}: {why}"
         if job["feeds"]:
             report(failed=why)
         else:
