@@ -35,7 +35,7 @@ from smelt.ir.kernel import (
     ix,
     of,
     product,
-)  # fmt: skip
+)  # fmt: skip  # fmt: skip
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.tensor import regrouped
@@ -576,11 +576,9 @@ class _Planner:
                 targets = list(self.outputs.get(tensor, ()))
                 if tensor in self.buffers and self.buffers[tensor].uid in loaded:
                     targets.append(self.buffers[tensor])
-                for buffer in targets:
-                    cluster.stores.append(Store(buffer, flat(where, tensor.shape), resolver.member(tensor)))
+                cluster.stores += [Store(b, flat(where, tensor.shape), resolver.member(tensor)) for b in targets]
             if cluster.kept is not None:
-                tensor, block = cluster.kept
-                cluster.stores.append(Store(block, of(cluster.vars[-1]), resolver.member(tensor)))
+                cluster.stores.append(Store(cluster.kept[1], of(cluster.vars[-1]), resolver.member(cluster.kept[0])))
         self._store_assembled_outputs()
 
     def _store_assembled_outputs(self) -> None:
@@ -593,6 +591,5 @@ class _Planner:
 
     def _redirect(self, old: Buffer, new: Buffer) -> None:
         old.name, old.uid = new.name, new.uid
-        for tensor, buffer in list(self.buffers.items()):
-            if buffer is old:
-                del self.buffers[tensor]
+        for tensor in [one for one, buffer in self.buffers.items() if buffer is old]:
+            del self.buffers[tensor]

@@ -8,12 +8,24 @@ condition for each of their axes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from smelt.ir.kernel import Ix
 
 _MOST: Final = 1 << 62
+
+
+@dataclass(frozen=True)
+class Check:
+    """What fails a call, or hands it to the general function: a condition, and the error in C."""
+
+    condition: str
+    failure: str
+
+    def text(self, otherwise: str | None) -> str:
+        return f"if ({self.condition}) return {otherwise or self.failure};"
 
 
 class Products:

@@ -26,7 +26,7 @@ from smelt.ir.records import Region, Unit
 from smelt.ops import Facts, lower
 
 from .arena import Lifetime, assign_slots, lifetimes
-from .checked_sizes import Products, arena_lines, known_shapes
+from .checked_sizes import Check, Products, arena_lines, known_shapes
 from .emit import Kernel
 from .extern import call_lines
 from .found import Waiting, behind_found, found_sizes, reads, rooms, sizes_of
@@ -92,14 +92,6 @@ def write_region(region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> 
     return replace(code, text=text, inputs=general.inputs, general=General(general.text, general.kernels))
 
 
-@dataclass(frozen=True)
-class _Check:
-    """What fails a call, or hands it to the general function: a condition, and the error in C."""
-
-    condition: str
-    failure: str
-
-
 class _Writer:
     def __init__(
         self, region: Region, facts: Facts, carriers: Sequence[ir.Value], given: Sequence[ir.Value | Packed] = ()
@@ -116,8 +108,8 @@ class _Writer:
         self.inputs: dict[ir.Value | Packed, int] = {value: place for place, value in enumerate(given)}
         self.symbols: dict[Sym, str] = {}
         self.integers = Integers(self._symbol_name, lambda v: v.name)
-        self.lines: list[str | _Check] = []
-        self.checked: set[_Check] = set()
+        self.lines: list[str | Check] = []
+        self.checked: set[Check] = set()
         self.known: dict[int, Sequence[Ix]] = {}
         self.products = Products(self.integers.text)
         self.panels_after: dict[int, tuple[Buffer, Ix]] = {}
@@ -349,7 +341,7 @@ class _Writer:
 
     def _check(self, condition: str, failure: str) -> None:
         """What was checked once holds: sizes do not change."""
-        if (check := _Check(condition, failure)) not in self.checked:
+        if (check := Check(condition, failure)) not in self.checked:
             self.checked.add(check)
             self.lines.append(check)
 
@@ -590,11 +582,8 @@ class _Writer:
 
     def function(self, otherwise: str | None = None, name: str = "@NAME@") -> str:
         """The whole function; what fails a check is an error, or `otherwise`."""
-        lines = "\n".join(f"  {_line(line, otherwise)}" for line in self.lines)
+        texts = (line if isinstance(line, str) else line.text(otherwise) for line in self.lines)
+        lines = "\n".join(f"  {text}" for text in texts)
         head = f"SMELT_CLOCKS({name}, {self.groups})\nint32_t SMELT_NAME({name})(smelt_env *env) {{\n"
         head += "  smelt_work work = {.bytes = NULL};\n  SMELT_CLOCK_START\n"
         return f"{head}{lines}\n  return env->code;\n}}\n"
-
-
-def _line(line: str | _Check, otherwise: str | None) -> str:
-    return line if isinstance(line, str) else f"if ({line.condition}) return {otherwise or line.failure};"
