@@ -82,6 +82,7 @@ def test_a_wrong_type_is_refused_as_by_stock_and_nothing_is_written(name: str, t
         "(float[A] x, int64[1] s) => (float[A] y) { y = Reshape(x, s) }",
         "(float[A] x, int64[1] i) => (int64[A] y) { y = Cast<to = 7>(x) }",
         "(float[A] x, float16[B] z) => (float16[B] y) { u = CastLike(x, z) y = Add(u, z) }",
+        "(bfloat16[A, 2, B, C] x, bfloat16[3, 2, 1, 1] w) => (bfloat16[A, 3, B, C] y) { y = Conv(x, w) }",
         "(float[A] x, bool[A] c) => (float[A] y) { y = Where(c, x, x) }",
         "(float[A] x) => (seq(float[A]) y) { y = SequenceConstruct(x, x) }",
         "(bool c, float[A] x, int64[A] i) => (y) "
