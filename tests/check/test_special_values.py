@@ -62,8 +62,8 @@ def test_stock_does_not_tell_where_it_drops_nan(
         return stock if np.isfinite(inputs[0]).all() else [np.full_like(stock[0], np.nan)]
 
     monkeypatch.setattr("smelt.check.region_check._OneRegion._run", spoiled)
-    region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": [op], "twin": False,
-              "plain": "plain.onnx", "defined": [0]}  # fmt: skip
+    region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": [op],
+              "identical": False, "plain": "plain.onnx", "defined": [0]}  # fmt: skip
     job = {"threads": 1, "without_reference": [0]}
     check = RegionCheck(job, tmp_path, {"v2": tmp_path}, lambda **told: None)
     assert (not check(region, {"x": x, "y": stock[0]}).comparison.problem) is right
@@ -100,8 +100,8 @@ def test_a_kernel_that_overflows_alone_is_wrong(
 
     monkeypatch.setattr("smelt.check.region_check._OneRegion._run", overflowing)
     monkeypatch.setattr("smelt.check.region_check.sprinkled", lambda values: None)
-    region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": [op], "twin": False,
-              "plain": "plain.onnx", "defined": [0]}  # fmt: skip
+    region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": [op],
+              "identical": False, "plain": "plain.onnx", "defined": [0]}  # fmt: skip
     check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
     found = check(region, {"x": x, "y": session.run(None, {"i0": x})[0]}).comparison.problem
     assert (not found) is right and ("large numbers" in found) is not right
