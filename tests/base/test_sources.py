@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 import smelt
-from smelt.base.sources import compiling_sources, digest_of_sources, examining_sources
+from smelt.base.sources import compiling_sources, digest_of_sources, examining_sources, stamp_of_sources
 
 
 @pytest.fixture
@@ -50,3 +51,25 @@ def test_the_package_is_digested_where_it_lies() -> None:
     folders = {path.parent.name for path in Path(smelt.__file__).parent.glob("*/__init__.py")}
     assert {"check", "ops", "bench", "cli", "report"} <= folders, "a folder that is named there was renamed"
     assert len({compiling_sources(), examining_sources(), digest(Path(smelt.__file__).parent)}) == 3
+
+
+def test_a_remembered_digest_is_that_of_the_sources_as_they_are(tmp_path: Path):
+    known = tmp_path / "known"
+    known.mkdir()
+    assert compiling_sources(known) == compiling_sources() == compiling_sources(known)
+    assert [path.name.startswith("sources-") for path in known.iterdir()] == [True]
+    assert compiling_sources(tmp_path / "absent") == compiling_sources()
+
+
+def test_a_stamp_changes_with_sources_alone(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    source = tmp_path / "a" / "b.py"
+    source.write_text("x = 1\n")
+    before = stamp_of_sources(tmp_path)
+    (tmp_path / "a" / "__pycache__").mkdir()
+    (tmp_path / "a" / "__pycache__" / "b.pyc").write_bytes(b"x")
+    assert stamp_of_sources(tmp_path) == before
+    os.utime(source, ns=(1, 1))
+    changed = stamp_of_sources(tmp_path)
+    (tmp_path / "a" / "c.h").write_text("")
+    assert len({before, changed, stamp_of_sources(tmp_path), stamp_of_sources(tmp_path, leave_out=frozenset("a"))}) == 4

@@ -146,3 +146,24 @@ def test_the_snippet_that_loads_an_artifact_takes_one_without_a_library(tmp_path
     scope: dict[str, Any] = {}
     exec(code, scope)
     assert scope["session"].run(None, {"x": np.ones(1, np.float32)})[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ("config.json", "smelt export"),
+        ("onnx/model.onnx", "onnx/model.onnx"),
+        ("manifest.json", "is an artifact"),
+        ("a.txt", "Name an"),
+    ],
+)
+def test_a_folder_in_place_of_a_model_is_told_from_a_file(call: Any, tmp_path: Path, content: str, hint: str):
+    (tmp_path / "given" / content).parent.mkdir(parents=True)
+    (tmp_path / "given" / content).write_text("{}")
+    ran = call("compile", tmp_path / "given", "-o", tmp_path / "out")
+    assert ran.code == 2 and "is a folder" in ran.err and hint in ran.err
+
+
+def test_a_file_that_is_not_there_is_named_once(call: Any, tmp_path: Path):
+    ran = call("compile", "absent.onnx", "-o", tmp_path / "out")
+    assert ran.code == 2 and ran.err.count("absent.onnx") == 1 and "No such file" in ran.err

@@ -11,10 +11,13 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import onnxruntime as ort
 import pytest
 
 ROOT = Path(__file__).parents[2]
 KEPT = ("src", "tests", "docs", "examples", "bench", "packages")
+OLDEST = "1.23.2"  # of ONNX Runtime
 PROVIDER = Path("packages") / "onnxruntime-ep-smelt"
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 Say = Callable[..., str]
@@ -159,6 +162,38 @@ def test_an_empty_environment_runs_the_first_commands(
     assert int(say(programs / "python", "-c", code)) >= 1
 
 
+SESSIONS = """
+import sys, numpy as np, onnxruntime as ort
+if sys.argv[2] == "drop-in":
+    from smelt import InferenceSession
+else:
+    from onnxruntime import InferenceSession
+session = InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+x = np.linspace(-3, 3, 4 * 64, dtype=np.float32).reshape(4, 64)
+print(ort.__version__, "smelt_" in open("/proc/self/maps").read(), *session.run(None, {"x": x})[0].ravel())
+"""
+
+
+@pytest.mark.parametrize("release", [OLDEST, ort.__version__])
+def test_sessions_on_releases_of_onnxruntime(built: dict[str, Path], tmp_path: Path, release: str):
+    """With nothing but onnxruntime and the wheel: the drop-in class and the hook answer as stock does."""
+    programs = made_environment(tmp_path / "environment", str(built[".whl"]), f"onnxruntime=={release}")
+    say = speaker(tmp_path)
+    (tmp_path / "app.py").write_text(SESSIONS)
+    say(programs / "python", "-c", MODEL)
+    quick = {"SMELT_TIMING": "0", "SMELT_HOOK_LIMIT": "300"}
+    command = (programs / "python", "app.py", "m.onnx")
+    stock = say(*command, "stock").split()
+    ways = [say(*command, "drop-in", **quick), say(*command, "hook", SMELT_HOOK="on", **quick)]
+    ways.append(say(programs / "smelt", "exec", "--", *command, "hook", **quick))
+    assert stock[:2] == [release, "False"]
+    for answer in map(str.split, ways):
+        assert answer[:2] == [release, "True"]
+        np.testing.assert_allclose(
+            np.array(answer[2:], np.float32), np.array(stock[2:], np.float32), rtol=1e-5, atol=1e-6
+        )
+
+
 def test_the_compiler_from_the_index_is_enough(built: dict[str, Path], tmp_path: Path):
     programs = made_environment(tmp_path / "environment", f"{built['.whl']}[zig]")
     (tmp_path / "bin").mkdir()  # no cc, gcc or clang by name
@@ -166,7 +201,7 @@ def test_the_compiler_from_the_index_is_enough(built: dict[str, Path], tmp_path:
     found = say(programs / "smelt", "doctor", PATH=str(tmp_path / "bin"), CC="")
     assert "zig" in found
     say(programs / "python", "-c", MODEL)
-    say(programs / "smelt", "compile", "m.onnx", "-o", "out", "--force", PATH=str(tmp_path / "bin"), CC="")
+    say(programs / "smelt", "compile", "m.onnx", "-o", "out", "--no-timing", PATH=str(tmp_path / "bin"), CC="")
     assert list((tmp_path / "out").glob("*.so"))
 
 

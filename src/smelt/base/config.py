@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import platformdirs
-
 from smelt.base.errors import ConfigError
 
 _TRUE: Final = {"1", "true", "yes", "on"}
@@ -156,6 +154,8 @@ def _cache_dir(env: Mapping[str, str]) -> Path:
     named = env.get("SMELT_CACHE_DIR", "").strip()
     if named:
         return Path(named).expanduser().absolute()
+    import platformdirs  # where it is not said, which costs a process that starts often
+
     return platformdirs.user_cache_path("smelt", appauthor=False)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -54,15 +55,31 @@ def read_proto(
     return (_parse(source) if isinstance(source, bytes) else source), folder
 
 
+def _folder_hint(path: Path) -> str:
+    """What somebody probably wanted who gave a folder for a model."""
+    with suppress(OSError):
+        if (path / "manifest.json").is_file():
+            return "It is an artifact, which is compiled already: `smelt run`, `smelt verify` and `smelt.load` take it."
+        found = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
+        if found:
+            return f"Name the file in it: {str(found[0])[:200]}"
+        if (path / "config.json").is_file():
+            return "It has no ONNX file; `smelt export FOLDER -o model.onnx` writes a Hugging Face model as one."
+    return "Name an ONNX file."
+
+
 def _read(path: Path) -> bytes:
     try:
         # Without O_NONBLOCK, opening a FIFO would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise LoadError("SM-LOAD-001", f"cannot open {str(path)[:200]!r}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise LoadError("SM-LOAD-001", f"cannot open {str(path)[:200]!r}: {why}") from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise LoadError("SM-LOAD-001", f"{str(path)[:200]!r} is a folder", hint=_folder_hint(path))
         raise LoadError("SM-LOAD-001", f"{str(path)[:200]!r} is not a plain file")
     with os.fdopen(descriptor, "rb") as file:
         if status.st_size > MAX_PROTO_BYTES:

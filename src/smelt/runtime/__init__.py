@@ -1,22 +1,52 @@
-"""Artifact -> Executable: live ONNX Runtime sessions. Needs numpy and onnxruntime alone; never compiles."""
+"""Artifact -> Executable: live ONNX Runtime sessions. Needs numpy and onnxruntime alone; never compiles.
 
-from smelt.runtime.artifact import MANIFEST, open_artifact, read_manifest, trusted_library
-from smelt.runtime.call_file import read_call, write_call
-from smelt.runtime.executable import Executable
-from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
-from smelt.runtime.launch_clocks import LaunchClocks
-from smelt.runtime.profile import NodeTime, node_times, read_profile
-from smelt.runtime.session import (
-    Session,
-    SessionSettings,
-    available_providers,
-    default_threads,
-    is_own_session,
-    ort_version,
-    own_sessions,
-    session_for,
-)
-from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed, runner_of
+The names below are loaded at first use: a program under the session hook starts with few of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smelt.runtime.artifact import MANIFEST, open_artifact, read_manifest, trusted_library
+    from smelt.runtime.call_file import read_call, write_call
+    from smelt.runtime.executable import Executable
+    from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
+    from smelt.runtime.launch_clocks import LaunchClocks
+    from smelt.runtime.profile import NodeTime, node_times, read_profile
+    from smelt.runtime.session import (
+        Session,
+        SessionSettings,
+        available_providers,
+        default_threads,
+        is_own_session,
+        ort_version,
+        own_sessions,
+        session_for,
+    )
+    from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed, runner_of
+
+_HOMES = {
+    "artifact": ("MANIFEST", "open_artifact", "read_manifest", "trusted_library"),
+    "call_file": ("read_call", "write_call"),
+    "executable": ("Executable",),
+    "feeds": ("FeedChecker", "InputSpec", "OutputSpec", "input_specs", "output_specs"),
+    "launch_clocks": ("LaunchClocks",),
+    "profile": ("NodeTime", "node_times", "read_profile"),
+    "session": (
+        "Session",
+        "SessionSettings",
+        "available_providers",
+        "default_threads",
+        "is_own_session",
+        "ort_version",
+        "own_sessions",
+        "session_for",
+    ),
+    "torch_binding": ("Feed", "Fetch", "TorchRunner", "integer_feed", "number_feed", "runner_of"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "MANIFEST",
@@ -50,3 +80,10 @@ __all__ = [
     "trusted_library",
     "write_call",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

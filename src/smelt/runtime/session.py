@@ -7,16 +7,15 @@ that others may have touched go through `artifact.open_artifact` first.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
 from smelt.base.cpus import usable_cpus
-from smelt.runtime.foreign_types import with_foreign_types
 
 Optimization = Literal["disable", "basic", "extended", "all"]
 CPU_PROVIDERS: Final[tuple[str, ...]] = ("CPUExecutionProvider",)
@@ -49,6 +48,10 @@ def _ort() -> Any:
 
 def ort_version() -> str:
     """The release of ONNX Runtime, whichever distribution it comes from (onnxruntime-gpu, say)."""
+    if (loaded := sys.modules.get("onnxruntime")) is not None:
+        return str(cast("Any", loaded).__version__)
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("onnxruntime")  # without loading it
     except PackageNotFoundError:
@@ -140,4 +143,6 @@ def session_for(
     options = session_options(settings, library)
     with own_sessions():
         made = _ort().InferenceSession(source, options, providers=list(settings.providers))
+    from smelt.runtime.foreign_types import with_foreign_types
+
     return cast("Session", with_foreign_types(made))

@@ -1,8 +1,8 @@
 """Source -> Library: compiler discovery, flags, parallel compilation, the content-addressed cache."""
 
+from smelt.base.cache import Cache, CacheEntry, CacheUsage, file_digest, usable_root
 from smelt.toolchain.bounds import bounds_environment, sanitizer_is_loaded
 from smelt.toolchain.build import build, can_build, count_jobs, is_built, library_key
-from smelt.toolchain.cache import Cache, CacheEntry, CacheUsage, file_digest, usable_root
 from smelt.toolchain.compiler import Candidate, Compiler, find_compiler, list_compilers
 from smelt.toolchain.early import EarlyObjects
 from smelt.toolchain.elf import Symbols, read_symbols

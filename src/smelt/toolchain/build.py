@@ -24,11 +24,11 @@ from smelt.base import (
     ToolchainError,
     __version__,
 )
+from smelt.base.cache import FORMAT, Cache, CacheEntry, unusable
 from smelt.base.cpus import usable_cpus
 from smelt.base.log import logger
 from smelt.ir.records import Library, Source, Unit
 from smelt.toolchain.bounds import BOUNDS_FLAGS, require_sanitizer
-from smelt.toolchain.cache import FORMAT, Cache, CacheEntry, unusable
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.early import EarlyObjects
 from smelt.toolchain.elf import Symbols, read_symbols

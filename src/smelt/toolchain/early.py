@@ -11,8 +11,8 @@ import threading
 from collections.abc import Sequence
 
 from smelt.base import Config, SmeltError, Target
+from smelt.base.cache import Cache
 from smelt.ir.records import Source
-from smelt.toolchain.cache import Cache
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.jobs import Commands, Job, jobs_of, longest_first
 

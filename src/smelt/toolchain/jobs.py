@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from smelt.base import CompileError, Config, ConfigError, Target, ToolchainError
+from smelt.base.cache import FORMAT, Cache, unusable
 from smelt.base.cpus import usable_cpus
 from smelt.ir.records import Source, Unit
 from smelt.toolchain.bounds import BOUNDS_FLAGS
-from smelt.toolchain.cache import FORMAT, Cache, unusable
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.flags import compile_command, level_flags, plain_flags
 from smelt.toolchain.prebuilt import Prebuilt, find_prebuilt, prebuild, prebuilt_facts

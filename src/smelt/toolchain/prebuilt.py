@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from smelt.base import CacheError, Target
+from smelt.base.cache import FORMAT, file_digest
 from smelt.ir.records import Unit
-from smelt.toolchain.cache import FORMAT, file_digest
 from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.flags import level_flags
 

@@ -154,7 +154,7 @@ def test_a_model_that_changed_on_disk_is_another_model(cache, saved):
 def test_other_sources_of_smelt_take_no_old_artifact(cache, monkeypatch):
     first = Store(Config.from_env()).key("ab" * 32, {})
     assert Store(Config.from_env()).key("ab" * 32, {}) == first
-    monkeypatch.setattr(store, "compiling_sources", lambda: "other sources")
+    monkeypatch.setattr(store, "compiling_sources", lambda known: "other sources")
     assert Store(Config.from_env()).key("ab" * 32, {}) != first
 
 

@@ -12,9 +12,10 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import onnx
+if TYPE_CHECKING:
+    import onnx
 
 
 def digest_of(model: Path | bytes, memo: Path) -> str:
@@ -60,6 +61,8 @@ def _remember(note: Path, files: list[Path], stamps: list[list[int]], digest: st
 
 def external_files(path: Path) -> set[Path]:
     """Files that hold tensors of the model. Those that are not there are the loader's to complain about."""
+    import onnx  # a model that is known is not read
+
     proto = onnx.load_model(str(path), load_external_data=False)
     names = {
         entry.value for tensor in tensors_of(proto.graph) for entry in tensor.external_data if entry.key == "location"

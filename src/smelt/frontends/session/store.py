@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from smelt.base.cache import Cache
 from smelt.base.config import Config
 from smelt.base.sources import compiling_sources
 from smelt.base.target import host_features
 from smelt.runtime import ort_version
-from smelt.toolchain import Cache
 
 FORMAT: Final = 1
 OUT_OF_TIME: Final = "it was not compiled within {} s"  # the provider reads the number
@@ -43,7 +43,14 @@ class Store:
 
     def key(self, model_digest: str, options: Mapping[str, Any]) -> str:
         """All that decides what a compilation gives on this machine."""
-        facts = [FORMAT, compiling_sources(), ort_version(), sorted(host_features()), model_digest, dict(options)]
+        facts = [
+            FORMAT,
+            compiling_sources(self.known),
+            ort_version(),
+            sorted(host_features()),
+            model_digest,
+            dict(options),
+        ]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def find(self, key: str) -> Path | None:

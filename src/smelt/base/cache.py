@@ -31,9 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import filelock
-
-from smelt.base import CacheError
+from smelt.base.errors import CacheError
 
 FORMAT: Final = 1
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
@@ -203,6 +201,8 @@ class Cache:
     @contextmanager
     def lock(self, key: str, timeout_s: float) -> Generator[None]:
         """Held by one process at a time; released by the system when that process ends."""
+        import filelock  # a hit needs none
+
         lock = filelock.FileLock(self.root / "lock" / key, timeout=timeout_s, mode=0o600)
         try:
             lock.acquire()
@@ -281,6 +281,8 @@ class Cache:
         if path.suffix == ".o":
             path.unlink(missing_ok=True)
             return True
+        import filelock
+
         lock = filelock.FileLock(self.root / "lock" / path.name, timeout=0, mode=0o600)
         try:
             with lock:
