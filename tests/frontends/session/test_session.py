@@ -119,6 +119,21 @@ def test_a_session_compiles_once_and_is_the_same_to_its_user(cache, saved):
     assert left_over(cache) == []
 
 
+def test_bindings_run_options_and_values_work_as_in_stock(cache, saved):
+    session = smelt.InferenceSession(saved)
+    options = ort.RunOptions()
+    options.logid = "mine"
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    session.run_with_iobinding(binding, options)
+    found = [binding.copy_outputs_to_cpu()[0], session.run(None, {"x": X}, options)[0]]
+    found.append(session.run_with_ort_values(["y"], {"x": ort.OrtValue.ortvalue_from_numpy(X)})[0].numpy())
+    assert compiled(session)
+    for answer in found:
+        np.testing.assert_allclose(answer, stock(saved), rtol=1e-5, atol=1e-5)
+
+
 def test_bytes_and_artifacts_are_models_too(cache, saved, tmp_path):
     wanted = stock(saved)
     session = smelt.InferenceSession(saved.read_bytes())
