@@ -21,6 +21,7 @@ from smelt.base import (
     ConfigError,
     Target,
     ToolchainError,
+    host_arch,
     levels_of,
     runs_on_host,
 )
@@ -75,6 +76,14 @@ def test_zig_builds_for_both_architectures(arch: str, make_source: MakeSource, c
     machine = int.from_bytes(library.path.read_bytes()[18:20], "little")
     assert machine == {"x86-64": 62, "aarch64": 183}[arch]
     assert read_symbols(library.path).exported == ("RegisterCustomOps",)
+
+
+@pytest.mark.parametrize("optimize", [0, 1, 2])
+def test_zig_builds_what_is_not_optimized_without_a_sanitizer(optimize: int, cache: Cache, config: Config):
+    body = "int RegisterCustomOps(int a, int *b) { return a / b[a] + (int)(1.5f * a); }\n"
+    unit = Unit("plain", f'__attribute__((visibility("default"))) {body}', per_level=False, optimize=optimize)
+    library = build(Source((unit,), ()), levels_of(host_arch()), named(config, "zig"), cache, config)
+    assert ctypes.CDLL(str(library.path)).RegisterCustomOps is not None
 
 
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="qemu-user is not installed")

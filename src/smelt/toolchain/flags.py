@@ -32,13 +32,15 @@ _COMMON: Final = (
 # Code that chooses a level must itself run everywhere.
 _PLAIN_MARCH: Final = {"x86-64": "x86-64", "aarch64": "armv8-a"}
 _PLAIN_MCPU: Final = {"x86-64": "x86_64", "aarch64": "generic"}
+# zig checks for undefined behaviour in what is not optimized (-O0, -Og), by functions that no library here has.
+_ZIG_COMPILE: Final = ("-fno-sanitize=undefined",)
 _ZIG_TRIPLE: Final = {"x86-64": "x86_64-linux-gnu.2.17", "aarch64": "aarch64-linux-gnu.2.17"}
 
 
 def level_flags(compiler: Compiler, target: Target, extra: Iterable[str]) -> tuple[str, ...]:
     """Flags of a unit that is compiled once for each level."""
     if compiler.kind == "zig":
-        machine = ("-target", _ZIG_TRIPLE[target.arch], f"-mcpu={target.mcpu}")
+        machine = ("-target", _ZIG_TRIPLE[target.arch], f"-mcpu={target.mcpu}", *_ZIG_COMPILE)
     else:
         machine = (f"-march={target.march}",)
     return (*machine, *_COMMON, *target.extra_flags, *target.defines, *extra)
@@ -48,7 +50,7 @@ def plain_flags(compiler: Compiler, targets: tuple[Target, ...], extra: Iterable
     """Flags of a unit that is compiled once: for any CPU, and told by SMELT_HAVE_* which levels exist."""
     arch = targets[0].arch
     if compiler.kind == "zig":
-        machine = ("-target", _ZIG_TRIPLE[arch], f"-mcpu={_PLAIN_MCPU[arch]}")
+        machine = ("-target", _ZIG_TRIPLE[arch], f"-mcpu={_PLAIN_MCPU[arch]}", *_ZIG_COMPILE)
     else:
         machine = (f"-march={_PLAIN_MARCH[arch]}",)
     have = tuple(f"-DSMELT_HAVE_{target.name}=1" for target in targets)
