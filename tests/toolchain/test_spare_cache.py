@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from smelt.base import CacheError
-from smelt.toolchain import Cache, cache, usable_root
+from smelt.base import CacheError, cache
+from smelt.toolchain import Cache, usable_root
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -35,7 +35,7 @@ def with_moved_scales(path: Path, seed: int) -> Path:
     rng = np.random.default_rng([13, seed])
     for value in _scales(model):
         array = _array(value)
-        ulps: Array = rng.integers(1, _MOVED_ULPS + 1, array.shape) * rng.choice([-1, 1], array.shape)
+        ulps = np.multiply(cast(Array, rng.integers(1, _MOVED_ULPS + 1, array.shape)), rng.choice([-1, 1], array.shape))
         _set(value, (array * (1 + ulps * np.finfo(array.dtype).eps)).astype(array.dtype))
     return _written(model, path)
 
