@@ -32,6 +32,7 @@ class Config:
     backend: str = ""
     levels: tuple[str, ...] = ()
     level: str = ""
+    machine: str = ""
     jobs: int = 0
     compile_timeout_s: float = 300.0
     threads: int = 0
@@ -82,6 +83,11 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("SMELT_BACKEND", "backend", "code generators to use, the preferred one first; default: c"),
     Knob("SMELT_LEVELS", "levels", "CPU levels to build, e.g. v2,v3; default: all of the architecture"),
     Knob("SMELT_LEVEL", "level", "CPU level that libraries run at, at most; default: the best that this machine has"),
+    Knob(
+        "SMELT_MACHINE",
+        "machine",
+        "what libraries take the machine for, e.g. l2=524288,threads=16 (l1, l2, l3, processors, threads)",
+    ),
     Knob("SMELT_JOBS", "jobs", "compilers run at once; 0: one per CPU"),
     Knob("SMELT_COMPILE_TIMEOUT", "compile_timeout_s", "seconds after which a compiler is stopped"),
     Knob("SMELT_THREADS", "threads", "threads of a session; 0: as ONNX Runtime chooses"),
@@ -127,6 +133,7 @@ def _read(env: Mapping[str, str]) -> Config:
         backend=env.get("SMELT_BACKEND", "").strip(),
         levels=tuple(name.strip() for name in env.get("SMELT_LEVELS", "").split(",") if name.strip()),
         level=env.get("SMELT_LEVEL", "").strip(),
+        machine=env.get("SMELT_MACHINE", "").strip(),
         jobs=_integer(env, "SMELT_JOBS", 0),
         compile_timeout_s=_seconds(env, "SMELT_COMPILE_TIMEOUT", 300.0),
         threads=_integer(env, "SMELT_THREADS", 0),

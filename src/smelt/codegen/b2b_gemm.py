@@ -15,8 +15,9 @@ from smelt.ir.kernel import expr as E
 
 from .cluster import Cluster
 from .kernel_forms import PackedContraction
+from .machine_sizes import machine_sizes
 
-NEAR_PANELS = 262144  # floats
+NEAR_PANELS = machine_sizes()["fused_floats"]
 
 
 def link(producer: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Tensor | None:

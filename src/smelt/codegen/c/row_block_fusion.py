@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from smelt.codegen.machine_sizes import machine_sizes
 from smelt.ir.kernel import Ix
 
 from .emit import Kernel
@@ -18,7 +19,7 @@ from .groups import shared_writes
 from .tile_fusion import Launches
 
 MOST_FUSED = 16
-MOST_PANELS = 1 << 18  # floats that stay near while rows pass by; larger operands are better cut by columns
+MOST_PANELS = machine_sizes()["fused_floats"]  # larger operands are better cut by columns
 
 
 def fuse_row_blocks(launches: Launches, kernels: Sequence[Kernel]) -> Launches:

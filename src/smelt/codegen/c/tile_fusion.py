@@ -13,9 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from smelt.codegen.machine_sizes import machine_sizes
+
 from .emit import Kernel
 
-LEAST_BYTES = 1 << 20  # of an image between two kernels, from which on it would leave L2
+LEAST_BYTES = machine_sizes()["tile_image_bytes"]
 MOST_BUFFERS = 16
 FEW_TERMS = 128  # of a sum that is cheap enough to be made twice
 LEAST_CHANNEL_TILE_COLUMNS = 384  # of which a range is worth a task

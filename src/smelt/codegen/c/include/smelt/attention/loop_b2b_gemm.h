@@ -16,10 +16,10 @@ enum {
 #ifndef SMELT_B2B_ROWS
 #define SMELT_B2B_ROWS 28 /* of a block that does not stay in L1 */
 #endif
+#define SMELT_B2B_FLOATS smelt_sizes.b2b_floats
+#define SMELT_B2B_MOST smelt_sizes.b2b_most
+#define SMELT_B2B_TEAM smelt_sizes.b2b_team
 enum {
-  SMELT_B2B_FLOATS = 8192,  /* of a block that stays in L1 */
-  SMELT_B2B_MOST = 131072,  /* floats of a block of so many rows, which then stays in L2 */
-  SMELT_B2B_TEAM = 48,      /* tasks that are enough for all threads */
   SMELT_B2B_LEAST = 6,      /* rows in any case */
   SMELT_B2B_GEMV_ROWS = 4         /* rows that read their right operands unpacked (GEMV) */
 };
@@ -47,7 +47,7 @@ static inline __attribute__((unused)) int64_t smelt_b2b_rows(int64_t rows, int64
 
 /* Rows of one task whose weights are made block by block: many, as long as there are tasks for all threads. */
 static inline __attribute__((unused)) int64_t smelt_b2b_long_rows(int64_t batches, int64_t rows, int64_t chosen) {
-  const int64_t shared = (int64_t)((double)batches * (double)rows / SMELT_B2B_TEAM);
+  const int64_t shared = (int64_t)((double)batches * (double)rows / (double)SMELT_B2B_TEAM);
   const int64_t usual = smelt_min(smelt_max(shared, SMELT_B2B_ROWS), SMELT_B2B_LONG_ROWS);
   const int64_t most = chosen ? chosen : usual, parts = (rows + most - 1) / most;
   return (rows + parts - 1) / parts;
@@ -103,7 +103,9 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm_mlp(smelt_task *
                                                                     int64_t wide, int64_t extra) {
   if (rows <= 0) return SMELT_OK;
   int bad = 0;
-  const int64_t many = smelt_min(smelt_max(rows / SMELT_B2B_TEAM, SMELT_MLP_LEAST), SMELT_MLP_MOST);
+  const int64_t threads = task->env->processors, shared = (rows / smelt_max(threads, 1) + 15) / 16 * 16;
+  const int64_t enough = threads > 2 ? smelt_min(smelt_max(shared, 16), SMELT_MLP_LEAST) : SMELT_MLP_LEAST;
+  const int64_t many = smelt_min(smelt_max(rows / SMELT_B2B_TEAM, enough), SMELT_MLP_MOST);
   const int row_fused = task->work->collecting == SMELT_ROW_FUSED;
   const int64_t usual = row_fused ? smelt_row_affine_block(task, rows) : smelt_min(many, rows > 16 ? (rows + 1) / 2 : rows);
   const int64_t most = task->cut.task_rows ? task->cut.task_rows : usual, least = (rows + most - 1) / most;

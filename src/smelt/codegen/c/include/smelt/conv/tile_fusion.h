@@ -15,11 +15,11 @@
 
 enum {
   SMELT_MOST_STAGES = 3,
-  SMELT_MOST_STAGE_BUFFERS = 16,
-  SMELT_SPATIAL_TILE_BYTES = 640 * 1024, /* of lines between the kernels of one task */
-  SMELT_LEAST_SPATIAL_TILES = 6,         /* of one image, for threads to share */
-  SMELT_LEAST_CHANNEL_TILES = 6         /* the same */
+  SMELT_MOST_STAGE_BUFFERS = 16
 };
+#define SMELT_SPATIAL_TILE_BYTES smelt_sizes.tile_bytes
+#define SMELT_LEAST_SPATIAL_TILES smelt_sizes.least_tiles
+#define SMELT_LEAST_CHANNEL_TILES smelt_sizes.least_tiles
 
 typedef struct {
   smelt_task *task;

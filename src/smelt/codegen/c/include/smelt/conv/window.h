@@ -53,18 +53,20 @@ void SMELT_DEPTHWISE_WIDE(const smelt_window *w, const float *image, const float
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
                 float *block, int64_t ld);
 
+#define SMELT_WINDOW_TASKS smelt_sizes.window_tasks
+#define SMELT_WINDOW_PANELS smelt_sizes.window_panels
+#define SMELT_WINDOW_PART smelt_sizes.window_part
+#define SMELT_K_BLOCK_PANELS smelt_sizes.window_k_block
+#define SMELT_WINOGRAD_NEAR smelt_sizes.winograd_near
+#define SMELT_WINOGRAD_TASKS smelt_sizes.winograd_tasks
 enum {
   SMELT_WINDOW_BLOCK = 20480,   /* floats of a block: it stays in L2, and on the stack */
-  SMELT_WINDOW_TASKS = 32,      /* that a launch aims at */
   SMELT_WINDOW_GRAIN = 50000,   /* multiply-adds below which a task costs more to hand out than it brings */
   SMELT_WINDOW_WIDE = 128,      /* columns below which im2col is not worth doing twice */
   SMELT_WINDOW_ROWS = 56,       /* im2col rows at a time */
   SMELT_WINDOW_TILE = SMELT_VL == 64 ? 14 : 6, /* windows of a tile */
   SMELT_WINDOW_CUT = 84,        /* windows that a long line is cut into multiples of: whole tiles */
   SMELT_WINDOW_FEW = 4,         /* lines that are too few to be tasks */
-  SMELT_WINDOW_PANELS = 200000, /* floats of panels that stay in L2 between tasks */
-  SMELT_WINDOW_PART = 8192,     /* floats of a part that its epilogue finds in L1 */
-  SMELT_K_BLOCK_PANELS = 65536,    /* floats of panels that are read again for each part, rather than for many rows */
   SMELT_PATCH_TAPS = 16,        /* of one channel, from which on windows are computed patch by patch */
   SMELT_PATCH_COLUMNS = 64,     /* of a part that is computed so: many lines of windows share their pixels */
   SMELT_LINES_FLOATS = 8192,    /* of an image's lines that are copied side by side */
@@ -82,10 +84,10 @@ enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_IM2COL, SMELT_BY_LINES };
 SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t unit, int64_t depth, int64_t taps,
                                         int whole_rows) {
   const int64_t units = (columns + unit - 1) / unit, blocks = (rows + SMELT_WINDOW_ROWS - 1) / SMELT_WINDOW_ROWS;
-  if (whole_rows || (blocks >= 8 && (double)depth * (double)columns <= SMELT_WINDOW_PANELS)) return units;
+  if (whole_rows || (blocks >= smelt_sizes.window_blocks && (double)depth * (double)columns <= SMELT_WINDOW_PANELS)) return units;
   const int64_t least = blocks == 1 && taps == 1 && columns >= 4 * SMELT_WINDOW_WIDE ? SMELT_WINDOW_WIDE / 2 : SMELT_WINDOW_WIDE;
-  int64_t parts = smelt_min((8 + blocks - 1) / blocks, smelt_max(columns / least, 1));
-  if (blocks >= 8) {
+  int64_t parts = smelt_min((smelt_sizes.window_blocks + blocks - 1) / blocks, smelt_max(columns / least, 1));
+  if (blocks >= smelt_sizes.window_blocks) {
     int64_t tall = SMELT_WINDOW_ROWS;
     while (tall * tall < taps * SMELT_WINDOW_BLOCK && tall < rows) tall += SMELT_WINDOW_ROWS;
     parts = smelt_max(columns * tall / SMELT_WINDOW_BLOCK, 1);
@@ -174,10 +176,8 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *ta
 enum {
   SMELT_WINOGRAD_DEPTH = 64,
   SMELT_WINOGRAD_PANELS = 4,
-  SMELT_WINOGRAD_NEAR = 450000, /* floats of transformed weights that stay in L2 between tasks */
   SMELT_WINOGRAD_FEW = 28,      /* tiles of a task where they do */
   SMELT_WINOGRAD_MANY = 64,     /* and where they do not */
-  SMELT_WINOGRAD_TASKS = 8,     /* that a launch aims at */
   SMELT_WINOGRAD_LEAST = 8      /* panels of a task that has not all */
 };
 

@@ -9,6 +9,8 @@
 #ifndef SMELT_GEMM_H
 #define SMELT_GEMM_H
 
+#include <smelt/base/machine.h>
+
 #include <smelt/gemm/gemm_micro.h>
 #include <smelt/gemm/gemm_pack.h>
 
@@ -378,11 +380,11 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_whole_row_tasks(int64_t rows, int64_t tasks
  * the end. Tasks of the same panels follow each other, and find them in L2; small products are better left whole. Panels that
  * come from memory want 96 rows to wait for: from 12 groups on, which are nearly enough by themselves, rows are cut no lower. */
 SMELT_GEMM_INLINE int64_t smelt_gemm_row_rounds(int64_t rows, int64_t groups, int64_t columns, int64_t K) {
-  const int64_t wanted = smelt_gemm_ceil_div(24, groups), tall = rows / (groups < 12 ? 48 : 96);
+  const int64_t wanted = smelt_gemm_ceil_div(smelt_sizes.gemm_rounds, groups), tall = rows / (groups < 12 ? 48 : 96);
   const double each = (double)rows * (double)columns * (double)K / 2e6;
   if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > 524288)
     return 1;
-  return smelt_gemm_min(smelt_gemm_min(wanted, tall), each > 24 ? 24 : (int64_t)each);
+  return smelt_gemm_min(smelt_gemm_min(wanted, tall), each > 128 ? 128 : (int64_t)each);
 }
 
 /* Suggests a split of an M x N x K product. threads <= 0: unknown. whole_rows: an epilogue needs all columns of a row.
@@ -392,7 +394,7 @@ static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_plan(int64_t M, int64
                                                                 int whole_rows) {
   const int64_t panels = smelt_gemm_ceil_div(N > 0 ? N : 1, SMELT_GEMM_PANEL), rows = M > 0 ? M : 1;
   const int64_t affordable = smelt_gemm_affordable(rows, panels, K);
-  const int64_t tasks = smelt_gemm_min(affordable, threads == 1 ? 1 : 6 * (threads > 0 ? threads : 8));
+  const int64_t tasks = smelt_gemm_min(affordable, threads == 1 ? 1 : threads > 0 ? 6 * threads : smelt_sizes.gemm_tasks);
   const int64_t passes = smelt_gemm_ceil_div(rows, smelt_gemm_row_limit(panels, whole_rows));
   const int64_t group = rows <= SMELT_GEMM_THIN_ROWS ? smelt_gemm_thin_panels[rows] : SMELT_GEMM_WP;
   const int64_t groups = smelt_gemm_ceil_div(panels, group);

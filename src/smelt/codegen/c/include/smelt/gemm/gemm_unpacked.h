@@ -50,7 +50,7 @@ SMELT_GEMM_INLINE void smelt_gemm_prefetch_part(const smelt_gemm_prefetch *prefe
 
 /* Results of so many bytes that are complete after one block of k go past the caches: a store through them reads the line
  * first, which takes as long as the product where K is 128. */
-enum { SMELT_GEMM_NT_BYTES = 1 << 18 };
+#define SMELT_GEMM_NT_BYTES smelt_sizes.nontemporal_bytes
 
 SMELT_GEMM_INLINE int smelt_gemm_stores_nt(const smelt_gemm_slab *s, int64_t K) {
   return SMELT_HAS_NT && K <= SMELT_GEMM_KC && s->m * s->ldc >= SMELT_GEMM_NT_BYTES / 4 && s->ldc % 16 == 0 &&
@@ -176,7 +176,7 @@ static __attribute__((unused)) void smelt_gemm_f32_unpacked(const float *A, int6
  * panels make up for what threads want beyond. */
 static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_unpacked_plan(int64_t M, int64_t N, int64_t K) {
   const int64_t panels = smelt_gemm_ceil_div(N > 0 ? N : 1, SMELT_GEMM_PANEL), rows = M > 0 ? M : 1;
-  const int64_t tasks = smelt_gemm_min(smelt_gemm_affordable(rows, panels, K), 24);
+  const int64_t tasks = smelt_gemm_min(smelt_gemm_affordable(rows, panels, K), smelt_sizes.unpacked_tasks);
   const int64_t groups = smelt_gemm_ceil_div(panels, SMELT_GEMM_WP);
   const int64_t row_tasks = smelt_gemm_min(smelt_gemm_ceil_div(rows, SMELT_GEMM_MC), rows);
   smelt_gemm_tasks plan = {smelt_gemm_ceil_div(rows, row_tasks), panels, 1, 1};

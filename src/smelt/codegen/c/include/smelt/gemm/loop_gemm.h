@@ -82,7 +82,7 @@ void SMELT_MOVE(float *to, int64_t to_step, const float *from, int64_t from_step
 #define SMELT_SLOT(rows, panels, extra) ((((rows) * (panels) * 64 + 63) & ~(int64_t)63) + (((extra) + 63) & ~(int64_t)63))
 
 /* Blocks of a batched product that its epilogue still finds in L1. */
-enum { SMELT_BLOCK_FLOATS = 8192 };
+#define SMELT_BLOCK_FLOATS smelt_sizes.block_floats
 
 /* What an epilogue wants: any columns, whole rows at once, or whole rows that may also be computed before it; or there is
  * none, and the product goes where it is stored. */
@@ -90,11 +90,9 @@ enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2, SMELT_NO
 /* Added to it where tasks pack the right operand themselves: rows are cut less, for each cut packs it again. */
 enum { SMELT_UNPACKED = 4 };
 /* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
-#ifndef SMELT_NEAR_PANELS
-#define SMELT_NEAR_PANELS 262144
-#endif
+#define SMELT_NEAR_PANELS smelt_sizes.near_panels
 /* Bytes of a left operand that stay in L2 while panels pass by. */
-#define SMELT_NEAR_ROWS 1048576
+#define SMELT_NEAR_ROWS smelt_sizes.near_rows
 /* Rows from which on blocks of rows are tall enough, and many enough for any number of threads. */
 enum { SMELT_TALL = 2048 };
 
@@ -122,7 +120,7 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, in
  * as those of two small layers are (loop_b2b_gemm.h), and the tasks of a block follow each other: a thread goes on with the
  * rows that it has made itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer
  * rows would not cover the wait for panels from memory; more than that leave the caches anyway. */
-enum { SMELT_ROW_AFFINE_BYTES = 1 << 20 };
+#define SMELT_ROW_AFFINE_BYTES smelt_sizes.row_affine_bytes
 
 SMELT_INLINE int smelt_row_affine(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);
@@ -148,15 +146,28 @@ SMELT_INLINE int64_t smelt_row_affine_block(const smelt_task *task, int64_t rows
   return (rows + blocks - 1) / blocks;
 }
 
-/* Pairs of blocks of rows by halves of the columns, in whole tiles of four panels. */
+/* Panels of a task, in whole tiles of four, of which there are to be `tasks` for each block of rows. */
+SMELT_INLINE int64_t smelt_row_affine_panels(int64_t panels, int64_t tasks) {
+  return smelt_min(panels, ((panels + tasks - 1) / tasks + 3) / 4 * 4);
+}
+
+/* Pairs of blocks of rows by halves of the columns. More than two threads share the columns of a block; where these are too few,
+ * blocks are lower too. */
 SMELT_INLINE smelt_split smelt_row_affine_split(const smelt_task *task, int64_t rows, int64_t columns) {
-  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, (panels + 7) / 8 * 4), tall = smelt_row_affine_block(task, rows);
+  const int64_t panels = (columns + 15) / 16, threads = task->env->processors;
+  int64_t tall = smelt_row_affine_block(task, rows), wide = smelt_row_affine_panels(panels, 2);
+  if (threads > 2 && task->work->collecting != SMELT_ROW_FUSED) {
+    const int64_t most = (panels + 3) / 4, blocks = (rows + tall - 1) / tall;
+    if (blocks * most < threads) tall = smelt_max((rows * most / threads + 15) / 16 * 16, 16);
+    wide = smelt_row_affine_panels(panels, smelt_max((2 * threads + blocks - 1) / blocks, 2));
+  }
   return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
 }
 
 /* B-streaming schedule: panels that do not stay in L2 stream past, for enough rows at a time to cover the wait for them, and
  * every thread still keeps to its rows. Those of fewer rows, or larger ones, are better read by one thread each. */
-enum { SMELT_B_STREAMING_LEAST = 192, SMELT_B_STREAMING_MOST = 1024, SMELT_B_STREAMING_BLOCK = 128, SMELT_B_STREAMING_BYTES = 4 << 20 };
+enum { SMELT_B_STREAMING_LEAST = 192, SMELT_B_STREAMING_MOST = 1024, SMELT_B_STREAMING_BLOCK = 128 };
+#define SMELT_B_STREAMING_BYTES smelt_sizes.b_streaming_bytes
 
 SMELT_INLINE int smelt_b_streaming(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);

@@ -10,6 +10,7 @@
 
 #include <smelt/base/cpu.h>
 #include <smelt/base/kernel.h>
+#include <smelt/base/machine_load.h>
 #include <smelt/base/message.h>
 #include <smelt/ort/ort_abi.h>
 #include <smelt/base/profile.h>
@@ -33,7 +34,7 @@ __attribute__((visibility("default"))) int64_t smelt_profile_clock(void) { retur
 #define SMELT_ENTRIES ((int32_t)(sizeof smelt_entries / sizeof smelt_entries[0]))
 #define SMELT_HOSTS 4        /* copies of ONNX Runtime in one process */
 #define SMELT_POOLED_DIMS 256 /* dims kept on the stack where shapes must be copied; more go to scratch */
-#define SMELT_COUNTED 16 /* threads that are told from each other */
+#define SMELT_COUNTED SMELT_MOST_THREADS /* threads that are told from each other */
 #define SMELT_STACK_SCRATCH 8192 /* scratch of one call that needs no allocator, which costs as much as a small node */
 
 typedef struct {
@@ -323,7 +324,11 @@ static OrtStatus *smelt_ort_fill(smelt_ort_host *host, smelt_ort_op *ops, const 
     return smelt_ort_refuse(api, "the environment variable SMELT_LEVEL names no level of this CPU family: ",
                             getenv("SMELT_LEVEL"));
   if (level < 0) return smelt_ort_refuse(api, "this CPU lacks instructions of the lowest level, ", SMELT_BASELINE);
-  host->processors = smelt_processors();
+  const char *strange = smelt_machine_load();
+  if (strange)
+    return smelt_ort_refuse(api, "the environment variable SMELT_MACHINE takes " SMELT_MACHINE_FIELDS "=number, with commas; not ",
+                            strange);
+  host->processors = (int32_t)smelt_this_machine.threads;
   host->shape_by_ref = smelt_ort_minor(base->GetVersionString()) >= ORT_ABI_VERSION_SHAPE_BY_REF;
   if (!host->memory &&
       (status = ORT_CALL(api, 69, cpu_memory)(ORT_ARENA_ALLOCATOR, ORT_MEM_DEFAULT, &host->memory)))

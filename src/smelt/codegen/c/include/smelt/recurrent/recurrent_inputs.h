@@ -11,9 +11,9 @@
 #include <smelt/recurrent/recurrent_any.h>
 #include <smelt/recurrent/recurrent_row.h>
 
+#define SMELT_CELL_SPAN_FLOATS smelt_sizes.cell_span_floats /* of an L2, where the recurrent weights are too */
 enum {
   SMELT_CELL_FUSED_ROWS = 32,
-  SMELT_CELL_SPAN_FLOATS = 40960, /* of an L2, where the recurrent weights are too */
   SMELT_CELL_COPIED = 8192       /* floats of rows that are copied, since each is at a step of its own */
 };
 

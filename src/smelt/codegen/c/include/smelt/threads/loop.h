@@ -1,16 +1,17 @@
 /* What generated loop nests share: the arguments of a kernel, index arithmetic, and how work is cut into tasks.
  *
  * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_run(), smelt_claim(), smelt_index() and integer functions.
- * Invariant: a kernel's result does not depend on how its units are cut. The cut depends on sizes and, in a row-block
- *            fusion, on the processors and on the threads that help (gemm/loop_gemm.h). Memory of a task is a slot that it
- *            claims while it runs: as many slots are touched as threads run, and the kernels of a region use the same ones
- *            after each other.
+ * Invariant: a kernel's result does not depend on how its units are cut. The cut depends on sizes and on the machine (caches and
+ *            threads, base/machine.h); in a row-block fusion also on the threads that have helped so far (gemm/loop_gemm.h).
+ *            Memory of a task is a slot that it claims while it runs: as many slots are touched as threads run, and the kernels
+ *            of a region use the same ones after each other.
  */
 #ifndef SMELT_LOOP_H
 #define SMELT_LOOP_H
 
 #include <smelt/base/bounds.h>
 #include <smelt/base/kernel.h>
+#include <smelt/base/machine.h>
 #include <smelt/base/profile.h>
 
 #define SMELT_INLINE static inline __attribute__((always_inline, unused))
@@ -20,6 +21,8 @@
 #else
 #define SMELT_SHARED static __attribute__((noinline, noclone))
 #endif
+
+#define SMELT_MOST_TASKS smelt_sizes.most_tasks
 
 enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 
@@ -32,7 +35,6 @@ enum { SMELT_PRODUCT_ONLY = 1, SMELT_EPILOGUE_ONLY = 2 };
 enum { SMELT_ROW_AFFINE_LEAST = 96, SMELT_ROW_AFFINE_MOST = 4096, SMELT_ROW_AFFINE_BLOCK = 96, SMELT_ROW_FUSED_LEAST = 24 };
 
 enum {
-  SMELT_MOST_TASKS = 128,
   SMELT_MOST_SLOTS = 256,  /* tasks that hold memory of their own at the same time */
   SMELT_MOST_PARTS = 16,   /* kernels that run together */
   SMELT_STACK_ROW = 49152  /* bytes of row buffers that go on the stack */
