@@ -35,6 +35,6 @@ def test_ops_and_the_tensor_language_know_no_layout() -> None:
 
 
 def test_the_check_sees_layouts_where_they_are() -> None:
-    for name in ("panels.py", "winograd.py", "window_sizes.py"):
+    for name in ("formats.py", "winograd.py", "window_sizes.py"):
         text = (ROOT / "codegen" / "c" / "layout" / name).read_text(encoding="utf-8")
         assert FORBIDDEN.search(text), name

@@ -1,8 +1,8 @@
 """Regions to source text."""
 
 from .backends import Backends
+from .c.layout.formats import packed_array
 from .c.library import library_source
-from .c.pack import packed_array
 from .clocks import launch_counts, with_clocks
 from .packing import FedPanels, attach_packed, attach_panels, lift_panels, packed_names, panel_nodes, with_inputs
 from .registry import backend_names, find_backend, find_backends, register_backend

@@ -7,7 +7,6 @@ lay out a weight hang between it and the value, so a runner may cut them off and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,10 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.backend import Packed, PackedTensors, RegionCode
-from smelt.ir.kernel import ix
 from smelt.ir.records import Region
 
-from .c.layout.panels import PANEL, arranged_shape
+from .c.layout.arrangement import moved_shape
+from .c.layout.formats import format_named
 from .registry import find_backend
 
 _PREFIX: Final = "smelt.packed."
@@ -94,7 +93,8 @@ def attach_panels(model: ir.Model, wanted: Packed, name: str) -> ir.Value:
 def panel_nodes(source: ir.Value, operand: ir.Value, layout: str, name: str) -> tuple[list[ir.Node], ir.Value]:
     """Plain ONNX that lays `operand`, which has the type and shape of `source`, out in panels."""
     assert source.shape is not None
-    steps = _steps(tuple(int(str(d)) for d in source.shape), layout)
+    sizes = tuple(int(str(d)) for d in source.shape)
+    steps = format_named(layout).steps(sizes)
     nodes: list[ir.Node] = []
     value = operand
     if source.dtype != ir.DataType.FLOAT:
@@ -114,74 +114,8 @@ def panel_nodes(source: ir.Value, operand: ir.Value, layout: str, name: str) -> 
         nodes.append(node)
         value = out
     nodes[-1].metadata_props[_LAYOUT] = layout
-    value.shape = ir.Shape(_panel_dims(tuple(int(str(d)) for d in source.shape), layout))
+    value.shape = ir.Shape(moved_shape(sizes, steps))
     return nodes, value
-
-
-def _matrices(shape: Sequence[int], layout: str) -> list[int]:
-    found = arranged_shape([ix(s) for s in shape], layout)
-    assert found is not None
-    return [int(s.const or 0) for s in found]
-
-
-def _panel_dims(shape: Sequence[int], layout: str) -> list[int]:
-    *stack, depth, columns = _matrices(shape, layout)
-    return [*stack, -(-columns // PANEL), depth, PANEL]
-
-
-def _steps(shape: Sequence[int], layout: str) -> list[tuple[str, list[int]]]:
-    """Data movements as (op, argument): first to matrices, then columns filled up, then to panels."""
-    *stack, depth, columns = _matrices(shape, layout)
-    steps = _to_matrices(shape, layout, [*stack, depth, columns])
-    missing = -columns % PANEL
-    rank = len(stack) + 2
-    if missing:
-        steps.append(("Pad", [0] * (2 * rank - 1) + [missing]))
-    steps.append(("Reshape", [*stack, depth, (columns + missing) // PANEL, PANEL]))
-    steps.append(("Transpose", [*range(len(stack)), rank - 1, rank - 2, rank]))
-    return steps
-
-
-def _to_matrices(shape: Sequence[int], layout: str, matrices: list[int]) -> list[tuple[str, list[int]]]:
-    if layout == "plain":
-        return []
-    if layout == "transposed":
-        return [("Transpose", [1, 0])]
-    kind, _, number = layout.partition(":")
-    groups, (rows, columns), taps = int(number or 1), shape[:2], math.prod(shape[2:])
-    if kind == "dots":
-        each, line = rows // groups, columns * shape[-1]
-        filled = [0] * 7 + [-line % PANEL]
-        lines = [groups, each, taps // shape[-1], line]
-        apart = [("Reshape", [groups, each, columns, taps]), ("Transpose", [0, 1, 3, 2])]
-        return [*apart, ("Reshape", lines), ("Pad", filled), ("Reshape", matrices)]
-    if kind == "nchw":
-        return [("Reshape", [rows, columns * taps]), ("Transpose", [1, 0])]
-    if kind == "gates":
-        return _gate_steps(rows, groups, columns // groups, taps, matrices)
-    if kind == "narrow":
-        split, order = [rows, columns, taps], [2, 1, 0]
-    elif kind == "depthwise":
-        split, order = [rows, taps], [1, 0]
-    elif kind == "stamp":
-        split, order = [rows, columns, taps], [0, 2, 1]
-    else:
-        split, order = [groups, rows // groups, columns, taps], [0, 3, 2, 1] if kind == "window" else [0, 3, 1, 2]
-    return [("Reshape", split), ("Transpose", order), ("Reshape", matrices)]
-
-
-def _gate_steps(
-    directions: int, gates: int, hidden: int, depth: int, matrices: list[int]
-) -> list[tuple[str, list[int]]]:
-    """Units filled up to whole blocks, then block by block with all gates of each."""
-    missing = -hidden % PANEL
-    return [
-        ("Reshape", [directions, gates, hidden, depth]),
-        *([("Pad", [0, 0, 0, 0, 0, 0, missing, 0])] if missing else []),
-        ("Reshape", [directions, gates, -1, PANEL, depth]),
-        ("Transpose", [0, 4, 2, 1, 3]),
-        ("Reshape", matrices),
-    ]
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,13 @@ from smelt.ir.backend import Capabilities, Generated, Packed
 from smelt.ir.direct import mark_direct
 from smelt.ir.kernel import Unsupported
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.int8_panels import packed_dtype
 from smelt.ir.records import Claim, Entry, Fallback, Region, Source, Unit
 from smelt.ops import LONG, Facts
 
 from . import extern
 from .emit import Kernel
+from .layout.formats import format_named, packed_array
 from .library import INCLUDE, library_units, likely_source
-from .pack import packed_array
 from .region import BACKEND, CRegionCode, write_region
 from .shared_bodies import share_bodies
 from .structure import structure
@@ -132,7 +131,8 @@ def _source(codes: Sequence[CRegionCode], names: dict[str, str], facts: Facts, t
 
 def _entry(name: str, code: CRegionCode, facts: Facts) -> Entry:
     inputs = tuple(
-        int(LONG[packed_dtype(v.layout) if isinstance(v, Packed) else facts.by_value[v].dtype]) for v in code.inputs
+        int(LONG[format_named(v.layout).dtype if isinstance(v, Packed) else facts.by_value[v].dtype])
+        for v in code.inputs
     )
     outputs = tuple(int(LONG[facts.by_value[v].dtype]) for v in code.outputs)
     return Entry(name, inputs, outputs, code.info)

@@ -15,7 +15,7 @@ from smelt.ir.kernel import Ix, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import numbers
 
-from .layout.panels import PANEL
+from .layout.arrangement import PANEL
 from .layout.window_sizes import filled
 from .product import ProductWriter
 from .register_epilogue import RegisterEpilogue, find_register_epilogue

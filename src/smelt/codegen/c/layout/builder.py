@@ -48,7 +48,7 @@ class CpuBuilder(NhwcBuilder):
             return None
         key = found.value, found.layout
         if key not in self.packed:
-            self.packed[key] = found.buffer()
+            self.packed[key] = found.buffer
             self.packed_as[self.packed[key].uid] = key
         return self.stored(self.packed[key])
 

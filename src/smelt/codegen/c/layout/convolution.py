@@ -19,7 +19,7 @@ from smelt.ir.kernel.in_loops import convolution_in_loops
 from smelt.ir.kernel.layout import Index
 from smelt.ir.kernel.window import numbers
 
-from .panels import PANEL
+from .arrangement import PANEL
 from .run_time_panels import panels
 from .window_sizes import (
     LEAST_CHANNELS,

@@ -13,7 +13,7 @@ from typing import Final
 
 from smelt.ir.kernel import Builder, Function, Ix, Tensor, fn, ix
 
-from .panels import PANEL
+from .arrangement import PANEL
 
 SHARE_BYTES: Final = 64 * 9  # of a smelt_cell_share
 STATES: Final = 5  # that each row has in scratch memory

@@ -1,16 +1,18 @@
 """Panels of a convolution's weights: packed ahead of time when they are constant, else when they come.
 
 Input: the weights and the name of a layout. Output: a stored buffer of panels, or a view that has their elements.
-Invariant: both are the layout of panels.py.
+Invariant: both are the same `PackedFormat`.
 """
 
 from __future__ import annotations
 
-from smelt.ir.kernel import Builder, Expr, Tensor, Unsupported, View, fn, product
+from smelt.ir.kernel import Builder, Expr, Tensor, Unsupported, View, fn
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.layout import Index
+from smelt.ir.kernel.window import numbers
 
-from .panels import PANEL, arranged_shape, panel_shape
+from .arrangement import PANEL, moved_tensor, to_matrices
+from .formats import format_named, panel_shape
 
 
 def panels(k: Builder, weights: Tensor, layout: str) -> Tensor:
@@ -18,28 +20,12 @@ def panels(k: Builder, weights: Tensor, layout: str) -> Tensor:
     found = k.pack(weights, layout)
     if found is not None:
         return found
-    shape = arranged_shape(weights.shape, layout)
-    if shape is None:
+    packed = format_named(layout)
+    shape, sizes = packed.matrices(weights.shape), numbers(weights.shape)
+    steps = None if sizes is None else to_matrices(sizes, packed.arrangement, packed.groups)
+    if shape is None or steps is None:
         raise Unsupported("the weights' sizes are known only at run time")
-    return _paneled(k, _arranged(k, weights, layout), shape)
-
-
-def _arranged(k: Builder, weights: Tensor, layout: str) -> Tensor:
-    """As panels.arranged does with constants."""
-    kind, _, number = layout.partition(":")
-    groups, taps = int(number or 1), product(weights.shape[2:])
-    rows, columns = weights.shape[:2]
-    if kind in ("depthwise", "nchw"):
-        return k.transpose(k.reshape(weights, (rows, columns * taps)), (1, 0))
-    each = rows // groups
-    stack = k.reshape(weights, (groups, each, columns, taps))
-    if kind == "window":
-        transposed, shape = k.transpose(stack, (0, 3, 2, 1)), (taps * columns, each)
-    elif kind == "spread":
-        transposed, shape = k.transpose(stack, (0, 3, 1, 2)), (taps * each, columns)
-    else:
-        transposed, shape = k.transpose(stack, (0, 1, 3, 2)), (rows, taps * columns)
-    return k.reshape(transposed, shape if groups == 1 else (groups, *shape))
+    return _paneled(k, moved_tensor(k, weights, steps), shape)
 
 
 def _paneled(k: Builder, matrices: Tensor, shape: Index) -> Tensor:

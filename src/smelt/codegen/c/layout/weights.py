@@ -1,7 +1,7 @@
 """Weights that are packed ahead of time.
 
 Input: a tensor and the name of a layout. Output: which weight it is and the buffer that will hold its panels.
-Invariant: only what is the same for many calls is packed; a layout whose elements are computed, not copied, needs a
+Invariant: only what is the same for many calls is packed; a format whose elements are computed, not copied, needs a
 constant.
 """
 
@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from smelt.base.dtype import BY_NAME
-from smelt.ir.kernel import Buffer, Ix, Stored, Tensor, View
-from smelt.ir.kernel.int8_panels import int8_panel_shape, is_int8, packed_dtype
+from smelt.ir.kernel import Buffer, Stored, Tensor, View
 
-from .panels import COMPUTED, arranged_shape, panel_shape
+from .formats import format_named
 
 _TRANSPOSED = {"plain": "transposed", "transposed": "plain"}
 
@@ -25,24 +23,22 @@ _TRANSPOSED = {"plain": "transposed", "transposed": "plain"}
 class PackedWeight:
     value: ir.Value
     layout: str
-    name: str
-    shape: tuple[Ix, ...]
-
-    def buffer(self) -> Buffer:
-        return Buffer(self.name, packed_dtype(self.layout), self.shape)
+    buffer: Buffer
 
 
 def packed_weight(x: Tensor, layout: str, widened: Mapping[Tensor, Tensor]) -> PackedWeight | None:
-    """None for what is no weight, or where the layout does not fit it."""
+    """None for what is no weight, or where the format does not fit it."""
     source, layout = _untransposed(x, layout)
-    stored = widened.get(source, source).definition
+    stored, wanted = widened.get(source, source).definition, format_named(layout)
     if not isinstance(stored, Stored) or not isinstance(stored.buffer.weight, ir.Value):
         return None
-    value, buffer = stored.buffer.weight, stored.buffer
-    if (layout in COMPUTED or is_int8(layout)) and value.const_value is None:
+    value, plain = stored.buffer.weight, stored.buffer
+    if wanted.computed and value.const_value is None:
         return None
-    panels = _panels(buffer, layout)
-    return None if panels is None else PackedWeight(value, layout, f"{buffer.name}{layout.replace(':', '')}", panels)
+    shape = wanted.shape(plain.shape) if wanted.takes(plain.dtype) else None
+    if shape is None:
+        return None
+    return PackedWeight(value, layout, Buffer(f"{plain.name}{layout.replace(':', '')}", wanted.dtype, shape))
 
 
 def _untransposed(x: Tensor, layout: str) -> tuple[Tensor, str]:
@@ -51,10 +47,3 @@ def _untransposed(x: Tensor, layout: str) -> tuple[Tensor, str]:
     if layout not in _TRANSPOSED or not isinstance(definition, View) or definition.src is None:
         return x, layout
     return (definition.src, _TRANSPOSED[layout]) if definition.perm == (1, 0) else (x, layout)
-
-
-def _panels(buffer: Buffer, layout: str) -> tuple[Ix, ...] | None:
-    if is_int8(layout):
-        return int8_panel_shape(buffer.shape, layout) if buffer.dtype in ("i8", "u8") else None
-    matrices = arranged_shape(buffer.shape, layout) if BY_NAME[buffer.dtype].compute == "f32" else None
-    return None if matrices is None else panel_shape(matrices)

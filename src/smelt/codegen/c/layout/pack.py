@@ -6,16 +6,12 @@ Invariant: values are copied bit for bit, and `iter_packed` never holds more tha
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from smelt.ir.kernel.int8_panels import int8_panels, is_int8
+from .arrangement import PANEL
 
-from .layout.panels import arranged
-
-PANEL = 16
 CHUNK_BYTES = 16 << 20
 
 Matrix = npt.NDArray[np.float32]
@@ -93,10 +89,3 @@ def unpack(packed: Matrix, columns: int) -> Matrix:
         raise ValueError(f"{packed.shape} does not hold {columns} columns in panels of {PANEL}")
     rows = np.moveaxis(packed, -2, -3).reshape(*stack, depth, panels * PANEL)
     return np.ascontiguousarray(rows[..., :columns])
-
-
-def packed_array(plain: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:
-    """The panels of a constant or weight, in the type that they are computed in."""
-    if is_int8(layout):
-        return int8_panels(plain, layout)
-    return pack(arranged(plain.astype(np.float32, copy=False), layout))
