@@ -12,7 +12,7 @@ from region_check import assert_alike, stock
 import smelt
 from smelt import codegen
 from smelt.codegen import KERNEL_SETTINGS, SETTINGS, kernel_settings_of, settings_of, unknown_settings, with_settings
-from smelt.ir.records import Source, Unit
+from smelt.ir.records import Entry, KernelInfo, Source, Unit
 
 HEADERS = Path(codegen.__file__).parent / "c" / "include" / "smelt"
 MODEL = """(float[n,96] x, float[2,3,70,16] q, float[2,3,70,16] k)
@@ -35,13 +35,15 @@ def test_a_kernels_size_is_read_where_it_is_launched(setting: codegen.KernelSett
     assert 0 not in setting.others and len(set(setting.others)) == len(setting.others)
 
 
-def launch(call: str, kernel: str) -> str:
-    return f"smelt_task task0 = {{.cut = SMELT_CUT_{kernel}}}; if ({call}(&task0, SMELT_NAME({kernel}), 1)) return 1;"
+def launched(launcher: str, kernel: str) -> KernelInfo:
+    return KernelInfo(kernel, "loops", (), "1 units", launcher=launcher)
 
 
 def test_only_units_that_read_a_size_see_it() -> None:
-    lines = [launch("smelt_launch_b2b_gemm", "k_a"), launch("smelt_launch", "k_b"), launch("smelt_launch_gemm", "k_c")]
-    source = Source((Unit("gemm", "g"), Unit("regions0", "\n".join(lines)), Unit("kernels0", "k")), ())
+    names = {"k_a": "smelt_launch_b2b_gemm", "k_b": "smelt_launch", "k_c": "smelt_launch_gemm"}
+    entry = Entry("r0", (), (), tuple(launched(launcher, kernel) for kernel, launcher in names.items()))
+    text = "\n".join(f"smelt_task {kernel} = {{.cut = SMELT_CUT_{kernel}}};" for kernel in names)
+    source = Source((Unit("gemm", "g"), Unit("regions0", text), Unit("kernels0", "k")), (entry,))
     assert {s.name for s in settings_of(source)} == {"product-block", "product-rows", "product-grain"}
     felt = {s.name: kernels for s, kernels in kernel_settings_of(source).items()}
     assert felt == {"attention-rows": ("k_a",), "loop-grain": ("k_b",), "task-rows": ("k_c",)}

@@ -7,13 +7,14 @@ that trying one compiles in seconds. A kernel's size goes by the kernel's name, 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from smelt.ir.records import Source, Unit
+from smelt.ir.records import KernelInfo, Source, Unit
+
+_ONLINE_SOFTMAX: Final = "smelt_launch_b2b_online_softmax"
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,25 @@ class Setting:
 
 @dataclass(frozen=True)
 class KernelSetting:
-    """One size of each kernel whose launch has the text `launch` in it: a field of `smelt_cut`; 0 is the default."""
+    """One size of each kernel that one of the `launchers` runs, with the flag if there is one: a field of `smelt_cut`;
+    0 is the default."""
 
     name: str
     field: str
-    launch: str
+    launchers: tuple[str, ...]
     others: tuple[int, ...]
     default: str
     about: str
+    flag: str = ""
 
     def of(self, kernel: str) -> str:
         """What it is called for one kernel."""
         return f"{kernel}.{self.name}"
+
+    def is_felt(self, kernel: KernelInfo) -> bool:
+        return kernel.launcher in self.launchers and (
+            not self.flag or any(self.flag in f.split(" | ") for f in kernel.flags)
+        )
 
 
 SETTINGS: Final = (
@@ -50,18 +58,17 @@ SETTINGS: Final = (
     Setting("product-grain", "SMELT_GEMM_GRAIN", 50000, (20000, 150000), "multiply-adds that make a task"),
 )  # fmt: skip
 KERNEL_SETTINGS: Final = (
-    KernelSetting("task-rows", "task_rows", "smelt_launch_gemm", (24, 48, 96, 192), "by sizes",
-                  "rows of a GEMM task"),
-    KernelSetting("epilogue", "epilogue", "SMELT_MAY_PART", (1, 2), "by sizes",
-                  "an epilogue of whole rows: with its GEMM (1), or after it (2)"),
-    KernelSetting("attention-rows", "attention_rows", "smelt_launch_b2b", (14, 42, 56), "28",
+    KernelSetting("task-rows", "task_rows", ("smelt_launch_gemm", "smelt_launch_gemm_mlp"), (24, 48, 96, 192),
+                  "by sizes", "rows of a GEMM task"),
+    KernelSetting("epilogue", "epilogue", ("smelt_launch_gemm",), (1, 2), "by sizes",
+                  "an epilogue of whole rows: with its GEMM (1), or after it (2)", "SMELT_MAY_PART"),
+    KernelSetting("attention-rows", "attention_rows", ("smelt_launch_b2b_gemm", _ONLINE_SOFTMAX), (14, 42, 56), "28",
                   "query rows of an attention task"),
-    KernelSetting("attention-span", "attention_span", "smelt_launch_b2b_online_softmax(", (256, 512, 1024),
+    KernelSetting("attention-span", "attention_span", (_ONLINE_SOFTMAX,), (256, 512, 1024),
                   "512 beyond 2048", "keys of one online-softmax block"),
-    KernelSetting("loop-grain", "loop_grain", "smelt_launch(", (5000, 30000), "12000",
+    KernelSetting("loop-grain", "loop_grain", ("smelt_launch",), (5000, 30000), "12000",
                   "operations that make a task of loops"),
 )  # fmt: skip
-_LAUNCH: Final = re.compile(r"smelt_launch\w*\(&task\d+, SMELT_NAME\((k_\w+)\).*")
 
 
 def settings_of(source: Source) -> tuple[Setting, ...]:
@@ -71,8 +78,8 @@ def settings_of(source: Source) -> tuple[Setting, ...]:
 
 def kernel_settings_of(source: Source) -> dict[KernelSetting, tuple[str, ...]]:
     """The kernels that can feel each."""
-    calls = [found for unit in _launching(source) for found in _LAUNCH.finditer(unit.text)]
-    felt = {s: tuple(dict.fromkeys(call[1] for call in calls if s.launch in call[0])) for s in KERNEL_SETTINGS}
+    every = [kernel for entry in source.entries for kernel in entry.kernels]
+    felt = {s: tuple(dict.fromkeys(k.name for k in every if s.is_felt(k))) for s in KERNEL_SETTINGS}
     return {setting: kernels for setting, kernels in felt.items() if kernels}
 
 
@@ -88,10 +95,6 @@ def unknown_settings(source: Source, chosen: Mapping[str, int]) -> tuple[str, ..
     """Those of the chosen sizes that nothing in the source can feel, such as those of another model's kernels."""
     known = {s.name for s in SETTINGS} | {s.of(k) for s, kernels in kernel_settings_of(source).items() for k in kernels}
     return tuple(name for name in chosen if name not in known)
-
-
-def _launching(source: Source) -> Sequence[Unit]:
-    return [unit for unit in source.units if unit.name.startswith("regions")]
 
 
 def _cuts(chosen: Mapping[str, int]) -> dict[str, str]:

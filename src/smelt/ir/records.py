@@ -79,7 +79,8 @@ class KernelInfo:
     """One loop nest of a region, for reports: what it computes, from which nodes, and how much it moves.
 
     Kernels of a region with the same `launch` run together; launches run one after the other. `form` is the kernel form
-    that the backend chose from its table, with the `reason`.
+    that the backend chose from its table, with the `reason`; `launcher` and `flags` are what runs its tasks, nothing
+    for one that is a stage of a launch or launches itself.
     """
 
     name: str
@@ -91,6 +92,8 @@ class KernelInfo:
     launch: int = 0
     form: str = ""
     reason: str = ""
+    launcher: str = ""
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

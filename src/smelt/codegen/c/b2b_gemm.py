@@ -6,12 +6,15 @@ one batch index in both; what the producer keeps replaces its product in the blo
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from smelt.codegen.cluster import Store
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Contraction, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
+from .headers import PRODUCT
 from .mask_bounds import MaskBounds, bias_of, mask_bounds_lines
 from .names import C_TYPE
 from .product import ProductSizes, ProductWriter
@@ -189,6 +192,8 @@ class FusedGemmWriter(ProductWriter):
 
 class B2bGemmWriter:
     """The kernel's body around its two products."""
+
+    headers: ClassVar[frozenset[str]] = frozenset((PRODUCT,))
 
     def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> None:
         self.producer, self.consumer = self._produce(producer, kept), FusedGemmWriter(consumer)

@@ -7,9 +7,9 @@ per unit, and no string of the model reaches the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -24,13 +24,15 @@ from smelt.ops import LONG, Facts
 
 from . import extern
 from .emit import Kernel
+from .headers import includes
 from .layout.formats import format_named, packed_array
 from .library import INCLUDE, library_units, likely_source
 from .region import BACKEND, CRegionCode, write_region
-from .shared_bodies import share_bodies
+from .shared_bodies import Body, share_bodies
 from .structure import structure
 
 UNIT_LINES = 1400
+T = TypeVar("T")
 _HEADERS = "#include <smelt/threads/loop.h>\n#include <smelt/vec/vec.h>\n#include <smelt/math/math.h>\n"
 
 
@@ -140,25 +142,36 @@ def _entry(name: str, code: CRegionCode, facts: Facts) -> Entry:
 
 def _kernel_units(codes: Sequence[CRegionCode], names: dict[str, str], lowest: str) -> list[Unit]:
     """Each kernel once, in files of moderate size that compile in parallel; then the functions that launch them."""
-    kernels = {k.name: k.text for c in codes for k in c.kernels if k.extern is None}
-    units = [Unit(f"kernels{n}", _unit_text(part)) for n, part in enumerate(_cut(share_bodies(kernels)))]
+    kernels = {k.name: k for c in codes for k in c.kernels if k.extern is None}
+    units = _units_of_kernels("kernels", kernels)
     regions = [c.text.replace("@NAME@", names[c.digest]).replace("@LOWEST@", lowest) for c in codes]
     general = [names[c.digest] for c in codes if c.general is not None]
     head = _launch_head(k for c in codes for k in c.kernels)
     head += "".join(f"int32_t SMELT_AT({n}_general, {lowest})(smelt_env *);\n" for n in general)
     # What launches kernels runs once a call: it need not be fast.
-    units += [Unit(f"regions{n}", f"{head}\n" + "\n".join(part), optimize=0) for n, part in enumerate(_cut(regions))]
+    units += [
+        Unit(f"regions{n}", f"{head}\n" + "\n".join(part), optimize=0) for n, part in enumerate(_cut(regions, str))
+    ]
     return units + _general_units(codes, names, kernels)
 
 
-def _general_units(codes: Sequence[CRegionCode], names: dict[str, str], known: Mapping[str, str]) -> list[Unit]:
+def _general_units(codes: Sequence[CRegionCode], names: dict[str, str], known: Container[str]) -> list[Unit]:
     """The same for what runs where hints are wrong; kernels that are there already serve it too."""
     every = [k for c in codes if c.general is not None for k in c.general.kernels]
-    texts = share_bodies({k.name: k.text for k in every if k.extern is None and k.name not in known})
-    units = [Unit(f"general_kernels{n}", _unit_text(part), rare=True) for n, part in enumerate(_cut(texts))]
+    own = {k.name: k for k in every if k.extern is None and k.name not in known}
+    units = _units_of_kernels("general_kernels", own, rare=True)
     regions = [c.general.text.replace("@NAME@", names[c.digest]) for c in codes if c.general is not None]
     head = _launch_head(every)
-    return units + [Unit(f"general{n}", f"{head}\n" + "\n".join(p), rare=True) for n, p in enumerate(_cut(regions))]
+    return units + [
+        Unit(f"general{n}", f"{head}\n" + "\n".join(p), rare=True) for n, p in enumerate(_cut(regions, str))
+    ]
+
+
+def _units_of_kernels(name: str, kernels: Mapping[str, Kernel], *, rare: bool = False) -> list[Unit]:
+    headers = {kernel.name: kernel.headers for kernel in kernels.values()}
+    bodies = share_bodies({kernel.name: kernel.text for kernel in kernels.values()})
+    parts = _cut(bodies, lambda body: body.text)
+    return [_kernel_unit(f"{name}{n}", part, headers, rare=rare) for n, part in enumerate(parts)]
 
 
 def _launch_head(kernels: Iterable[Kernel]) -> str:
@@ -171,24 +184,21 @@ def _launch_head(kernels: Iterable[Kernel]) -> str:
     return f"#include <smelt/attention/loop_b2b_gemm.h>\n#include <smelt/conv/tile_fusion.h>\n\n{declared}"
 
 
-def _cut(texts: Sequence[str]) -> list[list[str]]:
-    """Texts in order, in parts of about UNIT_LINES lines."""
-    parts: list[list[str]] = []
+def _cut(pieces: Sequence[T], text_of: Callable[[T], str]) -> list[list[T]]:
+    """Pieces in order, in parts of about UNIT_LINES lines."""
+    parts: list[list[T]] = []
     room = 0
-    for text in texts:
+    for piece in pieces:
         if room <= 0:
             parts.append([])
             room = UNIT_LINES
-        parts[-1].append(text)
-        room -= text.count("\n")
+        parts[-1].append(piece)
+        room -= text_of(piece).count("\n")
     return parts
 
 
-def _unit_text(parts: Sequence[str]) -> str:
-    body = "\n".join(parts)
-    extra = "#include <smelt/attention/loop_b2b_gemm.h>\n" if "SMELT_PRODUCT" in body or "SMELT_PACK(" in body else ""
-    extra += "#include <smelt/attention/online_softmax.h>\n" if "smelt_softmax_state_of(" in body else ""
-    extra += "#include <smelt/conv/window.h>\n" if "smelt_window w" in body else ""
-    extra += "#include <smelt/vec/reduce_arg.h>\n" if "smelt_arg" in body or "smelt_harg" in body else ""
-    extra += "#include <smelt/gemm/transpose.h>\n" if "smelt_transpose(" in body else ""
-    return f"{_HEADERS}{extra}\n{body}"
+def _kernel_unit(name: str, bodies: Sequence[Body], headers: Mapping[str, frozenset[str]], *, rare: bool) -> Unit:
+    """`headers` are what the kernels' texts need, by kernel."""
+    needed = {header for body in bodies for kernel in body.kernels for header in headers[kernel]}
+    text = "\n".join(body.text for body in bodies)
+    return Unit(name, f"{_HEADERS}{includes(needed)}\n{text}", rare=rare)

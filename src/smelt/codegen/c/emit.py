@@ -16,6 +16,7 @@ from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 
+from .headers import PRODUCT, TRANSPOSE, WINDOW, headers_of
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .online_softmax import b2b_gemm_writer
@@ -37,7 +38,7 @@ class Kernel:
     `row_affine` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
     are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth. One
     with an `extern` has no text: it is a call of a function, which cuts its own work. `form` tells which
-    kernel form it is, and why.
+    kernel form it is, and why; `headers` are those that its text needs.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Kernel:
     first_panels: tuple[Buffer, Ix] | None = None
     extern: Extern | None = None
     form: KernelForm | None = None
+    headers: frozenset[str] = frozenset()
 
 
 def write_kernel(nest: Nest) -> Kernel:
@@ -87,6 +89,7 @@ def _transposed(nest: Nest, writer: TransposeWriter) -> Kernel:
         data_extents=(),
         whole_rows=False,
         written=writer.written,
+        headers=frozenset((TRANSPOSE,)),
     )
 
 
@@ -114,6 +117,7 @@ def write_b2b_gemm(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) 
         row_affine=found[1] if found is not None else row_affine_buffers(producer, consumer),
         row_sizes=found[0] if found is not None else None,
         first_panels=writer.producer.first_panels(),
+        headers=headers_of(*nests) | writer.headers,
     )
 
 
@@ -161,7 +165,13 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             over=over,
             row_affine=row_affine_buffers(self.nest),
             first_panels=self.first_panels(),
+            headers=headers_of(self.nest) | self._own_headers(),
         )
+
+    def _own_headers(self) -> frozenset[str]:
+        if self.nest.matmul is None:
+            return frozenset()
+        return frozenset((WINDOW if self._window() is not None else PRODUCT,))
 
     def _units(self) -> Ix:
         return product(v.extent for v in self._rows())

@@ -19,6 +19,7 @@ from smelt.ir.records import KernelInfo
 from .emit import Kernel, write_b2b_gemm, write_kernel
 from .extern import write_extern
 from .forms import form_of
+from .launch import launch_of
 from .packed_operand import write_pack
 
 
@@ -54,9 +55,12 @@ def sources_of(cluster: Cluster, consumer: Cluster | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*cluster.sources, *(consumer.sources if consumer is not None else ()))))
 
 
-def info_of(kernel: Kernel, sources: tuple[str, ...], launch: int) -> KernelInfo:
+def info_of(kernel: Kernel, sources: tuple[str, ...], launch: int, *, tiled: bool) -> KernelInfo:
+    """`tiled` kernels are stages of a launch that they share."""
     kind = "gemm" if kernel.product is not None else "window" if kernel.window is not None else "loops"
     kind = kind if kernel.extern is None else "function"
     form = kernel.form or KernelForm("", "")
     sizes = (f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes))
-    return KernelInfo(kernel.name, kind, sources, *sizes, launch, form.name, form.reason)
+    made = None if tiled or kernel.extern is not None else launch_of(kernel)
+    launcher, flags = (made.launcher, made.flags) if made is not None else ("", ())
+    return KernelInfo(kernel.name, kind, sources, *sizes, launch, form.name, form.reason, launcher, flags)

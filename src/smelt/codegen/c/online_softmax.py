@@ -9,6 +9,7 @@ blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from smelt.codegen.cluster import Reduction, Store
 from smelt.codegen.loops import Nest
@@ -17,6 +18,7 @@ from smelt.ir.kernel import expr as E
 
 from .b2b_gemm import B2bGemmWriter, FusedGemmWriter, block_pointers
 from .fused_mlp import FusedMlpWriter
+from .headers import ONLINE_SOFTMAX, PRODUCT
 from .product import ProductSizes
 
 _LOWEST = "bc_f32(-0x1.fffffep127f)"
@@ -161,6 +163,8 @@ class _ProducerWriter(FusedGemmWriter):
 
 class OnlineSoftmaxWriter(B2bGemmWriter):
     """The kernel's body around blocks of columns."""
+
+    headers: ClassVar[frozenset[str]] = frozenset((PRODUCT, ONLINE_SOFTMAX))
 
     def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest, softmax: Softmax) -> None:
         self.softmax = softmax

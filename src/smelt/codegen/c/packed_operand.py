@@ -14,6 +14,7 @@ from smelt.ir.kernel import Ix, Sym, Var, flat, fn, ix, of, product
 from smelt.ir.kernel.index import coefficient, substitute
 
 from .emit import Kernel
+from .headers import PRODUCT
 from .names import Integers
 from .row_access import RowIndex, is_own
 
@@ -64,6 +65,7 @@ class _PackWriter:
             written=frozenset((pack.target.uid,)),
             row_affine=frozenset() if rows is None else frozenset((pack.source.buffer.uid,)),
             row_sizes=None if rows is None else rows.sizes,
+            headers=frozenset((PRODUCT,)),
         )
 
     def _text(self, size: Ix) -> str:

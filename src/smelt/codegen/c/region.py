@@ -32,6 +32,7 @@ from .extern import call_lines
 from .found import Waiting, behind_found, found_sizes, reads, rooms, sizes_of
 from .groups import group_kernels
 from .hints import Hints
+from .launch import launch_of, units_text
 from .layout import RULES, CpuBuilder
 from .made import info_of, kernel_of, panels_after, sources_of
 from .mask_bounds import watch
@@ -146,7 +147,11 @@ class _Writer:
             self._learn(group)
         self.groups = len(groups)
         text = self.function(name=name)
-        info = tuple(info_of(*made[place], launch) for launch, group in enumerate(order) for place in group)
+        info = tuple(
+            info_of(*made[place], launch, tiled=launch in launches.tiled)
+            for launch, group in enumerate(order)
+            for place in group
+        )
         return CRegionCode(tuple(self.inputs), self.region.outputs, info, text, tuple(kernels))
 
     def _behind_found(self, made: list[tuple[Kernel, tuple[str, ...]]]) -> list[tuple[Kernel, tuple[str, ...]]]:
@@ -469,7 +474,9 @@ class _Writer:
         for extent in extents:
             if extent.const is None or extent.const == 0:
                 guard = self.integers.text(extent)
-                units = " || ".join(f"(({self._units(k)[0]}) > 0)" for k in kernels if extent in k.data_extents)
+                units = " || ".join(
+                    f"(({units_text(k, self.integers.text)}) > 0)" for k in kernels if extent in k.data_extents
+                )
                 self.lines.append(
                     f"if (({guard}) <= 0 && ({units})) return smelt_fail(env, SMELT_E_INDEX, -1, 0, 0, 0);"
                 )
@@ -508,7 +515,7 @@ class _Writer:
                 f"const int64_t sizes{place}[] = {{{sizes}}};",
                 f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work, "
                 f".cut = SMELT_CUT_{kernel.name}{self._next_panels(kernel)}}};",
-                f"if ({self._call(kernel, f'task{place}')}) return env->code;",
+                f"if ({launch_of(kernel).call(f'task{place}', kernel.name, self.integers.text)}) return env->code;",
             ]
         lines += ["if (smelt_run_collected(env, &work)) return env->code;"] if together else []
         self.lines += ["{", *("  " + line for line in lines), "}"]
@@ -542,43 +549,6 @@ class _Writer:
             f"if ({launch}(stages, {len(group)}, {images})) return env->code;",
         ]
         self.lines += ["{", *("  " + line for line in lines), "}"]
-
-    def _call(self, kernel: Kernel, task: str) -> str:
-        head = f"&{task}, SMELT_NAME({kernel.name})"
-        made = kernel.product
-        if kernel.window is not None:
-            numbers = ", ".join(self.integers.text(s) for s in kernel.window.numbers)
-            return f"{kernel.window.launch}({head}, {numbers}, {kernel.window.wants})"
-        rows = kernel.row_sizes
-        if made is None and rows is not None:
-            sizes = (kernel.units, kernel.unit_cost, rows.batches, rows.rows)
-            return f"smelt_launch_pack({head}, {', '.join(map(self.integers.text, sizes))})"
-        if made is None:
-            units, cost = self._units(kernel)
-            return f"smelt_launch({head}, {units}, {cost}, {self.integers.text(kernel.row_bytes)})"
-        middle = rows.middle if rows is not None else ix(0)
-        if made.b2b is not None and made.by_rows:
-            sizes = (made.rows, made.b2b, made.extra_bytes)
-            return f"smelt_launch_gemm_mlp({head}, {', '.join(map(self.integers.text, sizes))})"
-        if made.b2b is not None and made.buffers is not None:
-            sizes = (made.batches, made.rows, made.columns, made.b2b, ix(made.buffers), made.extra_bytes)
-            numbers = ", ".join(map(self.integers.text, (*sizes, made.group, middle)))
-            return f"smelt_launch_b2b_online_softmax({head}, {numbers})"
-        if made.b2b is not None:
-            sizes = (made.batches, made.rows, made.columns, made.b2b, made.extra_bytes, made.group, middle)
-            return f"smelt_launch_b2b_gemm({head}, {', '.join(map(self.integers.text, sizes))})"
-        sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
-        numbers = ", ".join(self.integers.text(s) for s in sizes)
-        how = f"{made.wants} | SMELT_UNPACKED" if made.unpacked else made.wants
-        return f"smelt_launch_gemm({head}, {numbers}, {how}, {made.copies})"
-
-    def _units(self, kernel: Kernel) -> tuple[str, str]:
-        """How many units of work there are, and the cost of one."""
-        units, cost = self.integers.text(kernel.units), self.integers.text(kernel.unit_cost)
-        if kernel.chunked is None:
-            return units, cost
-        wide, chunk = self.integers.text(kernel.chunked[0]), kernel.chunked[1]
-        return f"({units}) * ((({wide}) + {chunk} - 1) / {chunk})", f"({cost}) * smelt_min({chunk}, {wide})"
 
     def function(self, otherwise: str | None = None, name: str = "@NAME@") -> str:
         """The whole function; what fails a check is an error, or `otherwise`."""

@@ -38,12 +38,20 @@ class _Arguments:
         return f"  static const {self.kind} {self.letter}_[] = {{{values or '0'}}};\n"
 
 
-def share_bodies(kernels: Mapping[str, str]) -> list[str]:
+@dataclass(frozen=True)
+class Body:
+    """The text of some kernels, by their names."""
+
+    kernels: tuple[str, ...]
+    text: str
+
+
+def share_bodies(kernels: Mapping[str, str]) -> list[Body]:
     """One text for each group of alike kernels, in the order of their first."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name, text in kernels.items():
         groups[_outline(name, text)].append(name)
-    return [_joined({name: kernels[name] for name in names}) for names in groups.values()]
+    return [Body(tuple(names), _joined({name: kernels[name] for name in names})) for names in groups.values()]
 
 
 def _outline(name: str, text: str) -> str:

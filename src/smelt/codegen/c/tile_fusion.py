@@ -127,4 +127,4 @@ def stage_text(kernel: Kernel, task: str, places: Mapping[int, int]) -> str:
         tile.line_bytes, tile.stride, tile.before, tile.extent, tile.columns, window.unit, window.depth.const or 1,
         window.taps,
     )  # fmt: skip
-    return f"{{&{task}, SMELT_NAME({kernel.name}), {', '.join(map(str, numbers))}, {window.wants}}}"
+    return f"{{&{task}, SMELT_NAME({kernel.name}), {', '.join((*map(str, numbers), *window.wants))}}}"

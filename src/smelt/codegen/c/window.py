@@ -88,10 +88,10 @@ class WindowSizes:
         return self.rows, self.columns, ix(self.unit), self.depth, ix(self.taps), self.line, self.extra_bytes
 
     @property
-    def wants(self) -> str:
+    def wants(self) -> tuple[str, ...]:
         """What the launch is to know about the kernel and its epilogue."""
         whole = str(int(self.whole_rows))
-        return whole if self.form in _BY_LINES else f"{_FORMS[self.form]}, {whole}"
+        return (whole,) if self.form in _BY_LINES else (_FORMS[self.form], whole)
 
 
 class WindowWriter(ProductWriter):

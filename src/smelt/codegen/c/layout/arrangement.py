@@ -43,7 +43,7 @@ def to_matrices(shape: Sequence[int], arrangement: str, groups: int) -> list[Ste
     if len(shape) < 3 or not _fits(shape, arrangement, groups):
         return None
     if arrangement == "gates":
-        return _gates(*shape, groups)
+        return _gates(shape, groups)
     rows, columns, taps = shape[0], shape[1], math.prod(shape[2:])
     if arrangement == "dots":
         return _dots(shape, groups)
@@ -86,9 +86,9 @@ def _dots(shape: Sequence[int], groups: int) -> list[Step]:
     ]
 
 
-def _gates(directions: int, rows: int, depth: int, gates: int) -> list[Step]:
+def _gates(shape: Sequence[int], gates: int) -> list[Step]:
     """Units filled up to whole blocks, then block by block with all gates of each."""
-    hidden = rows // gates
+    directions, hidden, depth = shape[0], shape[1] // gates, shape[2]
     missing = -hidden % PANEL
     blocks = (hidden + missing) // PANEL
     return [
