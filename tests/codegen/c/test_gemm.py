@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import smelt
-from smelt.codegen.c import pack
+from smelt.codegen.c.layout import pack
 
 HERE = Path(__file__).parent
 INCLUDE = Path(smelt.__file__).parent / "codegen" / "c" / "include"
