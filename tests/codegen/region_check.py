@@ -33,7 +33,7 @@ class Graph:
     text: str
     inputs: Sequence[Any]
     expected: Sequence[Any] | None = None
-    left: bool = False
+    fallback_nodes: bool = False
     models: list[onnx.ModelProto] = field(default_factory=list)
 
     def model(self, opset: int) -> onnx.ModelProto:

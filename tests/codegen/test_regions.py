@@ -111,7 +111,7 @@ def test_an_output_may_be_the_transpose_of_another():
 def test_regions_that_differ_in_sizes_alone_do_not_mix():
     """Regions of one model, cut apart by a node that is left."""
     text = "(float[1,5,3,3] x, float[7,5,1,1] w) => (float[1,7,3,3] y) { a = LRN<size = 5>(x)  c = Conv(a, w)  y = LRN<size = 5>(c) }"
-    check(Graph(text, [floats(1, 5, 3, 3), floats(7, 5, 1, 1)], left=True))
+    check(Graph(text, [floats(1, 5, 3, 3), floats(7, 5, 1, 1)], fallback_nodes=True))
 
 
 def test_the_same_model_gives_the_same_source_again():
@@ -175,4 +175,4 @@ def test_a_region_may_read_what_another_made_inside():
     check(Graph("(float[6] x, float[6,4] a, int8[4,3] b) => (float[6,3] y) <int64[2] s = {6, 1}> "
                 "{ f = Floor(x)  q = Cast<to = 6>(f)  r = Reshape(q, s)  h = Cast<to = 1>(r)  g = Add(a, h)  i = Cast<to = 3>(g) "
                 " m = MatMulInteger(i, b)  t = Add(m, r)  y = Cast<to = 1>(t) }",
-                [floats(6) * 9, floats(6, 4), whole(4, 3, dtype=np.int8)], left=True))  # fmt: skip
+                [floats(6) * 9, floats(6, 4), whole(4, 3, dtype=np.int8)], fallback_nodes=True))  # fmt: skip

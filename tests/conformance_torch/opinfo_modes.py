@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 @dataclass
 class Outcome:
     value: Any = None
-    left: list[str] = field(default_factory=list)
+    fallback_nodes: list[str] = field(default_factory=list)
 
 
 def eager(sample: Sample) -> Outcome:

@@ -69,7 +69,7 @@ class Batch:
 def _install(model: ir.Model, level: str) -> str:
     """Every node becomes a custom op; the library that holds their kernels."""
     facts = analyze(model)
-    assert not facts.refusals, facts.refusals
+    assert not facts.unsupported, facts.unsupported
     _declare_outputs(model, facts)
     backend = Backends(find_backends("c"), facts, list(model.graph.inputs))
     targets = select_targets(None, [level])

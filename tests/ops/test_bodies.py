@@ -85,7 +85,7 @@ def test_a_size_that_changes_from_turn_to_turn_is_its_own() -> None:
 def test_a_rank_that_changes_is_unknown_and_the_reason_is_kept() -> None:
     known, facts = facts_of(RISING)
     assert not {"t", "next", "e", "y"} & set(known)
-    reasons = {node.op_type: reason for node, reason in facts.refusals.items()}
+    reasons = {node.op_type: reason for node, reason in facts.unsupported.items()}
     assert "unknown" in reasons["Tanh"] and "unknown" in reasons["Exp"]
 
 

@@ -87,7 +87,7 @@ def check(make: Callable[[], Any], attention: str, dynamo: bool) -> None:
     assert not shapes.run_time_symbols(facts)
     known = {v.name for v in facts.by_value}
     assert [o for n in model.graph.node for o in n.output if o and o not in known] == []
-    refused = {n.op_type: r for n, r in facts.refusals.items() if n.op_type not in ("MatMul", "Gemm")}
+    refused = {n.op_type: r for n, r in facts.unsupported.items() if n.op_type not in ("MatMul", "Gemm")}
     assert all("stays in the model" in r for r in refused.values()), refused
     longest = max((repr(s) for f in facts.by_value.values() for s in f.shape), key=len)
     assert len(longest) <= len("d:batch*d:seq*4 + min(d:seq, 512)"), longest

@@ -61,7 +61,7 @@ def test_a_product_of_many_sums() -> None:
         nodes.append(helper.make_node("Concat", parts, [f"c{axis}"], axis=axis))
     nodes += [node("Add", f"{'c0' if k == 0 else f't{k}'} c{k + 1}", f"t{k + 1}") for k in range(7)]
     facts = facts_of([*nodes, node("Reshape", "t7 flat", "y")], inputs, {"flat": np.array([-1], np.int64)})
-    assert any("complex" in reason or "involved" in reason for reason in facts.refusals.values())
+    assert any("complex" in reason or "involved" in reason for reason in facts.unsupported.values())
 
 
 def test_sizes_beyond_64_bits_are_not_facts() -> None:
@@ -82,4 +82,4 @@ def test_sizes_beyond_64_bits_are_not_facts() -> None:
 )  # fmt: skip
 def test_attribute_of_the_wrong_type_is_a_refusal(op: str, attrs: dict[str, Any]) -> None:
     facts = facts_of([node(op, "x x", "y", **attrs)], {"x": [2, 3, 4, 4]}, {})
-    assert facts.refusals
+    assert facts.unsupported

@@ -55,6 +55,7 @@ from smelt.passes.rules import Rule
 from smelt.passes.scale_products import ScaleProducts
 from smelt.passes.selection import Entry, Patterns, Table, spelled
 from smelt.passes.simplify_shapes import SimplifyShapes
+from smelt.passes.split_transposed_convolutions import SplitTransposedConvolutions
 
 _BOTH: Final = ("default", "training")
 _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
@@ -70,6 +71,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "fold-weights": FoldWeights,
     "fold-channel-affine": FoldChannelAffine,
     "merge-parallel-convolutions": MergeParallelConvolutions,
+    "split-transposed-convolutions": SplitTransposedConvolutions,
     "simplify-shapes": SimplifyShapes,
     "inline-branches": InlineBranches,
     "fuse-transposes": FuseTransposes,
