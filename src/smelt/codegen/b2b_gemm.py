@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from smelt.ir.kernel import Buffer, Expr, Ix, Tensor, Var, flat, ix, of
 from smelt.ir.kernel import expr as E
 
-from .cluster import Cluster
+from .cluster import BatchedGemm, Cluster, FusibleGemm, Operand, PackedGemm
 from .kernel_forms import PackedContraction
 from .machine_sizes import machine_sizes
 
@@ -42,14 +42,11 @@ def link(producer: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> 
 def may_keep_rows(producer: Cluster, member: Tensor, panels: Ix) -> bool:
     """Whether a product with constant panels of so many floats may read the member's rows in the producer's task: a
     product of constant panels too, and all panels stay near while rows pass by."""
-    made = producer.matmul.definition if producer.matmul is not None else None
-    if (
-        not isinstance(made, PackedContraction)
-        or producer.siblings
-        or producer.producer is not None
-        or producer.kept is not None
-    ):
+    work = producer.work
+    if not isinstance(work, PackedGemm) or work.siblings or isinstance(work.left, Cluster) or work.kept is not None:
         return False
+    made = work.made.definition
+    assert isinstance(made, PackedContraction)
     if member.dtype != "f32" or producer.members.get(member) != tuple(_index(v) for v in producer.vars):
         return False
     near = (panels + made.a.shape[-1] * made.columns).const
@@ -58,7 +55,10 @@ def may_keep_rows(producer: Cluster, member: Tensor, panels: Ix) -> bool:
 
 def _may_produce(producer: Cluster, member: Tensor) -> bool:
     """A product of run-time operands that does not take part in a fusion yet."""
-    return producer.rhs is not None and producer.producer is None and producer.kept is None and member.dtype == "f32"
+    work = producer.work
+    return (
+        isinstance(work, BatchedGemm) and isinstance(work.left, Operand) and work.kept is None and member.dtype == "f32"
+    )
 
 
 def _placed(producer: Cluster, member: Tensor, index: Sequence[Ix]) -> dict[Var, Ix] | None:
@@ -88,6 +88,7 @@ def _count(loops: Sequence[Var]) -> Ix:
     return total
 
 
-def block_of(producer: Cluster) -> Buffer:
-    """The task's block as a buffer of one row: `offset` is the column."""
-    return Buffer("block", "f32", (producer.vars[-1].extent,))
+def keep(producer: Cluster, member: Tensor) -> None:
+    """Keep a member for the consumer: in the task's block, a buffer of one row whose `offset` is the column."""
+    assert isinstance(producer.work, FusibleGemm)
+    producer.work.kept = member, Buffer("block", "f32", (producer.vars[-1].extent,))

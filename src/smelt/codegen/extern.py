@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from smelt.ir.kernel import Buffer, Function, Stored, Tensor, ix
 
-from .cluster import Cluster, Extern
+from .cluster import Cluster, Extern, operands_of
 
 
 def extern(function: Function, stored: Callable[[Tensor], Buffer], buffers: dict[Tensor, Buffer]) -> Cluster:
@@ -21,17 +21,17 @@ def extern(function: Function, stored: Callable[[Tensor], Buffer], buffers: dict
         scratch = Buffer(f"t{len(buffers)}", "u8", (function.scratch_bytes,))
         buffers[Tensor(scratch.shape, "u8", Stored(scratch))] = scratch
     found = Buffer("found", "i64", (ix(len(function.found)),)) if function.found else None
-    return Cluster(-1, [], extern=Extern(function, operands, [None] * len(function.results), scratch, found))
+    return Cluster(-1, [], Extern(function, operands, [None] * len(function.results), scratch, found))
 
 
 def give(cluster: Cluster, tensor: Tensor, place: int, buffer: Buffer) -> None:
     """One of the results is wanted, in this buffer."""
-    assert cluster.extern is not None
-    cluster.extern.results[place] = buffer
+    assert isinstance(cluster.work, Extern)
+    cluster.work.results[place] = buffer
     if tensor.source and tensor.source not in cluster.sources:
         cluster.sources.append(tensor.source)
 
 
 def passed(clusters: Iterable[Cluster]) -> set[int]:
     """Uids of what functions read."""
-    return {b.uid for c in clusters if c.extern is not None for b in c.extern.operands if b is not None}
+    return {b.uid for c in clusters if isinstance(c.work, Extern) for b in operands_of(c.work)}

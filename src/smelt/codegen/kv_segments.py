@@ -13,7 +13,7 @@ from smelt.ir.kernel import Assemble, Expr, Ix, Tensor, Var, flat, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, exact_div
 
-from .cluster import Cluster, Operand, Segment
+from .cluster import BatchedGemm, Cluster, Loops, Operand, Pack, Segment, SegmentCopy, operands_of
 from .matching import bare
 from .shared_panels import group_of
 
@@ -59,7 +59,7 @@ def _segment(whole: Tensor, index: Index, axis: int, along: Var, start: Ix, piec
 
 
 def _only_copies(home: Cluster) -> bool:
-    return len(home.members) == 1 and len(home.pieces) == 1 and home.matmul is None
+    return len(home.members) == 1 and len(home.pieces) == 1 and isinstance(home.work, Loops)
 
 
 def _has_rows(segment: Segment, along: Var, width: Var) -> bool:
@@ -85,33 +85,43 @@ def neighbours(offset: Ix, batch: Sequence[Var]) -> Ix:
 def keep_segments(clusters: Sequence[Cluster], read_by_loops: set[int]) -> None:
     """Keep segments where both products of a back-to-back pair and nobody else read the tensors; those who copied them
     step back."""
-    for consumer in [c for c in clusters if c.producer is not None]:
-        producer = consumer.producer
-        assert producer is not None
-        links = (producer, consumer)
-        if all(_may_keep(link, clusters, read_by_loops) for link in links) and _shared(producer) == _shared(consumer):
-            for link in links:
-                link.group = _shared(link)
-                for segment in link.segments:
-                    if segment.home is not None:
-                        segment.home.unless_gemv = link.vars[-2].extent
-        else:
-            producer.segments = consumer.segments = []
+    links: list[BatchedGemm] = []
+    for consumer in clusters:
+        pair = [c for c in (consumer.producer, consumer) if c is not None and isinstance(c.work, BatchedGemm)]
+        if len(pair) == 2 and consumer.producer is not None:
+            links += _kept(pair, clusters, read_by_loops)
     for cluster in clusters:
-        if cluster.producer is None and all(c.producer is not cluster for c in clusters):
-            cluster.segments = []
+        if isinstance(cluster.work, BatchedGemm) and all(cluster.work is not link for link in links):
+            cluster.work.segments = []
+
+
+def _kept(pair: Sequence[Cluster], clusters: Sequence[Cluster], read_by_loops: set[int]) -> list[BatchedGemm]:
+    """The products of a pair whose segments stay."""
+    works = [c.work for c in pair if isinstance(c.work, BatchedGemm)]
+    if not all(_may_keep(work, clusters, read_by_loops) for work in works):
+        return []
+    groups = [_shared(cluster) for cluster in pair]
+    if groups[0] != groups[1]:
+        return []
+    for cluster, work in zip(pair, works, strict=True):
+        work.group = groups[0]
+        for segment in work.segments:
+            if segment.home is not None:
+                segment.home.work = SegmentCopy(cluster.vars[-2].extent)
+    return works
 
 
 def _shared(link: Cluster) -> Ix:
-    assert link.unpacked is not None
-    return neighbours(link.unpacked.offset, link.vars[:-2])
+    assert isinstance(link.work, BatchedGemm) and link.work.unpacked is not None
+    return neighbours(link.work.unpacked.offset, link.vars[:-2])
 
 
-def _may_keep(link: Cluster, clusters: Sequence[Cluster], read_by_loops: set[int]) -> bool:
+def _may_keep(link: BatchedGemm, clusters: Sequence[Cluster], read_by_loops: set[int]) -> bool:
+    """Whether one pack and nobody else reads the assembled operand, beside the product itself."""
     if not link.segments or link.unpacked is None:
         return False
     uid = link.unpacked.buffer.uid
-    users = [c for c in clusters if c is not link and c.unpacked is not None and c.unpacked.buffer.uid == uid]
-    users += [c for c in clusters if c.lhs is not None and c.lhs.buffer.uid == uid]
-    packs = [c for c in clusters if c.pack is not None and c.pack.source.buffer.uid == uid]
-    return not users and len(packs) == 1 and uid not in read_by_loops
+    works = [c.work for c in clusters]
+    gemv = [w for w in works if isinstance(w, BatchedGemm) and w.unpacked is not None and w.unpacked.buffer.uid == uid]
+    readers = [w for w in works if any(b.uid == uid for b in operands_of(w))]
+    return uid not in read_by_loops and len(gemv) == 1 and [type(w) for w in readers] == [Pack]

@@ -10,12 +10,11 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from smelt.ir.kernel import Buffer, Expr, Ix, Scan, Tensor, Var, ix, of, product
+from smelt.ir.kernel import Expr, Ix, Scan, Tensor, Var, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, Fn, coefficient, exact_div, substitute
 
-from .cluster import Cluster, Matrix, Operand, Reduction, Segment, Store
-from .kernel_forms import WindowKernel
+from .cluster import BatchedGemm, Cluster, Loops, Operand, Reduction, RunningTotal, Store, WindowGemm, Work, products_of
 from .matching import bare
 from .resolve import replace_index
 
@@ -29,23 +28,19 @@ class Nest:
     vector: Var | None
     stores: list[Store]
     reductions: list[Reduction]
-    matmul: Tensor | None = None
-    lhs: Operand | None = None
-    rhs: Operand | None = None
-    unpacked: Operand | None = None
-    segments: tuple[Segment, ...] = ()
-    depth: Var | None = None
-    matrices: tuple[Matrix, Matrix] | None = None
-    panels: Buffer | None = None
-    scan: Scan | None = None
+    work: Work = field(default_factory=Loops)
     sources: list[str] = field(default_factory=list[str])
-    siblings: tuple[Tensor, ...] = ()
-    group: Ix = field(default_factory=lambda: ix(1))
 
     @property
     def products(self) -> tuple[Tensor, ...]:
-        """What a task computes before its epilogue; all have the same rows, columns and left operand."""
-        return () if self.matmul is None else (self.matmul, *self.siblings)
+        """What a task computes before its epilogue."""
+        return products_of(self.work)
+
+    @property
+    def scan(self) -> Scan | None:
+        """The running total that the nest is, if it is one."""
+        definition = self.work.made.definition if isinstance(self.work, RunningTotal) else None
+        return definition if isinstance(definition, Scan) else None
 
     @property
     def columns(self) -> bool:
@@ -56,12 +51,12 @@ class Nest:
 def build(cluster: Cluster) -> Nest:
     """Split, drop, merge, then choose the variable to vectorize."""
     work = _Work(cluster)
-    if cluster.matmul is None:
+    if not cluster.products:
         work.drop_units()
     work.split()
-    if cluster.matmul is None:
+    if not cluster.products:
         work.merge(len(work.vars))
-    elif isinstance(cluster.matmul.definition, WindowKernel):
+    elif isinstance(cluster.work, WindowGemm):
         work.merge(len(work.vars) - 1)  # the last one is the product's columns
     return work.nest()
 
@@ -73,8 +68,7 @@ class _Work:
         self.reduced = list(cluster.reduced)
         self.stores = [Store(s.buffer, s.offset, s.value) for s in cluster.stores]
         self.reductions = list(cluster.reductions.values())
-        self.lhs, self.rhs, self.unpacked = cluster.lhs, cluster.rhs, cluster.unpacked
-        self.segments = list(cluster.segments)
+        self.work = cluster.work
         self.made = itertools.count()
 
     def fresh(self, extent: Ix) -> Var:
@@ -97,16 +91,15 @@ class _Work:
             yield store.value
         for reduction in self.reductions:
             yield reduction.value
-            if reduction.position is not None and (reduction.kind.startswith("arg") or self.cluster.scan):
+            if reduction.position is not None and (
+                reduction.kind.startswith("arg") or isinstance(self.work, RunningTotal)
+            ):
                 yield reduction.position
 
     def replace(self, table: dict[Atom, Ix]) -> None:
         move: Callable[[Expr], Expr] = lambda e: replace_index(e, table)  # noqa: E731
         self.stores = [Store(s.buffer, substitute(s.offset, table), move(s.value)) for s in self.stores]
-        self.lhs, self.rhs, self.unpacked = (_moved(o, table) for o in (self.lhs, self.rhs, self.unpacked))
-        self.segments = [
-            replace(p, source=_moved(p.source, table), there=substitute(p.there, table)) for p in self.segments
-        ]
+        self.work = _moved(self.work, table)
         self.reductions = [
             Reduction(r.tensor, r.kind, move(r.value), None if r.position is None else move(r.position))
             for r in self.reductions
@@ -131,7 +124,8 @@ class _Work:
             self.replace({var: of(high) * by + of(low)})
 
     def _split_candidate(self) -> tuple[Var, Ix, Ix] | None:
-        fixed = self.vars[-2:] if self.cluster.rhs is not None else self.vars[-1:] if self.cluster.matmul else []
+        matrix = 2 if isinstance(self.work, BatchedGemm) else 1 if self.cluster.products else 0
+        fixed = self.vars[len(self.vars) - matrix :]
         for value in self.indices():
             for atom in sorted(value.atoms, key=lambda a: a.key):
                 if not isinstance(atom, Fn) or atom.op not in ("floordiv", "mod"):
@@ -145,7 +139,7 @@ class _Work:
         return None
 
     def _scanned(self, var: Var) -> bool:
-        return self.cluster.scan is not None and var in self.reduced
+        return isinstance(self.work, RunningTotal) and var in self.reduced
 
     def _swap(self, var: Var, new: list[Var]) -> None:
         at = self.vars.index(var)
@@ -182,35 +176,28 @@ class _Work:
     def nest(self) -> Nest:
         outer = [v for v in self.vars if v not in self.reduced]
         inner = [v for v in self.vars if v in self.reduced]
-        cluster = self.cluster
-        scan = cluster.scan.definition if cluster.scan is not None else None
         vector = self.vars[-1] if self.vars else None
-        if scan is not None and vector in inner:
+        if isinstance(self.work, RunningTotal) and vector in inner:
             vector = None
-        assert scan is None or isinstance(scan, Scan)
-        return Nest(
-            outer,
-            inner,
-            vector,
-            self.stores,
-            self.reductions,
-            cluster.matmul,
-            self.lhs,
-            self.rhs,
-            self.unpacked,
-            tuple(self.segments),
-            cluster.depth,
-            cluster.matrices,
-            cluster.panels,
-            scan,
-            cluster.sources,
-            tuple(cluster.siblings),
-            cluster.group,
-        )
+        return Nest(outer, inner, vector, self.stores, self.reductions, self.work, self.cluster.sources)
 
 
-def _moved(operand: Operand | None, table: dict[Atom, Ix]) -> Operand | None:
-    return None if operand is None else Operand(operand.buffer, substitute(operand.offset, table))
+def _moved(work: Work, table: dict[Atom, Ix]) -> Work:
+    """The same work over other loop variables. Operands that all rows share do not depend on any."""
+    if not isinstance(work, BatchedGemm):
+        return work
+    moved: Callable[[Operand], Operand] = lambda o: Operand(o.buffer, substitute(o.offset, table))  # noqa: E731
+    segments = [
+        replace(s, source=None if s.source is None else moved(s.source), there=substitute(s.there, table))
+        for s in work.segments
+    ]
+    return replace(
+        work,
+        left=moved(work.left) if isinstance(work.left, Operand) else work.left,
+        right=moved(work.right),
+        unpacked=None if work.unpacked is None else moved(work.unpacked),
+        segments=segments,
+    )
 
 
 def elements(nest: Nest) -> Ix:

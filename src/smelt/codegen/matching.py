@@ -114,6 +114,6 @@ def reduction_fits(reduce: Reduce, cluster: Cluster, where: Sequence[Ix]) -> boo
     outer_vars = {v for a, w in enumerate(where) if a not in reduce.axes for v in w.vars}
     if over & outer_vars:
         return False
-    if cluster.matmul is not None and over != {cluster.vars[-1]}:
+    if cluster.products and over != {cluster.vars[-1]}:
         return False  # a block holds some rows only
     return over == set(cluster.reduced) if cluster.reduced else True

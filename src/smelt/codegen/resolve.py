@@ -15,7 +15,7 @@ from smelt.ir.kernel import Buffer, Expr, Ix, Map, Reduce, Scan, Tensor, Val, Va
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 
-from .cluster import Cluster, Reduction, Store
+from .cluster import Cluster, Fill, Reduction, Store
 
 
 class Placement(Protocol):
@@ -39,8 +39,8 @@ class Resolver:
 
     def run(self) -> None:
         cluster = self.cluster
-        if cluster.fill is not None:
-            buffer, value = cluster.fill
+        if isinstance(cluster.work, Fill):
+            buffer, value = cluster.work.buffer, cluster.work.value
             cluster.stores.append(Store(buffer, of(cluster.vars[0]), E.const(value, buffer.dtype)))
             return
         for tensor in list(cluster.members):

@@ -40,8 +40,23 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.tensor import regrouped
 
-from .b2b_gemm import block_of, link, may_keep_rows
-from .cluster import Cluster, Operand, Schedule, Segment, Store
+from .b2b_gemm import keep, link, may_keep_rows
+from .cluster import (
+    BatchedGemm,
+    Cluster,
+    Extern,
+    Fill,
+    Operand,
+    Pack,
+    PackedGemm,
+    RunningTotal,
+    Schedule,
+    Segment,
+    Store,
+    UnpackedGemm,
+    WindowGemm,
+    operands_of,
+)  # fmt: skip
 from .extern import extern, give, passed
 from .kernel_forms import PackedContraction, WindowKernel
 from .kv_segments import keep_segments, segments_of
@@ -280,7 +295,7 @@ class _Planner:
     # fitting a tensor into existing loops
 
     def _fit(self, tensor: Tensor, cluster: Cluster) -> dict[Var, Ix] | None:
-        if len(cluster.members) >= MEMBER_LIMIT or cluster.scan is not None or cluster.fill is not None:
+        if len(cluster.members) >= MEMBER_LIMIT or isinstance(cluster.work, (RunningTotal, Fill)):
             return None
         loops, element = self.domain(tensor)
         if cluster.producer is not None and any(self.home.get(r.tensor) is cluster.producer for r in refs_in(element)):
@@ -332,11 +347,11 @@ class _Planner:
 
     def _place_matmul(self, tensor: Tensor, definition: PackedContraction) -> None:
         producer = self._row_producer(definition)
-        lhs = None if producer is not None else Operand(self._stored(definition.a), ix(0))
+        left = producer or Operand(self._stored(definition.a), ix(0))
         loops = [Var(f"i{next(self.counter)}", size) for size in tensor.shape]
         self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops), None if producer is None else producer.order + 1)
-        cluster.matmul, cluster.lhs, cluster.producer = tensor, lhs, producer
+        cluster.work = PackedGemm(tensor, left)
         self._join(tensor, cluster, places(loops))
 
     def _row_producer(self, definition: PackedContraction) -> Cluster | None:
@@ -347,7 +362,7 @@ class _Planner:
             return None
         if not may_keep_rows(producer, made, panels):
             return None
-        producer.kept = made, block_of(producer)
+        keep(producer, made)
         return producer
 
     def _place_product(self, tensor: Tensor, definition: Contraction) -> None:
@@ -359,17 +374,17 @@ class _Planner:
         if self._place_unpacked(tensor, definition, source, loops, depth):
             return
         producer = self._producer(definition, loops, depth, self._written_by(source.buffer))
-        lhs = None if producer is not None else self._operand(definition.a, (*loops[:-1], depth), depth)
+        left = producer or self._operand(definition.a, (*loops[:-1], depth), depth)
         fresh: Callable[[Ix], Var] = lambda extent: Var(f"i{next(self.counter)}", extent)  # noqa: E731
         pack, panels = panels_of(source, loops, depth, f"t{len(self.buffers)}", fresh)
         self.buffers[Tensor(pack.target.shape, "f32", Stored(pack.target))] = pack.target
         before, after = (producer.order, producer.order + 2) if producer is not None else (None, None)
-        self._new([], before).pack = pack
+        self._new([], before).work = pack
         self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops), after)
-        cluster.matmul, cluster.lhs, cluster.rhs, cluster.depth = tensor, lhs, panels, depth
-        cluster.producer, cluster.unpacked = producer, source if pack.rows is not None else None
-        cluster.segments = self._segments(definition.b, over) if pack.rows is not None else []
+        cluster.work = made = BatchedGemm(tensor, left, panels, depth)
+        if pack.rows is not None:
+            made.unpacked, made.segments = source, self._segments(definition.b, over)
         self._join(tensor, cluster, places(loops))
 
     def _place_unpacked(
@@ -384,7 +399,7 @@ class _Planner:
             return False
         self.domains[tensor] = loops, E.ref(tensor, tuple(places(loops).values()))
         cluster = self._new(list(loops))
-        cluster.matmul, cluster.depth, cluster.matrices = tensor, depth, matrices
+        cluster.work = UnpackedGemm(tensor, depth, *matrices)
         self._join(tensor, cluster, places(loops))
         return True
 
@@ -400,7 +415,7 @@ class _Planner:
         bound = {v: ix(0) if v.extent.const == 1 else of(v) for v in loops}
         self.domains[tensor] = loops, E.ref(tensor, tuple(bound[v] for v in loops))
         cluster = self._new([v for v in loops if v.extent.const != 1 or v is loops[-1]])
-        cluster.matmul, cluster.lhs, cluster.panels = tensor, image, panels
+        cluster.work = WindowGemm(tensor, image, panels)
         self._join(tensor, cluster, bound)
 
     def _producer(self, definition: Contraction, loops: Sequence[Var], depth: Var, ready: int) -> Cluster | None:
@@ -410,7 +425,7 @@ class _Planner:
         member = link(producer, element, loops, depth) if producer is not None and ready < producer.order else None
         if producer is None or member is None:
             return None
-        producer.kept = member, block_of(producer)
+        keep(producer, member)
         return producer
 
     def _written_by(self, buffer: Buffer) -> int:
@@ -477,7 +492,7 @@ class _Planner:
         loops, element = self.domain(tensor)
         self._materialize_broadcast(loops, element)
         cluster, bound = self._own(loops)
-        cluster.scan = tensor
+        cluster.work = RunningTotal(tensor)
         axis = loops[definition.axis]
         cluster.reduced = [axis] if axis in cluster.vars else []
         self._join(tensor, cluster, bound)
@@ -486,7 +501,7 @@ class _Planner:
         buffer = self.buffer(tensor)
         if definition.fill is not None:
             loops = [Var(f"i{next(self.counter)}", tensor.elements)]
-            self._new(loops).fill = buffer, definition.fill
+            self._new(loops).work = Fill(buffer, definition.fill)
         for offset, piece in definition.pieces:
             self._place_piece(tensor, buffer, offset, piece, after_fill=definition.fill is not None)
         self.home[tensor] = self._new([])
@@ -535,7 +550,7 @@ class _Planner:
         loaded = {load.buffer.uid for r in self.resolvers.values() for load in r.loads()}
         keep_segments(self.clusters, loaded | passed(self.clusters))
         self._store_used()
-        kept = [c for c in self.clusters if c.stores or c.pack or c.kept is not None or c.extern]
+        kept = [c for c in self.clusters if c.stores or c.kept is not None or isinstance(c.work, (Pack, Extern))]
         check_schedule(kept)
         return Schedule(kept, self.buffers)
 
@@ -564,10 +579,7 @@ class _Planner:
     def _store_used(self) -> None:
         """Add the stores: outputs, and members that other clusters load."""
         loaded = {load.buffer.uid for resolver in self.resolvers.values() for load in resolver.loads()}
-        loaded |= {c.lhs.buffer.uid for c in self.clusters if c.lhs is not None}
-        loaded |= {c.panels.uid for c in self.clusters if c.panels is not None}
-        loaded |= {m.buffer.uid for c in self.clusters for m in c.matrices or ()}
-        loaded |= {c.pack.source.buffer.uid for c in self.clusters if c.pack is not None} | passed(self.clusters)
+        loaded |= {buffer.uid for c in self.clusters for buffer in operands_of(c.work)}
         for cluster in self.clusters:
             resolver = self.resolvers[cluster]
             for tensor, where in cluster.members.items():

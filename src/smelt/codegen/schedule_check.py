@@ -14,7 +14,7 @@ from smelt.base.errors import CodegenError
 from smelt.ir.kernel import Buffer
 from smelt.ir.kernel import expr as E
 
-from .cluster import Cluster
+from .cluster import Cluster, operands_of, results_of
 
 
 def check_schedule(clusters: Sequence[Cluster]) -> None:
@@ -27,19 +27,11 @@ def check_schedule(clusters: Sequence[Cluster]) -> None:
 
 
 def _written(cluster: Cluster) -> list[Buffer]:
-    buffers = [store.buffer for store in cluster.stores]
-    buffers += [cluster.pack.target] if cluster.pack is not None else []
-    return buffers + [b for b in (cluster.extern.results if cluster.extern is not None else ()) if b is not None]
+    return [store.buffer for store in cluster.stores] + results_of(cluster.work)
 
 
 def _reads(cluster: Cluster) -> dict[int, str]:
     """What a cluster reads from memory: uids and names."""
     roots = [s.value for s in cluster.stores] + [r.value for r in cluster.reductions.values()]
     buffers = [e.kind.buffer for e in E.walk(*roots) if isinstance(e.kind, E.Load)]
-    buffers += [operand.buffer for operand in (cluster.lhs, cluster.rhs) if operand is not None]
-    buffers += [matrix.buffer for matrix in cluster.matrices or ()]
-    buffers += [segment.source.buffer for segment in cluster.segments if segment.source is not None]
-    buffers += [cluster.panels] if cluster.panels is not None else []
-    buffers += [cluster.pack.source.buffer] if cluster.pack is not None else []
-    buffers += [b for b in (cluster.extern.operands if cluster.extern is not None else ()) if b is not None]
-    return {b.uid: b.name for b in buffers}
+    return {b.uid: b.name for b in (*buffers, *operands_of(cluster.work))}

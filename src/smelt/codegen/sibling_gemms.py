@@ -12,32 +12,34 @@ from collections.abc import Iterable, Sequence
 from smelt.ir.kernel import Ix, Tensor, of
 from smelt.ir.kernel.index import Atom, substitute
 
-from .cluster import Cluster
-from .kernel_forms import PackedContraction
+from .cluster import Cluster, Loops, Operand, PackedGemm
 
 MOST_SIBLINGS = 3
 
 
 def earlier_sibling(latest: Cluster, others: Iterable[Cluster]) -> Cluster | None:
     """One of `others` that multiplies the same operand over loops of the same sizes, element by element so far."""
-    if not _plain(latest):
+    last = _plain(latest)
+    if last is None:
         return None
     for cluster in others:
-        if cluster.order < latest.order and _plain(cluster) and _alike(cluster, latest):
+        work = _plain(cluster) if cluster.order < latest.order else None
+        if work is not None and _extents(cluster) == _extents(latest) and _alike(work, last):
             return cluster
     return None
 
 
-def _plain(cluster: Cluster) -> bool:
-    made = cluster.matmul
-    if made is None or not isinstance(made.definition, PackedContraction) or cluster.reduced or cluster.pieces:
-        return False
-    return cluster.producer is None and cluster.kept is None
+def _plain(cluster: Cluster) -> PackedGemm | None:
+    """Its product, where it is one that takes part in no fusion yet and has no reductions."""
+    work = cluster.work
+    if not isinstance(work, PackedGemm) or cluster.reduced or cluster.pieces:
+        return None
+    return work if isinstance(work.left, Operand) and work.kept is None else None
 
 
-def _alike(first: Cluster, second: Cluster) -> bool:
-    assert first.lhs is not None and second.lhs is not None
-    same = first.lhs.buffer.uid == second.lhs.buffer.uid and _extents(first) == _extents(second)
+def _alike(first: PackedGemm, second: PackedGemm) -> bool:
+    assert isinstance(first.left, Operand) and isinstance(second.left, Operand)
+    same = first.left.buffer.uid == second.left.buffer.uid
     return same and len(first.siblings) + len(second.siblings) + 1 <= MOST_SIBLINGS
 
 
@@ -48,13 +50,12 @@ def _extents(cluster: Cluster) -> Sequence[Ix]:
 def absorb(first: Cluster, second: Cluster) -> list[Tensor]:
     """Move everything of `second` into `first`'s loops; gives what moved. `second` is left empty."""
     table: dict[Atom, Ix] = {old: of(new) for old, new in zip(second.vars, first.vars, strict=True)}
-    assert second.matmul is not None
-    first.siblings += [second.matmul, *second.siblings]
+    assert isinstance(first.work, PackedGemm)
+    first.work.siblings += second.products
     for tensor, where in second.members.items():
         first.members[tensor] = tuple(substitute(i, table) for i in where)
         first.bound[tensor] = {v: substitute(i, table) for v, i in second.bound[tensor].items()}
     first.sources += [s for s in second.sources if s not in first.sources]
     moved = list(second.members)
-    second.matmul, second.lhs, second.siblings = None, None, []
-    second.members, second.bound, second.sources = {}, {}, []
+    second.work, second.members, second.bound, second.sources = Loops(), {}, {}, []
     return moved

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from smelt.codegen.cluster import Store
+from smelt.codegen.cluster import BatchedGemm, Operand, Store
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Contraction, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
@@ -27,8 +27,9 @@ class FusedGemmWriter(ProductWriter):
     def __init__(self, nest: Nest, kept: tuple[Tensor, Buffer] | None = None) -> None:
         super().__init__(nest)
         self.kept = kept[1] if kept is not None else None
-        if nest.unpacked is not None and any(segment.source is not None for segment in nest.segments):
-            self.written = frozenset((*self.written, nest.unpacked.buffer.uid))
+        work = nest.work
+        if isinstance(work, BatchedGemm) and work.unpacked and any(segment.source for segment in work.segments):
+            self.written = frozenset((*self.written, work.unpacked.buffer.uid))
         self.bias = bias_of(nest) if kept is not None else None
         self.within = self.zero_padded = False
         self.low, self.limit, self.aside = "low", "limit", "kept"
@@ -57,7 +58,7 @@ class FusedGemmWriter(ProductWriter):
         return not any(uid in made for made in later for uid in read)
 
     def _is_product(self, node: E.Expr) -> bool:
-        return isinstance(node.kind, E.Ref) and node.kind.tensor is self.nest.matmul
+        return isinstance(node.kind, E.Ref) and node.kind.tensor is self.nest.products[0]
 
     def _body_end(self, phase: int) -> None:
         if phase in self.last and not self._is_product(self.last[phase].value):
@@ -88,19 +89,19 @@ class FusedGemmWriter(ProductWriter):
 
     def is_zero_padded(self) -> bool:
         """Whether what is masked in all rows is zeros; segments are read whole."""
-        made = self.nest.matmul.definition if self.nest.matmul is not None else None
-        return isinstance(made, Contraction) and made.zero_padded and not self.nest.segments
+        work, made = self.batched, self.nest.products[0].definition
+        return isinstance(made, Contraction) and made.zero_padded and not work.segments
 
     def _mask_bounds(self, left: str, stride: str) -> list[str]:
         """Columns from `low` to `limit` are all that the rows of the block look at."""
-        assert self.bias is not None and self.nest.depth is not None
+        assert self.bias is not None
         self._open()
         whole, part = self._bias_at(tail=False), self._bias_at(tail=True)
         row = self.scopes.pop().lines
         return mask_bounds_lines(
             MaskBounds(
                 self._integer(self.columns), self.height(), self.var_names[self._rows()[-1]], left, stride,
-                self._integer(self.nest.depth.extent), row, whole, part, self.zero_padded,
+                self._integer(self.batched.depth.extent), row, whole, part, self.zero_padded,
             )
         )  # fmt: skip
 
@@ -134,16 +135,15 @@ class FusedGemmWriter(ProductWriter):
 
     @property
     def columns(self) -> Ix:
-        assert self.nest.matmul is not None
-        return self.nest.matmul.shape[-1]
+        return self.nest.products[0].shape[-1]
 
     def left(self) -> tuple[str, str]:
         """Where the producer's left operand starts, and the step between its rows."""
-        nest = self.nest
-        assert nest.lhs is not None and nest.depth is not None
-        step = coefficient(nest.lhs.offset, self._rows()[-1])
-        start = self.integers.text(substitute(nest.lhs.offset, {nest.depth: ix(0)}))
-        return f"{self._buffer(nest.lhs.buffer)} + {start}", self.integers.text(step[0]) if step is not None else "0"
+        left = self.batched.left
+        assert isinstance(left, Operand)
+        step = coefficient(left.offset, self._rows()[-1])
+        start = self.integers.text(substitute(left.offset, {self.batched.depth: ix(0)}))
+        return f"{self._buffer(left.buffer)} + {start}", self.integers.text(step[0]) if step is not None else "0"
 
     def lines(self, left: tuple[str, str] | None, block: str, ld: str) -> list[str]:
         """The product into `block`, then the epilogue row by row."""
@@ -220,13 +220,12 @@ class B2bGemmWriter:
 
     def sizes(self) -> ProductSizes:
         *batch, row = (v.extent for v in self.producer.nest.outer if v != self.producer.nest.vector)
-        depth = self.producer.nest.depth
-        assert depth is not None
+        made = self.producer.batched
         blocks = self.producer.columns + 16 if self.producer.in_place else 2 * self.producer.columns + 32
         return ProductSizes(
-            product(batch), row, self.producer.columns, depth.extent,
+            product(batch), row, self.producer.columns, made.depth.extent,
             self.producer.extra_bytes() + self.consumer.extra_bytes(), True, blocks + self.consumer.columns + 16,
-            self.producer.nest.group,
+            made.group,
         )  # fmt: skip
 
     def body(self) -> list[str]:

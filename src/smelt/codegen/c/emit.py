@@ -143,7 +143,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
     """Cuts the nest into units of work around its rows."""
 
     def kernel(self) -> Kernel:
-        body = self._product_body() if self.nest.matmul is not None else self._units_body()
+        body = self._product_body() if self.nest.products else self._units_body()
         cost, over = self._unit_cost(), self._over()
         name, whole = _function(body, [b for _, b in self.buffers.values()], self.written, len(self.symbols), over)
         return Kernel(
@@ -169,7 +169,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         )
 
     def _own_headers(self) -> frozenset[str]:
-        if self.nest.matmul is None:
+        if not self.nest.products:
             return frozenset()
         return frozenset((WINDOW if self._window() is not None else PRODUCT,))
 
@@ -182,7 +182,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         return max(256, (CHUNK_COST // cost) // 64 * 64)
 
     def _chunks(self) -> tuple[Ix, int] | None:
-        if not self.nest.columns or self.nest.vector is None or self.nest.matmul is not None:
+        if not self.nest.columns or self.nest.vector is None or self.nest.products:
             return None
         return self.nest.vector.extent, self._chunk()
 

@@ -1,6 +1,6 @@
-"""Which kernel form a cluster became, for reports.
+"""Which kernel form a step became, for reports.
 
-Input: clusters of a schedule. Output: `KernelForm`, or None for plain loops. Invariant: nothing depends on it; what was
+Input: steps of a schedule. Output: `KernelForm`, or None for plain loops. Invariant: nothing depends on it; what was
 chosen where a tensor was given its layout says why itself, what the scheduler chose is told here.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from smelt.codegen.cluster import Cluster
+from smelt.codegen.cluster import BackToBack, BatchedGemm, Extern, Pack, PackedGemm, Step, UnpackedGemm, WindowGemm
 from smelt.codegen.kernel_forms import KernelForm, PackedContraction, WindowKernel
+from smelt.ir.kernel import Tensor
 
 _PACK: Final = KernelForm("pack", "a right operand that comes at run time is packed into panels before its product")
 _FUNCTION: Final = KernelForm("function", "no loop nest states it: a function written in C")
@@ -22,18 +23,29 @@ _UNPACKED: Final = KernelForm(
 _RUN_TIME: Final = KernelForm("GEMM, packed at run time", "batches have matrices of their own, which come at run time")
 
 
-def form_of(cluster: Cluster, consumer: Cluster | None) -> KernelForm | None:
-    if cluster.pack is not None:
-        return _PACK
-    if cluster.extern is not None:
-        return _FUNCTION
-    if consumer is not None and cluster.kept is not None:
+def form_of(step: Step) -> KernelForm | None:
+    if isinstance(step, BackToBack):
         return _BACK_TO_BACK
-    if cluster.matmul is None:
-        return None
-    made = cluster.matmul.definition
-    if isinstance(made, PackedContraction):
-        return KernelForm("GEMM, packed ahead of time", made.reason)
-    if isinstance(made, WindowKernel):
-        return KernelForm(f"{made.pool} pool" if made.pool else f"convolution, {made.form}", made.reason)
-    return _UNPACKED if cluster.matrices is not None else _RUN_TIME
+    match step.work:
+        case Pack():
+            return _PACK
+        case Extern():
+            return _FUNCTION
+        case UnpackedGemm():
+            return _UNPACKED
+        case BatchedGemm():
+            return _RUN_TIME
+        case PackedGemm(made) | WindowGemm(made):
+            return _chosen(made)
+        case _:
+            return None
+
+
+def _chosen(made: Tensor) -> KernelForm:
+    """What was chosen with the layout."""
+    definition = made.definition
+    if isinstance(definition, PackedContraction):
+        return KernelForm("GEMM, packed ahead of time", definition.reason)
+    assert isinstance(definition, WindowKernel)
+    name = f"{definition.pool} pool" if definition.pool else f"convolution, {definition.form}"
+    return KernelForm(name, definition.reason)

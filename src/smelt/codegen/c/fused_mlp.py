@@ -7,7 +7,7 @@ producer makes never leaves it.
 
 from __future__ import annotations
 
-from smelt.codegen.cluster import Store
+from smelt.codegen.cluster import Operand, PackedGemm, Store
 from smelt.codegen.kernel_forms import PackedContraction
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Tensor, flat, ix, of, product
@@ -34,20 +34,19 @@ class _MlpGemm(FusedGemmWriter):
 
     def left(self) -> tuple[str, str]:
         """The producer's left operand lies row by row."""
-        assert self.nest.lhs is not None
+        work = self.nest.work
+        assert isinstance(work, PackedGemm) and isinstance(work.left, Operand)
         depth = self._integer(self._depth_size())
-        return f"{self._buffer(self.nest.lhs.buffer)} + first * ({depth})", depth
+        return f"{self._buffer(work.left.buffer)} + first * ({depth})", depth
 
     def product_of(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
-        assert self.nest.matmul is not None
-        depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.matmul))
+        depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.products[0]))
         made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld}"
         return [f"SMELT_PRODUCT_PREFETCH({made}, {self.after});"]
 
     def panels_text(self) -> str:
         """Its panels as the product before it prefetches them."""
-        assert self.nest.matmul is not None
-        panels, depth = self._buffer(panels_of_product(self.nest.matmul)), self._integer(self._depth_size())
+        panels, depth = self._buffer(panels_of_product(self.nest.products[0])), self._integer(self._depth_size())
         return f"(smelt_panels){{{panels}, ({depth}) * 16}}"
 
     def rows_of(self, block: str, ld: str) -> list[str]:
@@ -80,8 +79,7 @@ class _MlpGemm(FusedGemmWriter):
         return found if found is not None and found.added is None else None
 
     def _row_epilogue_block(self, epilogue: RegisterEpilogue, left: tuple[str, str], block: str, ld: str) -> list[str]:
-        assert self.nest.matmul is not None
-        depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.matmul))
+        depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.products[0]))
         limits = f".least = {constant(epilogue.least, 'f32')}, .most = {constant(epilogue.most, 'f32')}"
         goes = f".bias = {self._buffer(epilogue.bias)}, .to = {block}, .ld = {ld}, .columns = c1, {limits}"
         made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16"
@@ -100,8 +98,8 @@ class FusedMlpWriter(B2bGemmWriter):
 
     def sizes(self) -> ProductSizes:
         first, second = self.producer, self.consumer
-        assert isinstance(first, _MlpGemm) and second.nest.matmul is not None
-        made = second.nest.matmul.definition
+        assert isinstance(first, _MlpGemm)
+        made = second.nest.products[0].definition
         assert isinstance(made, PackedContraction)
         blocks = first.columns + 16 if first.in_place else 2 * first.columns + 32
         extra = first.extra_bytes() + second.extra_bytes()

@@ -1,6 +1,6 @@
-"""Kernels of clusters, and what a report tells of them.
+"""Kernels of steps, and what a report tells of them.
 
-Input: clusters of a schedule. Output: `Kernel`, `KernelInfo`. Invariant: nothing here depends on how kernels are
+Input: steps of a schedule. Output: `Kernel`, `KernelInfo`. Invariant: nothing here depends on how kernels are
 launched.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from smelt.codegen.cluster import Cluster
+from smelt.codegen.cluster import BackToBack, Extern, Pack, SegmentCopy, Step
 from smelt.codegen.kernel_forms import KernelForm
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.shared_panels import GEMV_ROWS
@@ -34,25 +34,28 @@ def panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
     return found
 
 
-def kernel_of(cluster: Cluster, consumer: Cluster | None) -> Kernel:
-    return replace(_kernel_of(cluster, consumer), form=form_of(cluster, consumer))
+def kernel_of(step: Step) -> Kernel:
+    return replace(_kernel_of(step), form=form_of(step))
 
 
-def _kernel_of(cluster: Cluster, consumer: Cluster | None) -> Kernel:
-    if cluster.pack is not None:
-        return write_pack(cluster.pack)
-    if cluster.extern is not None:
-        return write_extern(cluster.extern)
-    if consumer is not None and cluster.kept is not None:
-        return write_b2b_gemm(build_nest(cluster), cluster.kept, build_nest(consumer))
-    kernel = write_kernel(build_nest(cluster))
-    if cluster.unless_gemv is None:
-        return kernel
-    return replace(kernel, units=kernel.units * fn("lt", GEMV_ROWS, cluster.unless_gemv))
+def _kernel_of(step: Step) -> Kernel:
+    if isinstance(step, BackToBack):
+        return write_b2b_gemm(build_nest(step.producer), step.kept, build_nest(step.consumer))
+    match step.work:
+        case Pack() as pack:
+            return write_pack(pack)
+        case Extern() as extern:
+            return write_extern(extern)
+        case SegmentCopy(rows):
+            kernel = write_kernel(build_nest(step))
+            return replace(kernel, units=kernel.units * fn("lt", GEMV_ROWS, rows))
+        case _:
+            return write_kernel(build_nest(step))
 
 
-def sources_of(cluster: Cluster, consumer: Cluster | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*cluster.sources, *(consumer.sources if consumer is not None else ()))))
+def sources_of(step: Step) -> tuple[str, ...]:
+    links = (step.producer, step.consumer) if isinstance(step, BackToBack) else (step,)
+    return tuple(dict.fromkeys(source for link in links for source in link.sources))
 
 
 def info_of(kernel: Kernel, sources: tuple[str, ...], launch: int, *, tiled: bool) -> KernelInfo:

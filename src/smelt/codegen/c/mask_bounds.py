@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.cluster import Cluster
+from smelt.codegen.cluster import BatchedGemm, Cluster, Pack
 from smelt.codegen.loops import Nest, build
 from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Tensor
@@ -97,14 +97,14 @@ def bias_of(nest: Nest) -> Expr | None:
 
 def watch(clusters: Sequence[Cluster]) -> None:
     """Operands of back-to-back GEMMs whose columns may be left out are looked at while they are packed."""
-    packs = {c.pack.target.uid: c.pack for c in clusters if c.pack is not None}
+    packs = {c.work.target.uid: c.work for c in clusters if isinstance(c.work, Pack)}
     for consumer in [c for c in clusters if c.producer is not None]:
         producer = consumer.producer
         assert producer is not None
         if bias_of(build(producer)) is not None:
-            for link in (producer, consumer):
-                assert link.rhs is not None
-                packs[link.rhs.buffer.uid].watched = True
+            for link in (producer.work, consumer.work):
+                assert isinstance(link, BatchedGemm)
+                packs[link.right.buffer.uid].watched = True
 
 
 class _Softmax:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from smelt.codegen.cluster import Reduction, Store
+from smelt.codegen.cluster import PackedGemm, Reduction, Store
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Expr, Ix, Tensor
 from smelt.ir.kernel import expr as E
@@ -92,7 +92,7 @@ def _of_total(e: Expr, total: Reduction) -> bool:
 
 def b2b_gemm_writer(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> B2bGemmWriter:
     """By blocks where that is known to give the same, and at once elsewhere."""
-    if consumer.rhs is None:
+    if isinstance(consumer.work, PackedGemm):
         return FusedMlpWriter(producer, kept, consumer)
     softmax = softmax_of(producer)
     if softmax is None:

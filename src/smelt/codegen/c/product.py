@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from smelt.codegen.cluster import Matrix, Operand, Segment, Store
-from smelt.codegen.kernel_forms import PackedContraction, WindowKernel
+from smelt.codegen.cluster import BatchedGemm, Matrix, Operand, PackedGemm, Segment, Store, UnpackedGemm
+from smelt.codegen.kernel_forms import PackedContraction
 from smelt.codegen.shared_panels import GEMV_ROWS
-from smelt.ir.kernel import Buffer, Contraction, Ix, Stored, Tensor, Var, flat, ix, of, product
+from smelt.ir.kernel import Buffer, Ix, Stored, Tensor, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 
@@ -72,25 +72,30 @@ class ProductWriter(RowWriter):
 
     def _product_sizes(self) -> ProductSizes | None:
         nest = self.nest
-        if nest.matmul is None or isinstance(nest.matmul.definition, WindowKernel):
+        if not isinstance(nest.work, (PackedGemm, BatchedGemm, UnpackedGemm)):
             return None
-        rows = self._rows()
-        batch = rows[:-1] if nest.rhs is not None else []
-        over = rows[-1:] if nest.rhs is not None else rows
-        columns = nest.matmul.shape[-1]
+        rows, batched = self._rows(), isinstance(nest.work, BatchedGemm)
+        batch, over = (rows[:-1], rows[-1:]) if batched else ([], rows)
+        columns = nest.work.made.shape[-1]
         return ProductSizes(
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
             self.extra_bytes(), bool(nest.inner), copies=len(nest.products),
-            may_part=bool(nest.inner) and nest.rhs is None, direct=self._plain_store() is not None,
-            unpacked=nest.matrices is not None,
+            may_part=bool(nest.inner) and not batched, direct=self._plain_store() is not None,
+            unpacked=isinstance(nest.work, UnpackedGemm),
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
-        nest = self.nest
-        if nest.depth is not None:
-            return nest.depth.extent
-        assert nest.matmul is not None and isinstance(nest.matmul.definition, PackedContraction)
-        return nest.matmul.definition.a.shape[-1]
+        work = self.nest.work
+        if isinstance(work, (BatchedGemm, UnpackedGemm)):
+            return work.depth.extent
+        assert isinstance(work, PackedGemm) and isinstance(work.made.definition, PackedContraction)
+        return work.made.definition.a.shape[-1]
+
+    @property
+    def batched(self) -> BatchedGemm:
+        """The product, of a nest that is known to have one of run-time operands batch by batch."""
+        assert isinstance(self.nest.work, BatchedGemm)
+        return self.nest.work
 
     def extra_bytes(self) -> Ix:
         """Row buffers of the epilogue, each on a boundary of its own."""
@@ -102,19 +107,19 @@ class ProductWriter(RowWriter):
     def _plain_store(self) -> Store | None:
         """The only store, when it puts the product of shared panels row by row where it goes."""
         nest = self.nest
-        if nest.rhs is not None or nest.reductions or len(nest.products) != 1 or len(nest.stores) != 1:
+        if not isinstance(nest.work, (PackedGemm, UnpackedGemm)) or nest.reductions:
+            return None
+        if len(nest.products) != 1 or len(nest.stores) != 1:
             return None
         store = nest.stores[0]
         kind = store.value.kind
         whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
-        if not isinstance(kind, E.Ref) or kind.tensor is not nest.matmul or store.offset != whole:
-            return None
-        return store if isinstance(kind.tensor.definition, (PackedContraction, Contraction)) else None
+        return store if isinstance(kind, E.Ref) and kind.tensor is nest.work.made and store.offset == whole else None
 
     def _product_body(self) -> list[str]:
         rows = self._rows()
         extents = [self._integer(v.extent) for v in rows]
-        columns = self._integer(self.nest.matmul.shape[-1]) if self.nest.matmul is not None else "0"
+        columns = self._integer(self.nest.products[0].shape[-1])
         store = self._plain_store()
         if store is not None:
             return self._direct_body(store, extents, columns)
@@ -133,7 +138,7 @@ class ProductWriter(RowWriter):
             self.scopes[-1].lines.append("(void)c1;")
             self._row()
         unit = self.scopes.pop()
-        shared = self.nest.rhs is None
+        shared = not isinstance(self.nest.work, BatchedGemm)
         step = self._advance(rows, extents, False) if shared else [f"++{self.var_names[rows[-1]]};"]
         loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
         lines = self._product_lines(rows, extents, columns, loop)
@@ -153,22 +158,20 @@ class ProductWriter(RowWriter):
         """The epilogue as something that a product of shared panels does to its sums before it stores them. What is
         added comes from far away, and tiles would wait for it: a loop over the block asks for more of it at once."""
         nest = self.nest
-        if nest.rhs is not None or nest.matrices is not None or len(nest.products) != 1 or len(nest.stores) != 1:
+        if not isinstance(nest.work, PackedGemm) or nest.work.siblings or len(nest.stores) != 1:
             return None
-        if nest.inner or nest.reductions or nest.stores[0].buffer.dtype != "f32" or nest.matmul is None:
+        if nest.inner or nest.reductions or nest.stores[0].buffer.dtype != "f32":
             return None
         whole = flat(tuple(of(v) for v in nest.outer), tuple(v.extent for v in nest.outer))
-        if nest.stores[0].offset != whole or not isinstance(nest.matmul.definition, (PackedContraction, Contraction)):
+        if nest.stores[0].offset != whole:
             return None
-        found = find_register_epilogue(nest.stores[0], nest.matmul.shape[-1], nest.outer[-1])
+        found = find_register_epilogue(nest.stores[0], nest.work.made.shape[-1], nest.outer[-1])
         return found if found is not None and found.added is None else None
 
     def _register_epilogue_body(self, epilogue: RegisterEpilogue, extents: list[str], columns: str) -> list[str]:
-        nest = self.nest
-        assert nest.lhs is not None
         total, depth = " * ".join(f"({e})" for e in extents) or "1", self._integer(self._depth_size())
-        left = f"{self._buffer(nest.lhs.buffer)} + first * ({depth}), {depth}"
-        panels = self._buffer(panels_of_product(nest.products[0]))
+        left = self._shared_left(depth)
+        panels = self._buffer(panels_of_product(self.nest.products[0]))
         return [
             TASK_OF_ROWS,
             *self._share_lines(total, columns),
@@ -191,11 +194,10 @@ class ProductWriter(RowWriter):
         """The task's rows times the operands that all rows share; further products go `size` floats behind. `by_parts`:
         the terms that the launch names."""
         nest = self.nest
-        if nest.matrices is not None:
-            return self._unpacked_product(*nest.matrices, rows, to, step)
-        assert nest.lhs is not None
+        if isinstance(nest.work, UnpackedGemm):
+            return self._unpacked_product(nest.work.left, nest.work.right, rows, to, step)
         depth = self._integer(self._depth_size())
-        left = f"{self._buffer(nest.lhs.buffer)} + first * ({depth}), {depth}"
+        left = self._shared_left(depth)
         behind = [f"{to} + {place} * size" if place else to for place in range(len(nest.products))]
         panels = [self._buffer(panels_of_product(made)) for made in nest.products]
         name, terms = ("SMELT_PRODUCT_K_BLOCK", f"{depth}, t->from, t->terms") if by_parts else ("SMELT_PRODUCT", depth)
@@ -208,17 +210,20 @@ class ProductWriter(RowWriter):
             lines[-1] = f"SMELT_PRODUCT_PREFETCH({left}, {panels[-1]}, {terms}, {last});"
         return lines
 
+    def _shared_left(self, depth: str) -> str:
+        """The task's rows of a left operand that lies row by row, and the step between them."""
+        work = self.nest.work
+        assert isinstance(work, PackedGemm) and isinstance(work.left, Operand)
+        return f"{self._buffer(work.left.buffer)} + first * ({depth}), {depth}"
+
     def _next(self) -> str:
         """What the product is followed by, where the task has its last columns."""
-        assert self.nest.matmul is not None
-        return f"smelt_next_after(t, c1 >= {self._integer(self.nest.matmul.shape[-1])})"
+        return f"smelt_next_after(t, c1 >= {self._integer(self.nest.products[0].shape[-1])})"
 
     def first_panels(self) -> tuple[Buffer, Ix] | None:
         """The constant operand that is read first, and its depth."""
-        made = self.nest.matmul
-        if made is None or not isinstance(made.definition, PackedContraction):
-            return None
-        return panels_of_product(made), self._depth_size()
+        work = self.nest.work
+        return (panels_of_product(work.made), self._depth_size()) if isinstance(work, PackedGemm) else None
 
     def _unpacked_product(self, a: Matrix, b: Matrix, rows: str, to: str, step: str) -> list[str]:
         """Both operands unpacked. A GEMV reads the right one once, without panels."""
@@ -243,7 +248,7 @@ class ProductWriter(RowWriter):
         return start, self.integers.text(matrix.down), self.integers.text(matrix.across)
 
     def _product_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
-        batched = self.nest.rhs is not None
+        batched = isinstance(self.nest.work, BatchedGemm)
         return self._batched_head(rows, extents, columns) if batched else self._shared_head(rows, extents, columns)
 
     def _shared_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
@@ -274,9 +279,8 @@ class ProductWriter(RowWriter):
 
     def _batched_head(self, rows: list[Var], extents: list[str], columns: str) -> list[str]:
         """One batch index per task; operands are read where they lie."""
-        nest = self.nest
-        assert nest.lhs is not None and nest.rhs is not None and nest.depth is not None
-        row = rows[-1]
+        operand, row = self.batched.left, rows[-1]
+        assert isinstance(operand, Operand)
         lines = [
             f"const int64_t width = t->row_bytes, panels = (({columns}) + 15) / 16;",
             "const int64_t across = smelt_max((panels + width - 1) / width, 1);",
@@ -289,29 +293,28 @@ class ProductWriter(RowWriter):
             name = self.var_names[rows[place]]
             lines.append(f"const int64_t {name} = rest % ({extents[place]}); rest /= ({extents[place]});")
         lines.append(f"int64_t {self.var_names[row]} = first;")
-        start = substitute(nest.lhs.offset, {nest.depth: ix(0)})
-        step = coefficient(nest.lhs.offset, row)
+        start = substitute(operand.offset, {self.batched.depth: ix(0)})
+        step = coefficient(operand.offset, row)
         stride = self.integers.text(step[0]) if step is not None else "0"
-        left = f"{self._buffer(nest.lhs.buffer)} + {self.integers.text(start)}"
+        left = f"{self._buffer(operand.buffer)} + {self.integers.text(start)}"
         return [*lines, *self._multiply(left, stride, "block", "ld", "p0, p1, p1 * 16")]
 
     def _multiply(self, left: str, stride: str, block: str, ld: str, panels: str) -> list[str]:
         """The product of a run-time operand: by its panels or, for a GEMV, unpacked."""
-        nest = self.nest
-        assert nest.rhs is not None and nest.depth is not None and nest.matmul is not None
-        right = f"{self._buffer(nest.rhs.buffer)} + {self.integers.text(nest.rhs.offset)}"
-        depth = self._integer(nest.depth.extent)
+        made, column = self.batched, self.nest.vector
+        right = f"{self._buffer(made.right.buffer)} + {self.integers.text(made.right.offset)}"
+        depth = self._integer(made.depth.extent)
         packed = self._by_panels(f"{left}, {stride}", right, depth, f"{block}, {ld}, count, {panels}")
-        if nest.unpacked is None or nest.vector is None:
+        if made.unpacked is None or column is None:
             return [packed]
-        column, offset = nest.vector, nest.unpacked.offset
-        steps = [coefficient(offset, v) for v in (nest.depth, column)]
+        offset = made.unpacked.offset
+        steps = [coefficient(offset, v) for v in (made.depth, column)]
         down, across = (self.integers.text(s[0]) if s is not None else "0" for s in steps)
-        start = self.integers.text(substitute(offset, {nest.depth: ix(0), column: ix(0)}))
-        there = f"{self._buffer(nest.unpacked.buffer)} + {start}"
+        start = self.integers.text(substitute(offset, {made.depth: ix(0), column: ix(0)}))
+        there = f"{self._buffer(made.unpacked.buffer)} + {start}"
         gemv = [self._from_unpacked(f"{left}, {stride}", there, (down, across), depth, f"{block}, {ld}, count, 0")]
-        if nest.segments:
-            gemv = [line for segment in nest.segments for line in self._segment_lines(segment, left, stride, block, ld)]
+        if made.segments:
+            gemv = [line for segment in made.segments for line in self._segment_lines(segment, left, stride, block, ld)]
         rows = self._integer(self._rows()[-1].extent)
         return [f"if (({rows}) <= {GEMV_ROWS}) {{", *("  " + x for x in gemv), "} else {", f"  {packed}", "}"]
 
@@ -324,22 +327,22 @@ class ProductWriter(RowWriter):
 
     def _segment_lines(self, segment: Segment, left: str, stride: str, block: str, ld: str) -> list[str]:
         """A GEMV with one segment of the operand; the last who reads it copies it to where it belongs."""
-        nest, text = self.nest, self.integers.text
-        assert nest.unpacked is not None and nest.depth is not None and nest.vector is not None
-        none: dict[Atom, Ix] = {nest.depth: ix(0), nest.vector: ix(0)}
-        whole = Operand(nest.unpacked.buffer, segment.there)
+        made, column, text = self.batched, self.nest.vector, self.integers.text
+        assert made.unpacked is not None and column is not None
+        none: dict[Atom, Ix] = {made.depth: ix(0), column: ix(0)}
+        whole = Operand(made.unpacked.buffer, segment.there)
         source = segment.source or whole
         there, here = (f"{self._buffer(o.buffer)} + {text(substitute(o.offset, none))}" for o in (whole, source))
-        down, across = (_step(source, v) for v in (nest.depth, nest.vector))
+        down, across = (_step(source, v) for v in (made.depth, column))
         start, extent = self._integer(segment.start), self._integer(segment.extent)
-        if segment.along == nest.vector:
-            sizes, a, to, add = f"{self._integer(nest.depth.extent)}, {extent}", left, f"{block} + {start}", 0
+        if segment.along == column:
+            sizes, a, to, add = f"{self._integer(made.depth.extent)}, {extent}", left, f"{block} + {start}", 0
         else:
-            sizes, a, to, add = f"{extent}, c1 - c0", f"{left} + {start}", block, int(segment is not nest.segments[0])
+            sizes, a, to, add = f"{extent}, c1 - c0", f"{left} + {start}", block, int(segment is not made.segments[0])
         lines = [f"SMELT_GEMV({a}, {stride}, {here}, {text(down)}, {text(across)}, {sizes}, {to}, {ld}, count, {add});"]
         if segment.source is None:
             return lines
-        width = nest.depth.extent if segment.along == nest.vector else nest.vector.extent
+        width = made.depth.extent if segment.along == column else column.extent
         step, step_here = (text(_step(o, segment.along)) for o in (whole, source))
         copy = f"SMELT_MOVE({there}, {step}, {here}, {step_here}, {extent}, {self._integer(width)});"
         return [*lines, f"if ((at + 1) % t->group == 0) {copy}"]

@@ -123,10 +123,8 @@ class _Writer:
     def code(self, name: str = "@NAME@") -> CRegionCode:
         outputs = self._lower()
         plan = schedule(outputs)
-        consumers = {c.producer: c for c in plan.clusters if c.producer is not None}
-        pairs = [(c, consumers.get(c)) for c in plan.clusters if c.producer is None]
         watch(plan.clusters)
-        made = self._behind_found([(kernel_of(*pair), sources_of(*pair)) for pair in pairs])
+        made = self._behind_found([(kernel_of(step), sources_of(step)) for step in plan.steps])
         every = [kernel for kernel, _ in made]
         tiled = fuse_tiles(group_kernels(every), every, {b.uid for b in plan.temporaries.values()})
         launches = fuse_row_blocks(tiled, every)

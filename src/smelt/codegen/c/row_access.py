@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from smelt.codegen.kernel_forms import PackedContraction
+from smelt.codegen.cluster import BatchedGemm, Operand, PackedGemm, WindowGemm
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Var, flat, of, product
 from smelt.ir.kernel import expr as E
@@ -49,7 +49,7 @@ class RowSizes:
 
 def row_affine_buffers(*nests: Nest) -> frozenset[int]:
     """Those of products with panels that all rows share."""
-    if any(n.matmul is None or not isinstance(n.matmul.definition, PackedContraction) for n in nests):
+    if not all(isinstance(n.work, PackedGemm) for n in nests):
         return frozenset()
     return _touched_so([(nest, _loops(nest)) for nest in nests])
 
@@ -97,8 +97,13 @@ def _touched_so(nests: Sequence[tuple[Nest, Sequence[Var]]]) -> frozenset[int]:
 
 def _accesses(nest: Nest) -> Iterator[tuple[Buffer, Ix | None]]:
     """None: whole rows, one after the other."""
-    if nest.lhs is not None:
-        yield nest.lhs.buffer, nest.lhs.offset if nest.rhs is not None else None
+    match nest.work:
+        case BatchedGemm(left=Operand() as left):
+            yield left.buffer, left.offset
+        case PackedGemm(left=Operand() as left) | WindowGemm(image=left):
+            yield left.buffer, None
+        case _:
+            pass
     for store in nest.stores:
         yield store.buffer, store.offset
     for node in E.walk(*(s.value for s in nest.stores), *(r.value for r in nest.reductions)):
@@ -108,5 +113,7 @@ def _accesses(nest: Nest) -> Iterator[tuple[Buffer, Ix | None]]:
 
 def _shared(nest: Nest) -> list[Buffer]:
     """Right operands, of which every row reads all."""
-    operands = [nest.rhs, nest.unpacked, *(segment.source for segment in nest.segments)]
+    if not isinstance(nest.work, BatchedGemm):
+        return []
+    operands = [nest.work.right, nest.work.unpacked, *(segment.source for segment in nest.work.segments)]
     return [operand.buffer for operand in operands if operand is not None]

@@ -29,7 +29,7 @@ class RowPairWriter(RowWriter):
 
     def _paired(self) -> bool:
         nest, kinds = self.nest, [r.kind for r in self.nest.reductions]
-        if nest.scan is not None or nest.matmul is not None or nest.columns or nest.vector not in nest.inner:
+        if nest.scan is not None or nest.products or nest.columns or nest.vector not in nest.inner:
             return False
         if not self._rows() or self.phases.count < 2 or any(kind.startswith("arg") for kind in kinds):
             return False

@@ -46,7 +46,7 @@ def find_transpose(nest: Nest) -> Transposition | None:
 
 
 def _copied(nest: Nest) -> tuple[Store, E.Load] | tuple[None, None]:
-    if not nest.columns or nest.matmul is not None or nest.scan is not None or nest.inner or nest.reductions:
+    if not nest.columns or nest.products or nest.scan is not None or nest.inner or nest.reductions:
         return None, None
     if len(nest.stores) != 1 or not isinstance(nest.stores[0].value.kind, E.Load):
         return None, None

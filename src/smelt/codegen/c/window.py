@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from smelt.codegen.cluster import WindowGemm
 from smelt.codegen.kernel_forms import WindowForm, WindowKernel
-from smelt.ir.kernel import Ix, Var, flat, ix, of, product
+from smelt.ir.kernel import Buffer, Ix, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import numbers
 
@@ -98,13 +99,16 @@ class WindowWriter(ProductWriter):
     """Adds convolutions and pools."""
 
     def _window(self) -> WindowKernel | None:
-        tensor = self.nest.matmul
-        definition = tensor.definition if tensor is not None else None
+        definition = self.nest.work.made.definition if isinstance(self.nest.work, WindowGemm) else None
         return definition if isinstance(definition, WindowKernel) else None
 
+    def _image(self) -> Buffer:
+        assert isinstance(self.nest.work, WindowGemm)
+        return self.nest.work.image.buffer
+
     def _window_sizes(self) -> WindowSizes | None:
-        window, tensor = self._window(), self.nest.matmul
-        if window is None or tensor is None:
+        window = self._window()
+        if window is None:
             return None
         rows = product(v.extent for v in self._rows())
         geometry, form = window.geometry, window.form
@@ -114,14 +118,14 @@ class WindowWriter(ProductWriter):
         elif form != "depthwise":
             depth = depth * (self._channels(window) // window.groups)
         return WindowSizes(
-            rows, tensor.shape[-1], self._unit(window), depth, geometry.taps, self.extra_bytes(),
+            rows, self._columns_of(), self._unit(window), depth, geometry.taps, self.extra_bytes(),
             (ix(1), *geometry.out)[-2], geometry.out[-1], form, bool(self.nest.inner), self._tile_geometry(window),
         )  # fmt: skip
 
     def _over(self) -> frozenset[int]:
         """What the epilogue reads where it writes its one result, and nowhere else: a residual."""
         nest = self.nest
-        if self._window() is None or len(nest.stores) != 1 or nest.reductions or nest.inner or nest.siblings:
+        if self._window() is None or len(nest.stores) != 1 or nest.reductions or nest.inner:
             return frozenset()
         (store,) = nest.stores
         loads = [e.kind for e in E.walk(store.value) if isinstance(e.kind, E.Load)]
@@ -130,8 +134,9 @@ class WindowWriter(ProductWriter):
             for load in loads
             if load.buffer.dtype == store.buffer.dtype and load.buffer.elements == store.buffer.elements
         }
-        operands = {operand.buffer.uid for operand in (nest.lhs, nest.rhs) if operand is not None}
-        return frozenset(alike - operands - {load.buffer.uid for load in loads if load.offset != store.offset})
+        return frozenset(
+            alike - {self._image().uid} - {load.buffer.uid for load in loads if load.offset != store.offset}
+        )
 
     def _tile_geometry(self, window: WindowKernel) -> TileGeometry | None:
         """Two known axes and an epilogue that needs no memory of its own, nor the image again."""
@@ -139,8 +144,7 @@ class WindowWriter(ProductWriter):
         sizes = numbers((*g.sizes, *g.out, *g.before))
         if sizes is None or g.rank != 2 or g.spread or columns is None or self.phases.row_buffers:
             return None
-        assert self.nest.lhs is not None
-        image = self.nest.lhs.buffer.uid
+        image = self._image().uid
         if image in self._loaded() or window.groups not in (1, columns):
             return None
         extent = (g.kernel[0] - 1) * g.dilation[0] + 1
@@ -161,8 +165,7 @@ class WindowWriter(ProductWriter):
 
     def _unit(self, window: WindowKernel) -> int:
         """Columns that no task shares: a panel, or all of a group's."""
-        assert self.nest.matmul is not None
-        columns = self.nest.matmul.shape[-1].const
+        columns = self._columns_of().const
         return PANEL if window.groups == 1 or columns is None or window.form == "narrow" else columns // window.groups
 
     def _product_body(self) -> list[str]:
@@ -231,14 +234,14 @@ class WindowWriter(ProductWriter):
     def _window_epilogue(self, window: WindowKernel) -> RegisterEpilogue | None:
         """The epilogue as something that kernels do to their sums before they store them."""
         result, nest = self._dense_result(), self.nest
-        if result is None or nest.siblings or window.pool or window.form in _BY_LINES:
+        if result is None or window.pool or window.form in _BY_LINES:
             return None
         return find_register_epilogue(nest.stores[0], self._columns_of(), nest.outer[-1])
 
     def _is_plain(self, window: WindowKernel) -> bool:
         """A pool whose results are stored as they are."""
         nest = self.nest
-        if not window.pool or nest.siblings or self._dense_result() is None:
+        if not window.pool or self._dense_result() is None:
             return False
         return isinstance(nest.stores[0].value.kind, E.Ref)
 
@@ -255,13 +258,10 @@ class WindowWriter(ProductWriter):
         return window.a.shape[1 if window.nchw else -1]
 
     def _columns_of(self) -> Ix:
-        assert self.nest.matmul is not None
-        return self.nest.matmul.shape[-1]
+        return self.nest.products[0].shape[-1]
 
     def _fill(self, window: WindowKernel, in_registers: bool = False) -> str:
-        nest = self.nest
-        assert nest.lhs is not None
-        image = self._buffer(nest.lhs.buffer)
+        nest, image = self.nest, self._buffer(self._image())
         if window.pool:
             to = (
                 f"{self._buffer(nest.stores[0].buffer)} + first * columns + c0, columns"
@@ -269,8 +269,8 @@ class WindowWriter(ProductWriter):
                 else "block, ld"
             )
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.pool]}, first, count, c0, c1, {to});"
-        assert nest.panels is not None
-        panels, form, task = self._buffer(nest.panels), window.form, "first, count, c0, c1, block, ld"
+        assert isinstance(nest.work, WindowGemm) and nest.work.weights is not None
+        panels, form, task = self._buffer(nest.work.weights), window.form, "first, count, c0, c1, block, ld"
         name = _WIDE if form == "depthwise" and _is_wide(window) else _FILLED_BY.get(form, "SMELT_CONVOLVE")
         plain = f"{name}(&w, {image}, {panels}, {task}, {'&epilogue' if in_registers else 'NULL'});"
         if form not in _BY_LINES:
