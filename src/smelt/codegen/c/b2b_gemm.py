@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from smelt.codegen.cluster import BatchedGemm, Operand, Store
+from smelt.codegen.kernel_forms import KernelForm
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Contraction, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, substitute
 
 from .headers import PRODUCT
+from .layout.products import BACK_TO_BACK
 from .mask_bounds import MaskBounds, bias_of, mask_bounds_lines
 from .names import C_TYPE
 from .product import ProductSizes, ProductWriter
@@ -194,6 +196,7 @@ class B2bGemmWriter:
     """The kernel's body around its two products."""
 
     headers: ClassVar[frozenset[str]] = frozenset((PRODUCT,))
+    form: ClassVar[KernelForm] = BACK_TO_BACK
 
     def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> None:
         self.producer, self.consumer = self._produce(producer, kept), FusedGemmWriter(consumer)

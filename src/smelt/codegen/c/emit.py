@@ -118,6 +118,7 @@ def write_b2b_gemm(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) 
         row_sizes=found[0] if found is not None else None,
         first_panels=writer.producer.first_panels(),
         headers=headers_of(*nests) | writer.headers,
+        form=writer.form,
     )
 
 

@@ -1,51 +1,61 @@
 """Which kernel form a step became, for reports.
 
-Input: steps of a schedule. Output: `KernelForm`, or None for plain loops. Invariant: nothing depends on it; what was
-chosen where a tensor was given its layout says why itself, what the scheduler chose is told here.
+Input: steps of a schedule. Output: `KernelForm`, or None for plain loops and fused products, whose writer knows it.
+Invariant: nothing depends on it; forms and reasons are those of the tables that the choice was made from.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from smelt.codegen.cluster import BackToBack, BatchedGemm, Extern, Pack, PackedGemm, Step, UnpackedGemm, WindowGemm
-from smelt.codegen.kernel_forms import KernelForm, PackedContraction, WindowKernel
-from smelt.ir.kernel import Tensor
+from smelt.codegen.cluster import (
+    BackToBack,
+    BatchedGemm,
+    Cluster,
+    Extern,
+    Pack,
+    PackedGemm,
+    SegmentCopy,
+    Step,
+    UnpackedGemm,
+    WindowGemm,
+)  # fmt: skip
+from smelt.codegen.kernel_forms import KernelForm, WindowKernel
+from smelt.ir.kernel import Ix, product
+
+from .layout.products import product_form
 
 _PACK: Final = KernelForm("pack", "a right operand that comes at run time is packed into panels before its product")
 _FUNCTION: Final = KernelForm("function", "no loop nest states it: a function written in C")
-_BACK_TO_BACK: Final = KernelForm(
-    "back-to-back GEMM", "the second product reads the rows of the first in the task that makes them"
-)
-_UNPACKED: Final = KernelForm(
-    "GEMM, unpacked", "all rows share a matrix that comes at run time: tasks pack what they use"
-)
-_RUN_TIME: Final = KernelForm("GEMM, packed at run time", "batches have matrices of their own, which come at run time")
+_COPY: Final = KernelForm("KV-cache copy", "past and new keys are copied together, unless a GEMV copies what it reads")
 
 
 def form_of(step: Step) -> KernelForm | None:
     if isinstance(step, BackToBack):
-        return _BACK_TO_BACK
+        return None
     match step.work:
         case Pack():
             return _PACK
         case Extern():
             return _FUNCTION
-        case UnpackedGemm():
-            return _UNPACKED
-        case BatchedGemm():
-            return _RUN_TIME
-        case PackedGemm(made) | WindowGemm(made):
-            return _chosen(made)
+        case SegmentCopy():
+            return _COPY
+        case PackedGemm() | BatchedGemm() | UnpackedGemm() as work:
+            return product_form(work, _rows(step))
+        case WindowGemm() as work:
+            return _window_form(work)
         case _:
             return None
 
 
-def _chosen(made: Tensor) -> KernelForm:
+def _rows(step: Cluster) -> Ix:
+    """Of one product: of a batch index, or of all that share the right operand."""
+    rows = step.vars[-2:-1] if isinstance(step.work, BatchedGemm) else step.vars[:-1]
+    return product(v.extent for v in rows)
+
+
+def _window_form(work: WindowGemm) -> KernelForm:
     """What was chosen with the layout."""
-    definition = made.definition
-    if isinstance(definition, PackedContraction):
-        return KernelForm("GEMM, packed ahead of time", definition.reason)
-    assert isinstance(definition, WindowKernel)
-    name = f"{definition.pool} pool" if definition.pool else f"convolution, {definition.form}"
-    return KernelForm(name, definition.reason)
+    made = work.made.definition
+    assert isinstance(made, WindowKernel)
+    return KernelForm(f"{made.pool} pool" if made.pool else f"convolution, {made.form}", made.reason)

@@ -7,12 +7,15 @@ producer makes never leaves it.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from smelt.codegen.cluster import Operand, PackedGemm, Store
-from smelt.codegen.kernel_forms import PackedContraction
+from smelt.codegen.kernel_forms import KernelForm, PackedContraction
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Ix, Tensor, flat, ix, of, product
 
 from .b2b_gemm import B2bGemmWriter, FusedGemmWriter, block_pointers
+from .layout.products import FUSED_MLP
 from .names import constant
 from .product import ProductSizes, panels_of_product
 from .register_epilogue import RegisterEpilogue, find_register_epilogue
@@ -91,6 +94,8 @@ class _MlpGemm(FusedGemmWriter):
 
 class FusedMlpWriter(B2bGemmWriter):
     """The kernel's body around rows that both compute."""
+
+    form: ClassVar[KernelForm] = FUSED_MLP
 
     def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) -> None:
         self.producer, self.consumer = _MlpGemm(producer, kept), _MlpGemm(consumer)

@@ -35,7 +35,8 @@ def panels_after(kernels: Sequence[Kernel]) -> dict[int, tuple[Buffer, Ix]]:
 
 
 def kernel_of(step: Step) -> Kernel:
-    return replace(_kernel_of(step), form=form_of(step))
+    kernel = _kernel_of(step)
+    return kernel if kernel.form is not None else replace(kernel, form=form_of(step))
 
 
 def _kernel_of(step: Step) -> Kernel:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from smelt.codegen.cluster import PackedGemm, Reduction, Store
+from smelt.codegen.kernel_forms import KernelForm
 from smelt.codegen.loops import Nest
 from smelt.ir.kernel import Buffer, Expr, Ix, Tensor
 from smelt.ir.kernel import expr as E
@@ -19,6 +20,7 @@ from smelt.ir.kernel import expr as E
 from .b2b_gemm import B2bGemmWriter, FusedGemmWriter, block_pointers
 from .fused_mlp import FusedMlpWriter
 from .headers import ONLINE_SOFTMAX, PRODUCT
+from .layout import products
 from .product import ProductSizes
 
 _LOWEST = "bc_f32(-0x1.fffffep127f)"
@@ -165,6 +167,7 @@ class OnlineSoftmaxWriter(B2bGemmWriter):
     """The kernel's body around blocks of columns."""
 
     headers: ClassVar[frozenset[str]] = frozenset((PRODUCT, ONLINE_SOFTMAX))
+    form: ClassVar[KernelForm] = products.ONLINE_SOFTMAX
 
     def __init__(self, producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest, softmax: Softmax) -> None:
         self.softmax = softmax

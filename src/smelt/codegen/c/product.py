@@ -16,6 +16,7 @@ from smelt.ir.kernel import Buffer, Ix, Stored, Tensor, Var, flat, ix, of, produ
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, coefficient, substitute
 
+from .layout.products import reads_unpacked
 from .names import C_TYPE, accumulator_name, constant
 from .register_epilogue import RegisterEpilogue, find_register_epilogue
 from .rows import RowWriter
@@ -234,7 +235,7 @@ class ProductWriter(RowWriter):
             f"SMELT_PRODUCT_UNPACKED({left} + first * ({down}), {down}, {across}, {right}, {k_step}, {n_step}, "
             f"{depth}, {to}, {step}, count, p0, p1, {columns});"
         )
-        if a.across.const != 1 or 1 not in (b.down.const, b.across.const):
+        if not reads_unpacked(a, b):
             return [many]
         gemv = (
             f"SMELT_GEMV({left} + first * ({down}), {down}, {right} + c0 * ({n_step}), {k_step}, {n_step}, {depth}, "
