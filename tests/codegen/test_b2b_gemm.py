@@ -195,6 +195,16 @@ def test_heads_that_share_keys_are_one_task_and_who_copies_for_many_rows_steps_b
     assert text.count("SMELT_MOVE(") == 4 and re.search(r"smelt_launch_b2b_online_softmax\(.*, 3, \d+\)\)", text)
 
 
+def test_a_cache_that_a_product_with_a_run_time_matrix_reads_is_assembled_first():
+    text = """(float[b,2,s,16] q, float[b,2,s,16] k, float[b,2,s,8] v, float[b,2,p,16] old_k, float[b,2,p,8] old_v,
+               float[16,24] w) => (float[b,2,n,24] z, float[b,2,s,8] y) {
+        keys = Concat<axis=2>(old_k, k) values = Concat<axis=2>(old_v, v) z = MatMul(keys, w)
+        t = Transpose<perm=[0,1,3,2]>(keys) scores = MatMul(q, t) weights = Softmax(scores)
+        y = MatMul(weights, values) }"""
+    shapes = [(2, 2, 1, 16), (2, 2, 1, 16), (2, 2, 1, 8), (2, 2, 40, 16), (2, 2, 40, 8), (16, 24)]
+    check(Graph(text, [RNG.standard_normal(s).astype(np.float32) for s in shapes]), rtol=1e-5, atol=1e-5)
+
+
 def test_a_cache_that_is_read_elsewhere_is_assembled_first():
     text = """(float[b,2,s,16] q, float[b,2,s,16] k, float[b,2,s,8] v, float[b,2,p,16] old_k, float[b,2,p,8] old_v)
               => (float[b,2,s,8] y, float[b,2,n,16] twice) { all, new_k, new_v = Attention(q, k, v, , old_k, old_v)
