@@ -29,7 +29,7 @@ from smelt.codegen import packed_names
 from smelt.ir.backend import Generated
 from smelt.ir.faults import Fault
 from smelt.ir.records import Artifact, KernelInfo, Library, Plan
-from smelt.ir.save import Saved, save_model
+from smelt.ir.save import MIN_EXTERNAL_BYTES, Saved, save_model, weight_bytes
 from smelt.ir.verbatim import Verbatim
 from smelt.passes import spelled
 from smelt.runtime import read_manifest
@@ -39,6 +39,7 @@ MIN_ORT: Final = "1.17"
 MODEL: Final = "model.onnx"
 DATA: Final = "model.data"
 MANIFEST: Final = "manifest.json"
+_MOST_INLINE: Final = 1 << 28  # bytes of weights that stay in the file of a model without kernels, as stock's are
 _UNRECORDED: Final = frozenset(("dump", "feeds", "inputs", "strict", "min_coverage", "keep"))
 
 
@@ -67,7 +68,8 @@ def save_artifact(
     are initializers that callers of stock may feed and callers of the artifact may not."""
 
     def write(staged: Path) -> dict[str, Any]:
-        saved = save_model(model, staged / MODEL, data_name=DATA, read_whole=packed_names(model))
+        aside = MIN_EXTERNAL_BYTES if library is not None or weight_bytes(model) > _MOST_INLINE else _MOST_INLINE + 1
+        saved = save_model(model, staged / MODEL, data_name=DATA, min_bytes=aside, read_whole=packed_names(model))
         if library is not None and generated is not None:
             shutil.copyfile(library.path, staged / library.path.name)
         inputs = [_interface(v) for v in model.graph.inputs if v.name not in model.graph.initializers]

@@ -38,7 +38,7 @@ from smelt.ir.backend import Generated
 from smelt.ir.faults import Fault, Faults
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Fallback, Library, Plan
-from smelt.ir.save import save_model
+from smelt.ir.save import save_model, weight_bytes
 from smelt.ir.verbatim import Verbatim, may_be_held_by_stock
 from smelt.ir.walk import model_nodes
 from smelt.kernels import Circumstances, Made, compile_early, make_kernels
@@ -92,7 +92,7 @@ def compile_to(
             model = _load(source, options)
         except (LoadError, ModelError) as error:
             return _untouched(source, directory, options, config, error, clock)
-        check_writable(directory, _weight_bytes(model))
+        check_writable(directory, weight_bytes(model))
         counts = count_ops(model)
         name = title or _title(source) or "a model"
         _log.info("compiling %s: %s", name, counted(sum(counts.values()), "node"))
@@ -166,10 +166,6 @@ def _untouched(
 def resume_from(dump: Path, artifact: Path, directory: Path, config: Config | None = None) -> Artifact:
     """Build the sources of a dump again, as they are now, and put the library into a copy of the artifact."""
     return replace_library(artifact, rebuild(dump, config or Config.from_env()), directory)
-
-
-def _weight_bytes(model: ir.Model) -> int:
-    return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
 
 
 def _overridable(model: ir.Model) -> set[str]:

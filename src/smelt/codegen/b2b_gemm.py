@@ -18,6 +18,8 @@ from .kernel_forms import PackedContraction
 from .machine_sizes import machine_sizes
 
 NEAR_PANELS = machine_sizes()["fused_floats"]
+_FEW_ROWS = 4  # that one task computes at once
+_CUT_BY_COLUMNS = 100_000  # multiply-adds of a product of few rows from which on two threads are better than one
 
 
 def link(producer: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> Tensor | None:
@@ -41,7 +43,8 @@ def link(producer: Cluster, element: Expr, loops: Sequence[Var], depth: Var) -> 
 
 def may_keep_rows(producer: Cluster, member: Tensor, panels: Ix) -> bool:
     """Whether a product with constant panels of so many floats may read the member's rows in the producer's task: a
-    product of constant panels too, and all panels stay near while rows pass by."""
+    product of constant panels too, and all panels stay near while rows pass by. Few rows are one task: their product
+    is cut by columns where it is large enough, and its rows are whole only after that."""
     work = producer.work
     if not isinstance(work, PackedGemm) or work.siblings or isinstance(work.left, Cluster) or work.kept is not None:
         return False
@@ -49,7 +52,10 @@ def may_keep_rows(producer: Cluster, member: Tensor, panels: Ix) -> bool:
     assert isinstance(made, PackedContraction)
     if member.dtype != "f32" or producer.members.get(member) != tuple(_index(v) for v in producer.vars):
         return False
-    near = (panels + made.a.shape[-1] * made.columns).const
+    depth, rows = made.a.shape[-1], _count(producer.vars[:-1]).const
+    if rows is not None and rows <= _FEW_ROWS and ((depth * made.columns).const or 0) >= _CUT_BY_COLUMNS:
+        return False
+    near = (panels + depth * made.columns).const
     return near is not None and near <= NEAR_PANELS and member.shape == tuple(v.extent for v in producer.vars)
 
 

@@ -99,6 +99,10 @@ def save_model(
     return Saved(target, data, size, version, model_sha256, data_sha256)
 
 
+def weight_bytes(model: ir.Model) -> int:
+    return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+
+
 def _layout(model: ir.Model, min_bytes: int) -> Iterator[_Slot]:
     """Initializers in graph order; one tensor used under two names is stored once."""
     end = 0

@@ -387,6 +387,14 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_row_rounds(int64_t rows, int64_t groups, in
   return smelt_gemm_min(smelt_gemm_min(wanted, tall), each > 128 ? 128 : (int64_t)each);
 }
 
+/* Panels that go through a tile together, of which a task has one or several. Where all panels of a few rows would be one
+ * tile, which waits for memory and not for its sums, each of two threads has half of them. */
+SMELT_GEMM_INLINE int64_t smelt_gemm_group(int64_t rows, int64_t panels, int64_t affordable) {
+  if (rows > SMELT_GEMM_THIN_ROWS) return SMELT_GEMM_WP;
+  const int64_t whole = smelt_gemm_thin_panels[rows];
+  return affordable < 2 || panels > whole || panels < 2 ? whole : smelt_gemm_ceil_div(panels, 2);
+}
+
 /* Suggests a split of an M x N x K product. threads <= 0: unknown. whole_rows: an epilogue needs all columns of a row.
  * Otherwise rows are cut only where cache asks for it, so that B is read as few times as possible, and panels make up the
  * rest. One thread gets blocks of rows too: their epilogue finds them in cache. */
@@ -396,7 +404,7 @@ static __attribute__((unused)) smelt_gemm_tasks smelt_gemm_plan(int64_t M, int64
   const int64_t affordable = smelt_gemm_affordable(rows, panels, K);
   const int64_t tasks = smelt_gemm_min(affordable, threads == 1 ? 1 : threads > 0 ? 6 * threads : smelt_sizes.gemm_tasks);
   const int64_t passes = smelt_gemm_ceil_div(rows, smelt_gemm_row_limit(panels, whole_rows));
-  const int64_t group = rows <= SMELT_GEMM_THIN_ROWS ? smelt_gemm_thin_panels[rows] : SMELT_GEMM_WP;
+  const int64_t group = smelt_gemm_group(rows, panels, affordable);
   const int64_t groups = smelt_gemm_ceil_div(panels, group);
   const int64_t columns_short = threads > 0 ? smelt_gemm_min(smelt_gemm_ceil_div(threads, groups),
                                                              smelt_gemm_ceil_div(rows, SMELT_GEMM_WIDE_MR))
