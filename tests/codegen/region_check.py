@@ -17,6 +17,7 @@ from merged import feeds_of, merge, split
 import smelt
 from smelt.base.target import select_targets
 from smelt.codegen import Backends, find_backends
+from smelt.ir.backend import Generated
 from smelt.ir.load import load_model
 from smelt.ops import analyze
 from smelt.partition import capture
@@ -83,10 +84,19 @@ def whole(*shape: int, low: int = -9, high: int = 9, seed: int = 0, dtype: Any =
 
 def source(model: onnx.ModelProto) -> str:
     """The generated C of a model whose nodes are all taken, which nobody compiles."""
+    return "".join(unit.text for unit in generated(model).source.units)
+
+
+def traits(model: onnx.ModelProto) -> set[str]:
+    """What was chosen for the kernels of such a model, beside their forms."""
+    return {trait for code in generated(model).codes for info in code.info for trait in info.traits}
+
+
+def generated(model: onnx.ModelProto) -> Generated:
     loaded = load_model(model)
     run_passes(loaded)
     backend = Backends(find_backends("c"), analyze(loaded), list(loaded.graph.inputs))
     plan = capture(loaded, backend.all, force=True)
-    generated = backend.generate(plan.regions, select_targets(None, ("v3",)))
-    assert not plan.fallbacks and not generated.fallbacks
-    return "".join(unit.text for unit in generated.source.units)
+    made = backend.generate(plan.regions, select_targets(None, ("v3",)))
+    assert not plan.fallbacks and not made.fallbacks
+    return made

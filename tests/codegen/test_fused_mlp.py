@@ -34,8 +34,8 @@ def layers(tail: str = "plain", wide: int = 72) -> onnx.ModelProto:
 
 
 def launches(compiled: smelt.CompiledModel) -> list[str]:
-    text = "".join(u.text for u in compiled.result.generated.source.units if u.name.startswith("regions"))
-    return [line.split("(")[1] for line in text.splitlines() if line.strip().startswith("if (smelt_launch")]
+    assert compiled.result.generated is not None
+    return [info.launcher for code in compiled.result.generated.codes for info in code.info]
 
 
 @pytest.mark.parametrize("tail", TAILS)

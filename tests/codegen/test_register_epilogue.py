@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from region_check import Graph, check, floats, source
+from region_check import Graph, check, floats, source, traits
 
 import smelt
 
@@ -110,7 +110,7 @@ def test_plain_epilogues_are_finished_by_the_kernels(epilogue: str) -> None:
 def test_a_convolution_without_a_bias_is_finished_by_its_kernel() -> None:
     model = Graph("(float[N,32,6,6] x) => (float[N,32,6,6] y) { c = Conv(x, w)  y = Relu(c) }", []).model(21)
     model.graph.initializer.append(numpy_helper.from_array(floats(32, 32, 1, 1), "w"))
-    assert "smelt_epilogue epilogue" in source(model)
+    assert "register epilogue" in traits(model)
 
 
 OTHERS = [
@@ -126,4 +126,4 @@ def test_other_epilogues_are_left_to_loops(text: str) -> None:
     model = Graph(f"(float[N,32,6,6] x) => (float[N,32,6,6] y) {{ {text} }}", []).model(21)
     given = {"w": floats(32, 32, 1, 1), "b": floats(32), "one": np.float32(1), "two": np.float32(2)}
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in given.items() if n in text)
-    assert "smelt_epilogue epilogue" not in source(model)
+    assert "register epilogue" not in traits(model)

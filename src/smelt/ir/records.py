@@ -80,7 +80,7 @@ class KernelInfo:
 
     Kernels of a region with the same `launch` run together; launches run one after the other. `form` is the kernel form
     that the backend chose from its table, with the `reason`; `launcher` and `flags` are what runs its tasks, nothing
-    for one that is a stage of a launch or launches itself.
+    for one that is a stage of a launch or launches itself. `traits` name what else was chosen for it.
     """
 
     name: str
@@ -94,6 +94,7 @@ class KernelInfo:
     reason: str = ""
     launcher: str = ""
     flags: tuple[str, ...] = ()
+    traits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from .layout.products import BACK_TO_BACK
 from .mask_bounds import MaskBounds, bias_of, mask_bounds_lines
 from .names import C_TYPE
 from .product import ProductSizes, ProductWriter
+from .traits import KV_SEGMENTS, MASK_BOUNDS
 
 
 class FusedGemmWriter(ProductWriter):
@@ -217,6 +218,12 @@ class B2bGemmWriter:
     @property
     def written(self) -> frozenset[int]:
         return self.producer.written | self.consumer.written
+
+    def traits(self) -> tuple[str, ...]:
+        works = (self.producer.nest.work, self.consumer.nest.work)
+        segments = any(isinstance(work, BatchedGemm) and work.segments for work in works)
+        bounds = (MASK_BOUNDS,) if self.producer.bias is not None else ()
+        return (*bounds, KV_SEGMENTS) if segments else bounds
 
     def cost(self) -> int:
         return sum(self.producer.phases.cost) + sum(self.consumer.phases.cost)

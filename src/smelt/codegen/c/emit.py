@@ -23,6 +23,7 @@ from .online_softmax import b2b_gemm_writer
 from .product import ProductSizes
 from .row_access import RowSizes, row_affine_buffers, row_affine_of_b2b
 from .row_pairs import PAIRED, RowPairWriter
+from .traits import IN_REGISTERS, REGISTER_EPILOGUE, ROW_PAIRS
 from .transpose import TransposeWriter, find_transpose
 from .window import WindowSizes, WindowWriter
 
@@ -38,7 +39,7 @@ class Kernel:
     `row_affine` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
     are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth. One
     with an `extern` has no text: it is a call of a function, which cuts its own work. `form` tells which
-    kernel form it is, and why; `headers` are those that its text needs.
+    kernel form it is, and why; `traits` what else was chosen for it; `headers` are those that its text needs.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Kernel:
     extern: Extern | None = None
     form: KernelForm | None = None
     headers: frozenset[str] = frozenset()
+    traits: tuple[str, ...] = ()
 
 
 def write_kernel(nest: Nest) -> Kernel:
@@ -90,6 +92,7 @@ def _transposed(nest: Nest, writer: TransposeWriter) -> Kernel:
         whole_rows=False,
         written=writer.written,
         headers=frozenset((TRANSPOSE,)),
+        traits=(IN_REGISTERS,),
     )
 
 
@@ -119,6 +122,7 @@ def write_b2b_gemm(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) 
         first_panels=writer.producer.first_panels(),
         headers=headers_of(*nests) | writer.headers,
         form=writer.form,
+        traits=writer.traits(),
     )
 
 
@@ -167,7 +171,17 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             row_affine=row_affine_buffers(self.nest),
             first_panels=self.first_panels(),
             headers=headers_of(self.nest) | self._own_headers(),
+            traits=self._traits(),
         )
+
+    def _traits(self) -> tuple[str, ...]:
+        window = self._window()
+        if window is not None:
+            found = self._window_epilogue(window)
+        else:
+            found = self._register_epilogue() if self._plain_store() is None else None
+        paired = not self.nest.products and self._paired()
+        return ((REGISTER_EPILOGUE,) if found is not None else ()) + ((ROW_PAIRS,) if paired else ())
 
     def _own_headers(self) -> frozenset[str]:
         if not self.nest.products:
