@@ -18,7 +18,7 @@ from .kernel_forms import PackedContraction
 from .machine_sizes import machine_sizes
 
 NEAR_PANELS = machine_sizes()["fused_floats"]
-_FEW_ROWS = 4  # that one task computes at once
+_GEMV_ROWS = 4  # that one task computes at once
 _CUT_BY_COLUMNS = 100_000  # multiply-adds of a product of few rows from which on two threads are better than one
 
 
@@ -53,7 +53,7 @@ def may_keep_rows(producer: Cluster, member: Tensor, panels: Ix) -> bool:
     if member.dtype != "f32" or producer.members.get(member) != tuple(_index(v) for v in producer.vars):
         return False
     depth, rows = made.a.shape[-1], _count(producer.vars[:-1]).const
-    if rows is not None and rows <= _FEW_ROWS and ((depth * made.columns).const or 0) >= _CUT_BY_COLUMNS:
+    if rows is not None and rows <= _GEMV_ROWS and ((depth * made.columns).const or 0) >= _CUT_BY_COLUMNS:
         return False
     near = (panels + depth * made.columns).const
     return near is not None and near <= NEAR_PANELS and member.shape == tuple(v.extent for v in producer.vars)
