@@ -6,7 +6,7 @@ tensor is there once; graphs may be as deep as they like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from smelt.ir.kernel import Expr, Ix, Map, Reduce, Scan, Tensor, Var, ix, of
 from smelt.ir.kernel import expr as E
@@ -52,3 +52,15 @@ def element_at(tensor: Tensor, where: tuple[Ix, ...]) -> Expr:
 
 def refs_in(element: Expr) -> list[E.Ref]:
     return [e.kind for e in E.walk(element) if isinstance(e.kind, E.Ref)]
+
+
+def inlined_below(tensor: Tensor, refs: Callable[[Tensor], list[Tensor]], inlined: Collection[Tensor]) -> list[Tensor]:
+    """The inlined tensors that are computed where a tensor is, at any depth."""
+    found: dict[Tensor, None] = {}
+    stack = [t for t in refs(tensor) if t in inlined]
+    while stack:
+        one = stack.pop()
+        if one not in found:
+            found[one] = None
+            stack.extend(t for t in refs(one) if t in inlined)
+    return list(found)

@@ -62,7 +62,7 @@ from .kernel_forms import PackedContraction, WindowKernel
 from .kv_segments import keep_segments, segments_of
 from .matching import bare, keeps_order, reduction_fits, relinearized, solve
 from .matrices import is_steady, matrices_of, matrix_index
-from .needs import element_at, iterated, operands_first, places, refs_in
+from .needs import element_at, inlined_below, iterated, operands_first, places, refs_in
 from .prelude import ordered
 from .resolve import Resolver
 from .schedule_check import check_schedule
@@ -560,21 +560,11 @@ class _Planner:
         for tensor, cluster in list(self.home.items()):
             if isinstance(tensor.definition, (Assemble, PackedContraction, Contraction, WindowKernel, Result)):
                 continue
-            for ref in self._float_closure(tensor):
+            for ref in inlined_below(tensor, self.refs, self.inlined):
                 users.setdefault(ref, set()).add(id(cluster))
         for tensor, orders in users.items():
             if len(orders) > 1 and self.inline_cost[tensor] > RECOMPUTE_COST and tensor in self.inlined:
                 self._materialize(tensor)
-
-    def _float_closure(self, tensor: Tensor) -> list[Tensor]:
-        found: dict[Tensor, None] = {}
-        stack = [t for t in self.refs(tensor) if t in self.inlined]
-        while stack:
-            one = stack.pop()
-            if one not in found:
-                found[one] = None
-                stack.extend(t for t in self.refs(one) if t in self.inlined)
-        return list(found)
 
     def _store_used(self) -> None:
         """Add the stores: outputs, and members that other clusters load."""
