@@ -93,3 +93,16 @@ def test_an_operand_that_comes_between_the_layers_is_awaited() -> None:
     x = RNG.standard_normal((2, 33, 48)).astype(np.float32)
     with smelt.compile(model.SerializeToString(), force=True, levels="v3") as compiled:
         assert_alike(compiled.run({"x": x}), stock(model, [x]), "residual", 2e-5, 2e-6)
+
+
+def test_a_masked_softmax_between_two_layers() -> None:
+    """Columns of constant panels are never left out: nothing looks for NaN among the weights of the second layer."""
+    text = """(float[b,s,48] x, float[b,s,72] m) => (float[b,s,40] y) {
+                p = MatMul(x, w1) q = Add(p, m) r = Softmax<axis=-1>(q) y = MatMul(r, w2) }"""
+    model = model_of(text, w1=(48, 72), w2=(72, 40))
+    with smelt.compile(model.SerializeToString(), force=True, threads=1) as compiled:
+        assert not compiled.result.plan.fallbacks
+        for shape in [(1, 1), (2, 9), (1, 40)]:
+            x = RNG.standard_normal((*shape, 48)).astype(np.float32)
+            mask = np.where(RNG.random((*shape, 72)) < 0.5, np.float32(-1e30), np.float32(0))
+            assert_alike(compiled.run({"x": x, "m": mask}), stock(model, [x, mask]), f"{shape}", 2e-5, 2e-6)

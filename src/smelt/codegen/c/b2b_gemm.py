@@ -33,7 +33,7 @@ class FusedGemmWriter(ProductWriter):
         work = nest.work
         if isinstance(work, BatchedGemm) and work.unpacked and any(segment.source for segment in work.segments):
             self.written = frozenset((*self.written, work.unpacked.buffer.uid))
-        self.bias = bias_of(nest) if kept is not None else None
+        self.bias = bias_of(nest) if kept is not None and isinstance(work, BatchedGemm) else None
         self.within = self.zero_padded = False
         self.low, self.limit, self.aside = "low", "limit", "kept"
         self.last = self._take_kept()

@@ -98,13 +98,13 @@ def bias_of(nest: Nest) -> Expr | None:
 def watch(clusters: Sequence[Cluster]) -> None:
     """Operands of back-to-back GEMMs whose columns may be left out are looked at while they are packed."""
     packs = {c.work.target.uid: c.work for c in clusters if isinstance(c.work, Pack)}
-    for consumer in [c for c in clusters if c.producer is not None]:
+    for consumer in clusters:
         producer = consumer.producer
-        assert producer is not None
-        if bias_of(build(producer)) is not None:
-            for link in (producer.work, consumer.work):
-                assert isinstance(link, BatchedGemm)
-                packs[link.right.buffer.uid].watched = True
+        if producer is None or bias_of(build(producer)) is None:
+            continue
+        links = [work for work in (producer.work, consumer.work) if isinstance(work, BatchedGemm)]
+        for link in links if len(links) == 2 else ():  # constant weights are packed ahead of time, and read whole
+            packs[link.right.buffer.uid].watched = True
 
 
 class _Softmax:
