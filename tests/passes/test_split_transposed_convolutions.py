@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import ModelProto, helper, numpy_helper
 
@@ -53,7 +53,7 @@ def agree(made: ModelProto, shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     mine, stock = run(changed, x), run(made, x)
     assert mine.shape == stock.shape
-    np.testing.assert_allclose(mine, stock, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(mine, stock, rtol=1e-5, atol=2e-5)
 
 
 @given(data=st.data())
@@ -67,8 +67,8 @@ def test_any_overlapping_windows(data: st.DataObject) -> None:
     sizes = [data.draw(st.integers(1, 6)) for _ in range(axes)]
     least = [(n - 1) * stride + k + m - pads[a] - pads[axes + a]
              for a, (n, k, m) in enumerate(zip(sizes, kernel, more, strict=True))]  # fmt: skip
-    if min(least) > 0 and "ConvTranspose" not in ops(split(made)):
-        agree(made, (data.draw(st.integers(1, 3)), 8, *sizes))
+    assume(min(least) > 0)
+    agree(made, (data.draw(st.integers(1, 3)), 8, *sizes))
 
 
 @pytest.mark.parametrize("kernel", [[4], [4, 4]])
