@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
 from merged import feeds_of, merge, split
 from random_networks import Network
@@ -17,6 +18,7 @@ import smelt
 
 BOUND = 1e-3  # of |value| + the output's root mean square: faults of code generation are far beyond it
 TOGETHER = 20
+HUGE = 1e30
 
 
 def mistakes(seeds: Sequence[int], levels: str) -> list[str]:
@@ -29,9 +31,26 @@ def mistakes(seeds: Sequence[int], levels: str) -> list[str]:
             fed = [given[call % len(given)] for given in inputs]
             results = split(models, compiled.run(feeds_of(models, [[x] for x in fed])))
             for network, model, x, got in zip(networks, models, fed, results, strict=True):
-                wrong = [name for name, a, b in zip(names(model), got, stock(model, [x]), strict=True) if differs(a, b)]
-                found += [f"{wrong} at {x.shape}:\n{network.text()}"] if wrong else []
+                wrong = {name for name, a, b in zip(names(model), got, stock(model, [x]), strict=True) if differs(a, b)}
+                wrong -= behind_overflow(model, x) if wrong else set()
+                found += [f"{sorted(wrong)} at {x.shape}:\n{network.text()}"] if wrong else []
     return found
+
+
+def behind_overflow(model: onnx.ModelProto, x: np.ndarray) -> set[str]:
+    """Values computed from others beyond `HUGE`, such as the maximum of padding alone, which is the least finite
+    number: whether a sum of such is finite, infinite or NaN depends on the order of its terms."""
+    every = onnx.ModelProto()
+    every.CopyFrom(model)
+    made = [name for node in model.graph.node for name in node.output if name]
+    del every.graph.output[:]
+    every.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    values = dict(zip(made, stock(every, [x]), strict=True))
+    huge = {n for n, v in values.items() if v.dtype.kind == "f" and not (np.abs(v) < HUGE).all()}
+    behind = set[str]()
+    for node in model.graph.node:
+        behind |= set(node.output) if (huge | behind) & set(node.input) else set()
+    return behind
 
 
 def names(model) -> list[str]:
@@ -50,8 +69,8 @@ def differs(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 # Two values of one name in a C function, and a transposed convolution that read beyond its taps.
 WERE_WRONG = (36, 55, 126)
-# A pool over nothing but its padding gives -inf, and the convolution behind it NaN, in stock as well.
-IS_NAN = 500_171
+# Pools that see padding alone. Stock's result has NaN in the first; in the last one a sum overflows by its order.
+OF_PADDING = (500_171, 500_371, 400_371)
 
 
 @pytest.fixture(autouse=True)
@@ -63,10 +82,12 @@ def test_networks_that_were_wrong() -> None:
     assert not mistakes(WERE_WRONG, "v2")
 
 
-def test_a_network_that_gives_nan_gives_nan() -> None:
-    (first, *_) = Network(IS_NAN).inputs()
-    assert np.isnan(stock(Network(IS_NAN).model(), [first])[0]).all()
-    assert not mistakes([IS_NAN], "v2")
+def test_pools_of_padding_alone() -> None:
+    assert not mistakes(OF_PADDING, "v2")
+    network = Network(OF_PADDING[-1])
+    (first, *_) = network.inputs()
+    behind = behind_overflow(network.model(), first)
+    assert "v0" not in behind and "v1" not in behind and {"v2", "v39"} <= behind
 
 
 def test_random_networks_give_what_stock_gives() -> None:

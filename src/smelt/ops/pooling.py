@@ -1,15 +1,16 @@
 """Pools: the largest, mean or norm of what a window sees.
 
 Input: a node. Output: a pool, or a reduction over whole images. Invariant: padding takes no part, except in a mean
-that is requested to count it; a NaN in a window makes its maximum NaN.
+that is requested to count it, and in the maximum of a window that sees nothing else; a NaN in a window makes its
+maximum NaN.
 """
 
 from __future__ import annotations
 
 from smelt.ir.kernel import Builder, Geometry, Tensor, Unsupported, ix, product
 from smelt.ir.kernel import expr as E
-from smelt.ir.kernel.in_loops import LEAST, require_pixels
-from smelt.ops.pooling_places import maxima_with_places
+from smelt.ir.kernel.in_loops import LEAST, require_pixels, seen_taps
+from smelt.ops.pooling_places import LOWEST, maxima_with_places
 from smelt.ops.registry import Call, op
 from smelt.ops.window import geometry_of, kernel_of
 
@@ -29,7 +30,18 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
     g = _geometry(call, x)
     if call.n_outputs > 1:
         return maxima_with_places(call, x, g)
-    return call.k.pool("max", x, g)
+    return _of_padding(call.k, x, g, call.k.pool("max", x, g))
+
+
+def _of_padding(k: Builder, x: Tensor, g: Geometry, maxima: Tensor) -> Tensor:
+    """The maxima, and the least finite number where a window sees padding alone, as in stock: from -inf a convolution
+    behind it would make NaN. Only a dilated window that begins in the padding may step over an image."""
+    begins_outside = any(d != 1 and b != ix(0) for d, b in zip(g.dilation, g.before, strict=True))
+    if x.dtype not in LOWEST or not begins_outside:
+        return maxima
+    least, none = E.const(LOWEST[x.dtype], x.dtype), E.const(0, x.dtype)
+    count = seen_taps(k, g, x.dtype, counted=False)
+    return k.map(lambda m, c: E.select(E.op("eq", c, none), least, m), maxima, count)
 
 
 @op("AveragePool", kind="window")

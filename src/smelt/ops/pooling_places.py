@@ -1,18 +1,21 @@
 """MaxPool that also says where its maxima lie.
 
 Input: an image and its windows' geometry. Output: maxima, and their places, each one number. Invariant: the first of
-equals is taken, in the order of the window; a NaN counts as largest; padding is never chosen.
+equals is taken, in the order of the window; a NaN counts as largest; padding is never
+chosen where a window sees anything else.
 """
 
 from __future__ import annotations
 
 import itertools
+from typing import Final
 
 from smelt.ir.kernel import Expr, Geometry, Ix, Tensor, Unsupported, fn, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ops.registry import Call
 
 Index = tuple[Ix, ...]
+LOWEST: Final = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
 MOST_TAPS = 128  # each of which is code of its own
 
 
@@ -34,7 +37,8 @@ def maxima_with_places(call: Call, x: Tensor, g: Geometry) -> list[Tensor]:
 
 def _largest(x: Tensor, g: Geometry, w: Index, by_columns: bool) -> tuple[Expr, Expr]:
     """The largest element that the window at w sees, and its place."""
-    best, where = E.const(float("-inf"), x.dtype), E.const(0, "i64")
+    outside = tuple(ix(-1) for _ in range(g.rank))  # of a window that sees padding alone, as in stock
+    best, where = E.const(LOWEST[x.dtype], x.dtype), E.index(_number(x, g, (*w[:2], *outside), by_columns))
     found = E.const(False, "b")
     for tap in itertools.product(*(range(size) for size in g.kernel)):
         places = [o * s + t * d - b for o, s, t, d, b in zip(w[2:], g.stride, tap, g.dilation, g.before, strict=True)]

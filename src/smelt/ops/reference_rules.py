@@ -89,8 +89,12 @@ def max_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     x = inputs[0]
     if x.dtype.kind != "f":
         return None
-    seen = windows(x.shape[2:], attributes).im2col(x, -np.inf)
-    return np.maximum.reduce(seen)
+    place = windows(x.shape[2:], attributes)
+    top = np.maximum.reduce(place.im2col(x, -np.inf))
+    if not any(gap != 1 and before for gap, before in zip(place.dilations, place.before, strict=True)):
+        return top
+    inside = np.maximum.reduce(place.im2col(np.ones((1, 1, *x.shape[2:]), x.dtype), 0))
+    return np.where(inside > 0, top, np.finfo(np.float32).min)  # float64 stands for float32 here
 
 
 def max_pool_places(inputs: Sequence[Any], attributes: Attributes) -> Array:
@@ -102,8 +106,11 @@ def max_pool_places(inputs: Sequence[Any], attributes: Attributes) -> Array:
     place = windows(x.shape[2:], attributes)
     seen, at = (np.stack(place.im2col(array, fill)) for array, fill in ((x, -np.inf), (numbers, -1)))
     top = np.maximum.reduce(seen)
-    first = ((at >= 0) & np.where(np.isnan(top), np.isnan(seen), seen == top)).argmax(0)
-    return np.take_along_axis(at, first[None], 0)[0]
+    valid = (at >= 0) & np.where(np.isnan(top), np.isnan(seen), seen == top)
+    found = np.take_along_axis(at, valid.argmax(0)[None], 0)[0]
+    images = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * (x.ndim - 2)) * prod(x.shape[2:])
+    outside = images - sum(prod(sizes[axis + 1 :]) for axis in range(2, x.ndim))
+    return np.where(valid.any(0), found, outside)
 
 
 def average_pool(inputs: Sequence[Any], attributes: Attributes) -> Array | None:

@@ -44,8 +44,12 @@ def pool_in_loops(k: Builder, kind: str, x: Tensor, g: Geometry, *, counted: boo
     total = _over_taps(k, "sum", im2col(k, x, g, 0), g.rank)
     if kind == "sum":
         return total
-    count = _over_taps(k, "sum", k.map(lambda e: e, seen(k, g, x.dtype, counted=counted)), g.rank)
-    return k.map(lambda t, c: E.op("div", t, c), total, count)
+    return k.map(lambda t, c: E.op("div", t, c), total, seen_taps(k, g, x.dtype, counted=counted))
+
+
+def seen_taps(k: Builder, g: Geometry, dtype: str, *, counted: bool) -> Tensor:
+    """(1, 1, *out): how many elements of each window lie in the image (or in its padding, where that is counted)."""
+    return _over_taps(k, "sum", k.map(lambda e: e, seen(k, g, dtype, counted=counted)), g.rank)
 
 
 def _over_taps(k: Builder, kind: str, windows: Tensor, axes: int) -> Tensor:
