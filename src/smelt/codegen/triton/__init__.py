@@ -1,0 +1,1 @@
+"""Regions as Triton kernels beside a CPU kernel of the same op."""

@@ -1,0 +1,92 @@
+"""One process that compiles kernels: a JSON job per line in, a JSON answer per line out.
+
+Input: jobs of `binaries.py`. Output: files `<key>.bin`, `.json`, `.ttir`, `.asm` in the job's folder. Invariant: needs
+triton and nothing else; a job ends with an answer, whatever it raises; a file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            answer = {"key": job["key"], "error": "", **_compile(job)}
+        except Exception as error:
+            answer = {"key": job["key"], "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+def _compile(job: dict[str, Any]) -> dict[str, Any]:
+    triton, compiler = _named("triton"), _named("triton.compiler")
+    constants = job["constants"]
+    signature = job["signature"] | dict.fromkeys(constants, "constexpr")
+    hints = {(place,): [["tt.divisibility", 16]] for place in job["divisible"]}
+    source = compiler.ASTSource(fn=getattr(_module(job["module"]), job["function"]), signature=signature,
+                       constexprs=constants, attrs=hints)  # fmt: skip
+    target = _named("triton.backends.compiler").GPUTarget(*job["target"])
+    options = {"num_warps": job["warps"], "enable_fp_fusion": False}
+    made: Any = triton.compile(source, target=target, options=options)
+    image: bytes = made.asm["cubin" if target.backend == "cuda" else "hsaco"]
+    text: str = made.asm["ptx" if target.backend == "cuda" else "amdgcn"]
+    facts: dict[str, int] = {
+        "shared": made.metadata.shared,
+        "threads": made.metadata.num_warps * target.warp_size,
+        "scratch": made.metadata.global_scratch_size + made.metadata.profile_scratch_size,
+        "registers": _registers(image) if target.backend == "cuda" and job["measured"] else 0,
+    }
+    stem = Path(job["folder"]) / job["key"]
+    _put(stem.with_suffix(".ttir"), str(made.asm["ttir"]).encode())
+    _put(stem.with_suffix(".asm"), str(text).encode())
+    _put(stem.with_suffix(".bin"), bytes(image))
+    _put(stem.with_suffix(".json"), json.dumps(facts).encode())  # last: it says that the others are there
+    return facts
+
+
+def _named(module: str) -> Any:
+    """A part of Triton, which need not be there when this file is looked at."""
+    return importlib.import_module(module)
+
+
+def _module(path: str) -> Any:
+    name = Path(path).stem
+    if name not in sys.modules:
+        found = importlib.util.spec_from_file_location(name, path)
+        assert found is not None and found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        sys.modules[name] = module
+        found.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def _registers(image: bytes) -> int:
+    """Of a thread, as the assembler counted them; 0 where its tool does not say."""
+    knobs = _named("triton").knobs
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(image)
+        file.flush()
+        tool = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
+        done = subprocess.run(tool, capture_output=True, text=True, check=False)
+    found = re.search(r"REG:(\d+)", done.stdout + done.stderr)
+    return int(found.group(1)) if found else 0
+
+
+def _put(path: Path, data: bytes) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_bytes(data)
+    new.replace(path)
+
+
+if __name__ == "__main__":
+    main()

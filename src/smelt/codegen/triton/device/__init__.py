@@ -1,0 +1,1 @@
+"""Functions in Triton's language, which the generator copies as text."""

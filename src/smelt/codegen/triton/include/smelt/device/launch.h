@@ -1,0 +1,57 @@
+/* Kernels for a GPU, and how a region launches them.
+ *
+ * Input:     smelt_device_kernel, a table that the code generator writes: configurations, each with its binaries.
+ * Output:    smelt_device_here(), smelt_device_launch().
+ * Invariant: a module is loaded once per device, under a lock, and kept until the library goes. The configuration is the
+ *            first whose conditions hold; the last one has none. Nothing waits for the GPU: launches go to the session's
+ *            stream, in order.
+ */
+#ifndef SMELT_DEVICE_LAUNCH_H
+#define SMELT_DEVICE_LAUNCH_H
+
+#include <smelt/device/driver.h>
+
+enum { SMELT_CUBIN = 0, SMELT_PTX = 1, SMELT_HSACO = 2 };
+enum { SMELT_DEVICE_ARGUMENTS = 120 };
+#define SMELT_DEVICE_MOST ((int64_t)2147418111) /* elements that indices of 32 bits reach, a block's surplus included */
+
+typedef struct {
+  const char *bytes;
+  int64_t size;
+  int32_t kind, arch; /* arch: 80 for sm_80 */
+  int32_t threads, shared;
+} smelt_device_binary;
+
+typedef struct {
+  void *module, *function;
+} smelt_device_loaded;
+
+typedef struct {
+  const char *function;
+  int32_t rows;         /* rows, or elements, that a program takes */
+  int32_t most_columns; /* 0: any number */
+  uint64_t divisible;   /* bits of the arguments, pointers first, that must be multiples of 16 */
+  const smelt_device_binary *binaries;
+  int32_t count;
+  smelt_device_loaded *loaded; /* SMELT_MOST_DEVICES for CUDA, then as many for HIP */
+} smelt_device_config;
+
+typedef struct {
+  const char *name;
+  const smelt_device_config *configs;
+  int32_t count, pointers, sizes, wide;
+} smelt_device_kernel;
+
+typedef struct {
+  const smelt_driver *driver;
+  int32_t kind, ordinal, capability; /* capability: 86 for 8.6 */
+} smelt_device;
+
+/* The device of the calling thread, which the session has made current. Not 0: it failed. */
+int32_t smelt_device_here(smelt_env *env, smelt_device *device);
+
+/* `arguments` are the addresses of pointers, then of sizes, `values` the same as numbers. */
+int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel, int64_t rows,
+                            int64_t columns, void **arguments, const uint64_t *values);
+
+#endif

@@ -1,0 +1,178 @@
+/* Loading modules and launching kernels. Included by one unit of a library, after driver_unit.h.
+ *
+ * Input:     smelt_device_kernel. Output: smelt_device_here(), smelt_device_launch().
+ * Invariant: as in launch.h.
+ */
+#ifndef SMELT_DEVICE_LAUNCH_UNIT_H
+#define SMELT_DEVICE_LAUNCH_UNIT_H
+
+#include <smelt/device/driver_unit.h>
+#include <smelt/device/launch.h>
+
+enum { SMELT_CU_MAJOR = 75, SMELT_CU_MINOR = 76, SMELT_CU_DYNAMIC_SHARED = 8, SMELT_FREE_SHARED = 49152 };
+
+static pthread_mutex_t smelt_module_lock = PTHREAD_MUTEX_INITIALIZER;
+static smelt_device_loaded *smelt_modules[4096]; /* those that are loaded, to be unloaded */
+static int32_t smelt_module_count;
+
+static int32_t smelt_device_said(smelt_env *env, const smelt_device *device, const char *what, const char *which,
+                                 smelt_driver_code code) {
+  return smelt_device_fail(env, what, which, smelt_driver_text(device->driver, code));
+}
+
+/* A thread without a context gets the first device's own, which is what the runtime would do. */
+static int32_t smelt_device_context(smelt_env *env, smelt_device *device) {
+  const smelt_driver *driver = device->driver;
+  void *context = NULL;
+  smelt_driver_code code = driver->context(&context);
+  if (code) return smelt_device_said(env, device, "cuCtxGetCurrent", "", code);
+  if (context) return SMELT_OK;
+  if ((code = driver->retain(&context, 0))) return smelt_device_said(env, device, "cuDevicePrimaryCtxRetain", "", code);
+  if ((code = driver->set_context(context))) return smelt_device_said(env, device, "cuCtxSetCurrent", "", code);
+  return SMELT_OK;
+}
+
+int32_t smelt_device_here(smelt_env *env, smelt_device *device) {
+  device->kind = env->device;
+  device->driver = smelt_driver_for(env->device);
+  if (device->driver->ready < 0) return smelt_device_fail(env, "the GPU", "", device->driver->said);
+  if (device->driver->context && smelt_device_context(env, device)) return env->code;
+  int ordinal = 0, major = 0, minor = 0;
+  smelt_driver_code code = device->driver->device(&ordinal);
+  if (code) return smelt_device_said(env, device, "the current device", "", code);
+  if (ordinal < 0 || ordinal >= SMELT_MOST_DEVICES)
+    return smelt_device_fail(env, "the current device", "", "its number is beyond what this library keeps modules for");
+  if (device->kind == SMELT_DEVICE_CUDA) {
+    code = device->driver->attribute(&major, SMELT_CU_MAJOR, ordinal);
+    if (!code) code = device->driver->attribute(&minor, SMELT_CU_MINOR, ordinal);
+    if (code) return smelt_device_said(env, device, "cuDeviceGetAttribute", "", code);
+  }
+  device->ordinal = ordinal, device->capability = major * 10 + minor;
+  return SMELT_OK;
+}
+
+/* The best binary for a CUDA device: its own; else one of an earlier device of its family, which those from 9.0 on do not run;
+ * else PTX, which the driver compiles. */
+static const smelt_device_binary *smelt_device_binary_for(const smelt_device_config *config, int32_t capability) {
+  const smelt_device_binary *best = NULL;
+  for (int32_t i = 0; i < config->count; i++) {
+    const smelt_device_binary *one = &config->binaries[i];
+    if (one->kind == SMELT_CUBIN && one->arch == capability) return one;
+    const int family = one->kind == SMELT_CUBIN && one->arch < 90 && one->arch / 10 == capability / 10;
+    if (family && one->arch < capability && (!best || best->kind == SMELT_PTX || one->arch > best->arch)) best = one;
+    if (one->kind == SMELT_PTX && one->arch <= capability && !best) best = one;
+  }
+  return best;
+}
+
+static smelt_driver_code smelt_device_try(smelt_env *env, const smelt_device *device, const smelt_device_config *config,
+                                          const smelt_device_binary *binary, smelt_device_loaded *loaded, const char **what) {
+  const smelt_driver *driver = device->driver;
+  const int cuda = device->kind == SMELT_DEVICE_CUDA;
+  (void)env;
+  *what = cuda ? "cuModuleLoadData" : "hipModuleLoadData";
+  smelt_driver_code code = driver->load(&loaded->module, binary->bytes);
+  if (code) return code;
+  void *function = NULL;
+  *what = cuda ? "cuModuleGetFunction" : "hipModuleGetFunction";
+  code = driver->function(&function, loaded->module, config->function);
+  if (!code && binary->shared > SMELT_FREE_SHARED && driver->set) {
+    *what = "cuFuncSetAttribute";
+    code = driver->set(function, SMELT_CU_DYNAMIC_SHARED, binary->shared);
+  }
+  if (code) {
+    driver->unload(loaded->module);
+    loaded->module = NULL;
+    return code;
+  }
+  __atomic_store_n(&loaded->function, function, __ATOMIC_RELEASE);
+  if (cuda && smelt_module_count < (int32_t)(sizeof smelt_modules / sizeof smelt_modules[0]))
+    smelt_modules[smelt_module_count++] = loaded;
+  return 0;
+}
+
+/* HIP tells no architecture in a way that has stayed the same: each binary is offered, and the runtime takes its own. */
+static int32_t smelt_device_load(smelt_env *env, const smelt_device *device, const smelt_device_config *config,
+                                 smelt_device_loaded *loaded) {
+  const char *what = "";
+  if (device->kind == SMELT_DEVICE_CUDA) {
+    const smelt_device_binary *binary = smelt_device_binary_for(config, device->capability);
+    if (!binary)
+      return smelt_device_fail(env, "the GPU", config->function, "no kernel was built for its architecture, and none older");
+    const smelt_driver_code code = smelt_device_try(env, device, config, binary, loaded, &what);
+    return code ? smelt_device_said(env, device, what, config->function, code) : SMELT_OK;
+  }
+  smelt_driver_code code = 1;
+  for (int32_t i = 0; i < config->count && code; i++)
+    if (config->binaries[i].kind == SMELT_HSACO)
+      code = smelt_device_try(env, device, config, &config->binaries[i], loaded, &what);
+  return code ? smelt_device_said(env, device, what, config->function, code) : SMELT_OK;
+}
+
+static const smelt_device_config *smelt_device_config_for(const smelt_device *device, const smelt_device_kernel *kernel,
+                                                          int64_t columns, const uint64_t *values) {
+  for (int32_t i = 0; i + 1 < kernel->count; i++) {
+    const smelt_device_config *config = &kernel->configs[i];
+    if (device->kind == SMELT_DEVICE_CUDA && !smelt_device_binary_for(config, device->capability)) continue;
+    if (config->most_columns && columns > config->most_columns) continue;
+    uint64_t rest = 0;
+    for (int32_t bit = 0; bit < kernel->pointers + kernel->sizes && bit < 64; bit++)
+      if (config->divisible >> bit & 1) rest |= values[bit] & 15;
+    if (!rest) return config;
+  }
+  return &kernel->configs[kernel->count - 1];
+}
+
+static int32_t smelt_device_threads(const smelt_device *device, const smelt_device_config *config, const smelt_device_loaded *loaded,
+                                    int32_t *shared) {
+  const smelt_device_binary *binary = NULL;
+  (void)loaded;
+  if (device->kind == SMELT_DEVICE_CUDA) binary = smelt_device_binary_for(config, device->capability);
+  for (int32_t i = 0; !binary && i < config->count; i++)
+    if (config->binaries[i].kind == SMELT_HSACO) binary = &config->binaries[i];
+  *shared = binary->shared;
+  return binary->threads;
+}
+
+int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel, int64_t rows,
+                            int64_t columns, void **arguments, const uint64_t *values) {
+  if (rows <= 0) return SMELT_OK;
+  const smelt_device_config *config = smelt_device_config_for(device, kernel, columns, values);
+  const int32_t given = kernel->pointers + kernel->sizes;
+  if (given + 2 > SMELT_DEVICE_ARGUMENTS) return smelt_device_fail(env, "a launch", kernel->name, "it has too many arguments");
+  smelt_device_loaded *loaded =
+      &config->loaded[(device->kind == SMELT_DEVICE_ROCM ? SMELT_MOST_DEVICES : 0) + device->ordinal];
+  void *function = __atomic_load_n(&loaded->function, __ATOMIC_ACQUIRE);
+  if (!function) {
+    pthread_mutex_lock(&smelt_module_lock);
+    const int32_t failed = loaded->function ? SMELT_OK : smelt_device_load(env, device, config, loaded);
+    function = loaded->function;
+    pthread_mutex_unlock(&smelt_module_lock);
+    if (failed) return failed;
+  }
+  const int64_t grid = (rows + config->rows - 1) / config->rows;
+  if (grid > INT32_MAX) return smelt_device_fail(env, "a launch", kernel->name, "the grid has more than 2^31 - 1 programs");
+  int32_t shared = 0;
+  const int32_t threads = smelt_device_threads(device, config, loaded, &shared);
+  void *nothing = NULL; /* scratch memory that Triton's calling convention has room for, and these kernels do not use */
+  void *all[SMELT_DEVICE_ARGUMENTS];
+  for (int32_t i = 0; i < given; i++) all[i] = arguments[i];
+  all[given] = all[given + 1] = &nothing;
+  const smelt_driver_code code = device->driver->launch(function, (unsigned)grid, 1, 1, (unsigned)threads, 1, 1,
+                                                        (unsigned)shared, env->queue, all, NULL);
+  if (!code) return SMELT_OK;
+  return smelt_device_said(env, device, device->kind == SMELT_DEVICE_CUDA ? "cuLaunchKernel" : "hipModuleLaunchKernel",
+                           kernel->name, code);
+}
+
+/* When the library goes. A driver that is gone already says so, and nothing is lost. */
+static __attribute__((destructor)) void smelt_device_unload(void) {
+  const smelt_driver *driver = &smelt_drivers[0];
+  for (int32_t i = 0; i < smelt_module_count && driver->ready > 0; i++) {
+    driver->unload(smelt_modules[i]->module);
+    smelt_modules[i]->module = smelt_modules[i]->function = NULL;
+  }
+  smelt_module_count = 0;
+}
+
+#endif

@@ -1,0 +1,88 @@
+"""The mock driver as an object, and a session that runs device kernels on it.
+
+Input: an artifact compiled by the Triton backend. Output: results of stock ONNX Runtime, in which every launch was run
+by Triton's interpreter. Invariant: the mock is built once per process by the system's C compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from executor import launch, load_module
+
+from smelt.codegen.triton.kernel import Config, TritonKernel
+
+_CALLBACK = ctypes.CFUNCTYPE(
+    None, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+)  # fmt: skip
+_ANYWHERE = [(0, 2**63)]
+
+
+@cache
+def mock_library(folder: Path, flags: tuple[str, ...] = ()) -> Path:
+    made = folder / "libcuda_mock.so"
+    source = Path(__file__).parent / "mock_cuda.c"
+    subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC", *flags,
+                    str(source), "-o", str(made), "-lpthread"], check=True)  # fmt: skip
+    return made
+
+
+class Mock:
+    """`launches` are what the driver was asked to run: function, grid, threads, shared, stream, hidden pointers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.library = ctypes.CDLL(str(path))
+        self.library.mock_log.restype = ctypes.c_char_p
+        self.library.mock_reset()
+        self.launches: list[tuple[str, int, int, int, int | None]] = []
+        self.errors: list[BaseException] = []
+        self.kernels: dict[str, tuple[TritonKernel, Config]] = {}
+        self._callback = _CALLBACK(self._launched)
+
+    def log(self) -> list[str]:
+        return self.library.mock_log().decode().splitlines()
+
+    def calls(self, name: str) -> list[str]:
+        return [line for line in self.log() if line.split()[0] == name]
+
+    def set(self, capability: int = 80, devices: int = 1, context: int = 1, old: int = 0, device: int = 0) -> None:
+        self.library.mock_set(capability, devices, context, old, device)
+
+    def fail(self, call: str, code: int) -> None:
+        self.library.mock_fail(call.encode(), code)
+
+    def interpret(self, kernels: Mapping[str, TritonKernel]) -> None:
+        """Launches of these kernels are run from here on."""
+        for kernel in kernels.values():
+            for config in kernel.configs:
+                self.kernels.setdefault(f"{config.function}:{config.rows}", (kernel, config))
+        self.library.mock_on_launch(self._callback)
+
+    def _launched(self, name: bytes, grid: int, threads: int, shared: int, stream: int | None, parameters: Any) -> None:
+        function = name.decode()
+        self.launches.append((function, grid, threads, shared, stream))
+        try:
+            kernel, config = next(v for k, v in self.kernels.items() if k.startswith(f"{function}:"))
+            values = [
+                ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_uint64))[0] for i in range(len(kernel.buffers))
+            ]
+            kind = ctypes.c_int64 if kernel.wide else ctypes.c_int32
+            first = len(kernel.buffers)
+            values += [ctypes.cast(parameters[first + i], ctypes.POINTER(kind))[0] for i in range(len(kernel.sizes))]
+            hidden = [ctypes.cast(parameters[len(values) + i], ctypes.POINTER(ctypes.c_uint64))[0] for i in (0, 1)]
+            assert hidden == [0, 0], hidden
+            made = getattr(load_module(kernel.text, kernel.name), function)
+            launch(made, kernel.signature, values, dict(config.constants), grid, _ANYWHERE, _ANYWHERE)
+        except BaseException as error:  # a callback of C has nobody to raise to
+            self.errors.append(error)
+
+
+def _read(place: Any, kind: Any) -> int:
+    return ctypes.cast(place, ctypes.POINTER(kind))[0]
