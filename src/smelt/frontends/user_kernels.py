@@ -1,0 +1,144 @@
+"""`smelt.kernel`: a kernel of the user's own, for an ONNX op and a torch op of the same name.
+
+Input: a name, C text, and the reference as a Python function over numpy arrays. Output: the op is known to every way
+in: ONNX files, `smelt.export`, `torch.compile(backend="smelt")`, `smelt.compile(module)`. Invariant: what is compiled
+is verified against the reference as built-in ops are against theirs; a kernel that differs is an error, since nothing
+could run in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from smelt.base.errors import KernelError
+from smelt.ops import LONG
+from smelt.ops.user import UserKernel, find_user_kernel, forget_user_kernel, register_user_kernel, split_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(
+    name: str, c: str, *, reference: Callable[..., Any] | None = None, torch: str | None = None,
+    shape: Callable[..., Any] | None = None, dtypes: str | Sequence[str] = (), replace: bool = False,
+) -> Any:  # fmt: skip
+    """Register a kernel for the op `name`, "my.domain::Snake".
+
+    `c` is a C function of elements, `float f(float x, float alpha)`; of a row, `void f(const float *x, float *y,
+    int64_t n)`; or of whole tensors, `void f(const smelt_array *x, smelt_array *y)`. Used as a decorator it takes the
+    reference, a function over numpy arrays: parameters without a default are the op's tensors, those with one its
+    attributes. `torch` names the torch op that it stands for (the same name, where torch has such an op); without a
+    reference, that op is the reference. `shape` gives the sizes of a tensor function's results from its operands'
+    shapes, `dtypes` their types ("f32", "i64"). `replace` takes the place of a kernel that was registered before.
+    """
+    domain, op = split_name(name)
+    wanted = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
+    unknown = [one for one in wanted if one not in LONG]
+    if unknown:
+        raise KernelError(
+            "SM-KERNEL-002", f"kernel {name}: no type {unknown[0]!r}", hint=f"Known are {', '.join(LONG)}."
+        )
+    target = torch or (name if _torch_op(name) is not None else None)
+
+    def register(function: F) -> F:
+        operands, attributes = _parameters(name, function)
+        made = UserKernel(domain, op, c, function, operands, attributes, wanted, shape)
+        register_user_kernel(made, replace=replace)
+        if target is not None:
+            _register_converter(made, target)
+        return function
+
+    if reference is not None:
+        return register(reference)
+    if target is not None and _torch_op(target) is not None:
+        return register(_torch_reference(target))
+    return register
+
+
+def forget_kernel(name: str) -> None:
+    """Take a registration back."""
+    domain, op = split_name(name)
+    known = find_user_kernel(domain, op)
+    forget_user_kernel(domain, op)
+    if known is not None and _torch_op(name) is not None:
+        from smelt.export import forget_converter
+
+        forget_converter(name)
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, int | float]]:
+    operands, attributes = list[str](), dict[str, int | float]()
+    for parameter in inspect.signature(function).parameters.values():
+        default = parameter.default
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise KernelError("SM-KERNEL-002", f"kernel {name}: the reference names each of its parameters")
+        if default is parameter.empty:
+            operands.append(parameter.name)
+        elif isinstance(default, (int, float)) and not isinstance(default, bool):
+            attributes[parameter.name] = default
+        else:
+            raise KernelError("SM-KERNEL-002", f"kernel {name}: the default of {parameter.name} is no number")
+    if not operands:
+        raise KernelError("SM-KERNEL-002", f"kernel {name}: the reference takes no tensor")
+    return tuple(operands), attributes
+
+
+def _torch_op(name: str) -> Any:
+    """The torch op of that name, where torch is loaded and has it."""
+    import sys
+
+    library = sys.modules.get("torch")
+    if library is None:
+        return None
+    namespace, _, op = name.partition("::")
+    found = getattr(getattr(library.ops, namespace), op.partition(".")[0], None)
+    return getattr(found, op.partition(".")[2] or "default", None)
+
+
+def _torch_reference(name: str) -> Callable[..., Any]:
+    """The Python function of a `torch.library.custom_op`, over arrays, with the signature that the registration reads.
+    The function itself and not the op: the verifying process has no op of that name."""
+    from torch._library import custom_ops
+
+    op = _torch_op(name)
+    defined: Any = cast("Any", custom_ops).OPDEFS.get(op._schema.name)
+    if defined is None:
+        raise KernelError(
+            "SM-KERNEL-002", f"the torch op {name} is not written in Python, so it cannot be the reference",
+            hint="Give reference=function, over numpy arrays.",
+        )  # fmt: skip
+    function: Callable[..., Any] = defined._init_fn
+
+    def reference(*given: Any, **named: Any) -> Any:
+        import torch
+
+        made = function(*(torch.from_numpy(np.ascontiguousarray(one)) for one in given), **named)
+        several = cast("Sequence[Any]", made) if isinstance(made, (tuple, list)) else (made,)
+        return tuple(one.detach().numpy() for one in several)
+
+    reference.__signature__ = _signature(op._schema.arguments)  # type: ignore[attr-defined]
+    return reference
+
+
+def _signature(arguments: Sequence[Any]) -> inspect.Signature:
+    kinds = inspect.Parameter
+    given = [(one.name, one.default_value if one.has_default_value() else kinds.empty) for one in arguments]
+    return inspect.Signature([kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=value) for name, value in given])
+
+
+def _register_converter(made: UserKernel, target: str) -> None:
+    from smelt.export import Call, Refused, register_converter
+
+    def converter(call: Call) -> Any:
+        given: Mapping[str, Any] = call.arguments
+        attributes = {name: given.get(name, default) for name, default in made.attributes.items()}
+        for name, value in attributes.items():
+            if not isinstance(value, (int, float)):
+                raise Refused(f"the argument {name} of {target} is no constant number")
+            attributes[name] = type(made.attributes[name])(value)
+        return call.op(made.name, *(given[name] for name in made.operands), domain=made.domain, **attributes)
+
+    register_converter(target)(converter)
