@@ -24,11 +24,13 @@ def convolve(convolution: Convolution, image: Array, weights: Array, axes: Axes)
     stack = weights.reshape(groups, -1, *weights.shape[1:])
     total: Array | None = None
     for tap, found, inside, _ in _taps(geometry, image, axes):
+        if not geometry.spread:
+            found = np.where(inside, found, 0)  # padding is zeros, which an infinite weight makes NaN
         grouped = found.reshape(found.shape[0], groups, -1, *found.shape[2:])
         here = stack[(..., *tap)]
         rule = "ngc...,gcm->ngm..." if geometry.spread else "ngc...,gmc->ngm..."
         made = np.einsum(rule, grouped, here).reshape(found.shape[0], -1, *found.shape[2:])
-        made = np.where(inside, made, 0)
+        made = np.where(inside, made, 0) if geometry.spread else made
         total = made if total is None else total + made
     assert total is not None
     return total

@@ -113,7 +113,7 @@ class Contraction:
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """Filters b over an image a[N, C, *sizes], summed in the type `accumulator`: [N, M, *out].
+    """Filters b over an image a[N, C, *sizes] with zeros around it, summed in the type `accumulator`: [N, M, *out].
 
     b[M, C / groups, *kernel], or b[C, M / groups, *kernel] where the geometry is that of a transposed convolution."""
 
@@ -150,6 +150,7 @@ class Function:
 
     `found` are sizes of results that only the data tell, each with the most that it can be. Results lie in memory that
     is large enough for the most; behind the scratch memory `b` has an `int64_t` for each size, which the function sets.
+    `links` are units of the C backend's library that the text calls, by name.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Function:
     flops: Ix
     reference: Callable[[Arrays, Sequence[int], Sequence[float]], Sequence[np.ndarray[Any, Any]]]
     found: tuple[tuple[Sym, Ix], ...] = ()
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +215,10 @@ class Tensor:
         args, body = self.definition.args, self.definition.fn
         where = tuple(ix(i) for i in index)
         return self._memo(where, lambda w: body(*(a.at(aligned(w, a.shape, self.shape)) for a in args)))
+
+    def forget(self) -> None:
+        """Elements that were stated before what they read was given another definition."""
+        self._expanded.clear()
 
     def _memo(self, where: Index, compute: Callable[[Index], Expr]) -> Expr:
         key = tuple(i.key for i in where)

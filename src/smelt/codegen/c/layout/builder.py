@@ -14,16 +14,24 @@ from typing import Final
 import onnx_ir as ir
 
 from smelt.ir.kernel import Buffer, Builder, Function, Geometry, Stored, Tensor
+from smelt.ops.integer_product import NAME
 
+from .block_quantized import block_quantized_product
 from .contraction import packed_contraction
 from .convolution import Case, convolution
+from .int8_product import int8_product
+from .int8_rules import Seen
 from .nhwc import NhwcBuilder
 from .pooling import pool
 from .recurrent import recurrent
 from .weights import packed_weight
 
 # Functions whose operands have a layout of their own, by name.
-_FUNCTIONS: Final[dict[str, Callable[[Builder, Function], Function]]] = {"smelt_recurrent": recurrent}
+_FUNCTIONS: Final[dict[str, Callable[[Builder, Function], Function]]] = {
+    "smelt_nbits_product": block_quantized_product,
+    "smelt_recurrent": recurrent,
+    NAME: int8_product,
+}
 
 
 @dataclass
@@ -34,6 +42,11 @@ class CpuBuilder(NhwcBuilder):
     packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
     packed_as: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
     widened: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
+    seen: Seen = field(default_factory=Seen)
+
+    def note_readers(self, x: Tensor, readers: int) -> None:
+        """So many places of the model read the value that x is."""
+        self.seen.readers[x] = self.seen.readers.get(x, 0) + readers
 
     def computable(self, x: Tensor) -> Tensor:
         made = super().computable(x)
@@ -66,5 +79,10 @@ class CpuBuilder(NhwcBuilder):
         return pool(self, kind, x, geometry, counted)
 
     def function(self, call: Function) -> tuple[Tensor, ...]:
-        prepare = _FUNCTIONS.get(call.name)
-        return super().function(call if prepare is None else prepare(self, call))
+        return super().function(callable_function(self, call))
+
+
+def callable_function(k: Builder, call: Function) -> Function:
+    """A function as its C takes it: with the layouts and the scratch memory that its header takes for granted."""
+    prepare = _FUNCTIONS.get(call.name)
+    return call if prepare is None else prepare(k, call)

@@ -16,10 +16,11 @@ import numpy as np
 
 from smelt.base.dtype import BY_NAME
 from smelt.ir.kernel import Ix, ix
-from smelt.ir.kernel.int8_panels import INTERLEAVE, int8_panel_shape, int8_panels
 
 from . import winograd
 from .arrangement import MATRICES, PANEL, Step, moved_array, moved_shape, to_matrices, to_panels
+from .int8_panels import INTERLEAVE, int8_panel_shape, int8_panels
+from .nbits_panels import is_nbits, nbits_dtype, nbits_panels, nbits_shape
 from .pack import pack
 
 Array = np.ndarray[Any, Any]
@@ -88,9 +89,24 @@ class PackedFormat:
         return steps
 
 
+class BlockQuantizedFormat(PackedFormat):
+    """Weights, scales or zero points of 2, 4 or 8-bit blocks along K: see `nbits_panels.py`."""
+
+    def takes(self, dtype: str) -> bool:
+        return dtype == self.dtype if self.dtype == "u8" else BY_NAME[dtype].compute == self.dtype
+
+    def shape(self, shape: Sequence[Ix]) -> tuple[Ix, ...] | None:
+        return nbits_shape(shape, self.name)
+
+    def packed(self, plain: Array) -> Array:
+        return nbits_panels(plain, self.name)
+
+
 @lru_cache(maxsize=256)
 def format_named(name: str) -> PackedFormat:
-    """`arrangement`, `arrangement:groups`, or either behind `int8:`; `int8` alone is plain."""
+    """`arrangement`, `arrangement:groups`, or either behind `int8:`; `int8` alone is plain. Or of nbits_panels."""
+    if is_nbits(name):
+        return BlockQuantizedFormat(name, "nbits", dtype=nbits_dtype(name), computed=True)
     kind, _, rest = name.partition(":")
     if kind == _INT8:
         arrangement, _, groups = rest.partition(":")

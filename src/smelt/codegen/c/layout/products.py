@@ -34,6 +34,10 @@ class ProductForm:
     reason: str
     fits: Callable[[ProductCase], bool]
 
+    @property
+    def micro_kernels(self) -> str:
+        return "f32_gemv" if self.name == "GEMV" else "f32_gemm"
+
 
 def reads_unpacked(left: Matrix, right: Matrix) -> bool:
     """Whether a GEMV can read both operands as they lie."""
@@ -80,13 +84,15 @@ FORMS: Final = (
 FUSED_MLP: Final = KernelForm(
     "fused MLP",
     "the panels of both products fit L2 together: the hidden layer stays in the task",
+    "f32_gemm",
 )
 ONLINE_SOFTMAX: Final = KernelForm(
     "attention, online softmax",
     "a softmax between two products: blocks of a long row's columns are rescaled by the running maximum",
+    "f32_gemm",
 )
 BACK_TO_BACK: Final = KernelForm(
-    "back-to-back GEMM", "the second product reads the rows of the first in the task that makes them"
+    "back-to-back GEMM", "the second product reads the rows of the first in the task that makes them", "f32_gemm"
 )
 
 
@@ -96,7 +102,7 @@ def product_form(work: PackedGemm | BatchedGemm | UnpackedGemm, rows: Ix) -> Ker
     form = next(form for form in FORMS if form.fits(case))
     definition = work.made.definition
     chosen = definition.reason if isinstance(definition, PackedContraction) else ""
-    return KernelForm(form.name, chosen or form.reason)
+    return KernelForm(form.name, chosen or form.reason, form.micro_kernels)
 
 
 def _case(work: PackedGemm | BatchedGemm | UnpackedGemm, rows: Ix) -> ProductCase:

@@ -12,6 +12,7 @@ from typing import Final
 from smelt.ir.kernel import Tensor
 from smelt.ops.registry import Call
 
+from . import int8_rules
 from .group_normalization import group_norm_of_image, instance_norm_of_groups
 
 
@@ -23,7 +24,24 @@ def _one(rule: Callable[[Call], Tensor | None]) -> Callable[[Call], Sequence[Ten
     return made
 
 
+_QUANTIZING: Final = ("", "com.microsoft")
 RULES: Final = {
     ("", "GroupNormalization"): _one(group_norm_of_image),
     ("", "InstanceNormalization"): _one(instance_norm_of_groups),
+    **{(domain, "DequantizeLinear"): _one(int8_rules.restored) for domain in _QUANTIZING},
+    **{(domain, "QuantizeLinear"): _one(int8_rules.quantized) for domain in _QUANTIZING},
+    ("", "Conv"): _one(int8_rules.convolution),
+    ("", "MatMul"): _one(int8_rules.product),
+    ("", "Gemm"): _one(int8_rules.product),
+    ("", "MatMulInteger"): _one(int8_rules.integer_product),
+    ("", "QLinearConv"): _one(int8_rules.quantized_convolution),
+    ("", "ConvInteger"): _one(int8_rules.quantized_convolution),
+    ("", "QLinearMatMul"): _one(int8_rules.quantized_product),
+    ("com.microsoft", "MatMulIntegerToFloat"): _one(int8_rules.product_to_float),
+    ("com.microsoft", "QLinearAdd"): _one(int8_rules.quantized_sum),
+    ("", "Cast"): _one(int8_rules.cast),
+    ("", "Mul"): _one(int8_rules.scaled),
+    ("", "Relu"): _one(int8_rules.limited),
+    ("", "Clip"): _one(int8_rules.limited),
+    ("", "Add"): _one(int8_rules.added),
 }

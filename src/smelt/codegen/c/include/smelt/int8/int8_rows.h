@@ -70,7 +70,7 @@ static int32_t smelt_int8_pack_row(const smelt_int8_source *from, const uint8_t 
 }
 
 /* One panel of a matrix K x N. */
-static void smelt_int8_pack_panel(const uint8_t *b, int is_signed, int64_t K, int64_t N, int64_t panel, char *to) {
+static __attribute__((unused)) void smelt_int8_pack_panel(const uint8_t *b, int is_signed, int64_t K, int64_t N, int64_t panel, char *to) {
   const int64_t first = panel * SMELT_INT8_PANEL, columns = smelt_min(SMELT_INT8_PANEL, N - first);
   const uint8_t flip = is_signed ? 0 : 128;
   int8_t *out = (int8_t *)(to + sizeof(smelt_int8_header));

@@ -11,6 +11,7 @@
 #ifndef SMELT_INT8_TILES_H
 #define SMELT_INT8_TILES_H
 
+#include <smelt/gemm/micro_names.h>
 #include <smelt/threads/loop.h>
 
 /* Vectors wider than the registers are only passed between inlined functions. */
@@ -44,7 +45,7 @@ typedef int32_t smelt_int8_vu __attribute__((vector_size(SMELT_VL), aligned(4), 
 typedef int32_t smelt_int8_word __attribute__((aligned(1), may_alias));
 typedef int16_t smelt_int8_h __attribute__((vector_size(SMELT_VL), may_alias));
 
-#define SMELT_INT8_UNROLL _Pragma("GCC unroll 16")
+#define SMELT_INT8_UNROLL _Pragma("GCC unroll 32")
 
 #if (SMELT_VL == 64 && defined(__AVX512BW__)) || (SMELT_VL == 32 && defined(__AVX2__))
 #define SMELT_INT8_VEX 1
@@ -96,9 +97,13 @@ SMELT_INLINE smelt_int8_v smelt_int8_pairs(smelt_int8_v sum, smelt_int8_v a, sme
 
 #if SMELT_VL == 64 && SMELT_INT8_VEX
 #define SMELT_INT8_VNNI "avx512vnni"
+#define SMELT_INT8_VNNI_ISA avx512vnni
+#define SMELT_INT8_VNNI_CPU SMELT_CPU_avx512vnni
 #define SMELT_INT8_DOT "vpdpbusd %2, %1, %0"
 #elif SMELT_VL == 32 && SMELT_INT8_VEX && (defined(__clang__) || __GNUC__ >= 11)
 #define SMELT_INT8_VNNI "avxvnni"
+#define SMELT_INT8_VNNI_ISA avxvnni
+#define SMELT_INT8_VNNI_CPU SMELT_CPU_avxvnni
 #define SMELT_INT8_DOT "%{vex%} vpdpbusd %2, %1, %0"
 #endif
 
@@ -177,52 +182,51 @@ typedef void (*smelt_int8_tile)(const char *a, const char *panel, int64_t stride
 #define SMELT_INT8_FIT(R, P) ((R) * (P) * SMELT_INT8_VPP <= SMELT_INT8_SUMS)
 #define SMELT_INT8_PANELS(R) (SMELT_INT8_FIT(R, 8) ? 8 : SMELT_INT8_FIT(R, 4) ? 4 : SMELT_INT8_FIT(R, 2) ? 2 : 1)
 
-#define SMELT_INT8_TILE(FORM, R, ...)                                                                                          \
-  __VA_ARGS__ static void smelt_int8_##FORM##_##R(const char *a, const char *b, int64_t s, int64_t g, int32_t *out) {        \
-    smelt_int8_##FORM##_block(R, SMELT_INT8_PANELS(R), a, b, s, g, out);                                                        \
-  }                                                                                                                            \
-  __VA_ARGS__ static void smelt_int8_##FORM##_##R##_narrow(const char *a, const char *b, int64_t s, int64_t g, int32_t *out) { \
-    smelt_int8_##FORM##_block(R, 1, a, b, s, g, out);                                                                           \
+/* Defines smelt_<KIND>_<R>x<N>c4__<FEATURE>; ATTRIBUTE has what the unit's own build lacks. */
+#define SMELT_INT8_TILE(R, N, FORM, KIND, FEATURE, ATTRIBUTE)                                                                  \
+  ATTRIBUTE static void SMELT_MICRO_C(KIND, R, N, 4, FEATURE)(const char *a, const char *b, int64_t s, int64_t g, int32_t *out) { \
+    _Static_assert(N == SMELT_INT8_PANEL || N == SMELT_INT8_PANEL * SMELT_INT8_PANELS(R), "columns of a tile");                \
+    smelt_int8_##FORM##_block(R, N / SMELT_INT8_PANEL, a, b, s, g, out);                                                       \
   }
-#define SMELT_INT8_ENTRY(FORM, R) {smelt_int8_##FORM##_##R##_narrow, smelt_int8_##FORM##_##R},
+#define SMELT_INT8_ENTRY(R, N, FORM, KIND, FEATURE, ATTRIBUTE)                                                                 \
+  {SMELT_MICRO_C(KIND, R, 16, 4, FEATURE), SMELT_MICRO_C(KIND, R, N, 4, FEATURE)},
+#define SMELT_INT8_NO_ATTRIBUTE
 
+/* X(rows, columns, ...) of all tiles: of one panel, of several, and the widest of each number of rows. */
 #if SMELT_VL == 64
-#define SMELT_INT8_EACH(X, FORM, ...)                                                                                          \
-  X(FORM, 1, ##__VA_ARGS__) X(FORM, 2, ##__VA_ARGS__) X(FORM, 3, ##__VA_ARGS__) X(FORM, 4, ##__VA_ARGS__)                      \
-  X(FORM, 5, ##__VA_ARGS__) X(FORM, 6, ##__VA_ARGS__) X(FORM, 7, ##__VA_ARGS__) X(FORM, 8, ##__VA_ARGS__)                      \
-  X(FORM, 9, ##__VA_ARGS__) X(FORM, 10, ##__VA_ARGS__) X(FORM, 11, ##__VA_ARGS__) X(FORM, 12, ##__VA_ARGS__)
+#define SMELT_INT8_ONE(X, ...)                                                                                                 \
+  X(1, 16, __VA_ARGS__) X(2, 16, __VA_ARGS__) X(3, 16, __VA_ARGS__) X(4, 16, __VA_ARGS__) X(5, 16, __VA_ARGS__)                \
+  X(6, 16, __VA_ARGS__) X(7, 16, __VA_ARGS__) X(8, 16, __VA_ARGS__) X(9, 16, __VA_ARGS__) X(10, 16, __VA_ARGS__)               \
+  X(11, 16, __VA_ARGS__) X(12, 16, __VA_ARGS__)
+#define SMELT_INT8_SEVERAL(X, ...)                                                                                             \
+  X(1, 128, __VA_ARGS__) X(2, 128, __VA_ARGS__) X(3, 128, __VA_ARGS__) X(4, 64, __VA_ARGS__) X(5, 64, __VA_ARGS__)             \
+  X(6, 64, __VA_ARGS__) X(7, 32, __VA_ARGS__) X(8, 32, __VA_ARGS__) X(9, 32, __VA_ARGS__) X(10, 32, __VA_ARGS__)               \
+  X(11, 32, __VA_ARGS__) X(12, 32, __VA_ARGS__)
+#define SMELT_INT8_WIDEST_OF(X, ...) SMELT_INT8_SEVERAL(X, __VA_ARGS__)
 #elif SMELT_VL == 32
-#define SMELT_INT8_EACH(X, FORM, ...)                                                                                          \
-  X(FORM, 1, ##__VA_ARGS__) X(FORM, 2, ##__VA_ARGS__) X(FORM, 3, ##__VA_ARGS__) X(FORM, 4, ##__VA_ARGS__)                      \
-  X(FORM, 5, ##__VA_ARGS__) X(FORM, 6, ##__VA_ARGS__)
+#define SMELT_INT8_TALL(X, ...) X(4, 16, __VA_ARGS__) X(5, 16, __VA_ARGS__) X(6, 16, __VA_ARGS__)
+#define SMELT_INT8_ONE(X, ...)                                                                                                 \
+  X(1, 16, __VA_ARGS__) X(2, 16, __VA_ARGS__) X(3, 16, __VA_ARGS__) SMELT_INT8_TALL(X, __VA_ARGS__)
+#define SMELT_INT8_SEVERAL(X, ...) X(1, 64, __VA_ARGS__) X(2, 32, __VA_ARGS__) X(3, 32, __VA_ARGS__)
+#define SMELT_INT8_WIDEST_OF(X, ...) SMELT_INT8_SEVERAL(X, __VA_ARGS__) SMELT_INT8_TALL(X, __VA_ARGS__)
 #else
-#define SMELT_INT8_EACH(X, FORM, ...) X(FORM, 1, ##__VA_ARGS__) X(FORM, 2, ##__VA_ARGS__)
+#define SMELT_INT8_ONE(X, ...) X(1, 16, __VA_ARGS__) X(2, 16, __VA_ARGS__)
+#define SMELT_INT8_SEVERAL(X, ...) X(1, 32, __VA_ARGS__)
+#define SMELT_INT8_WIDEST_OF(X, ...) SMELT_INT8_SEVERAL(X, __VA_ARGS__) X(2, 16, __VA_ARGS__)
 #endif
 
 /* Tables by rows - 1: for one panel, and for SMELT_INT8_PANELS(rows) of them. */
 typedef const smelt_int8_tile (*smelt_int8_tiles)[2];
-SMELT_INT8_EACH(SMELT_INT8_TILE, wide)
-static const smelt_int8_tile smelt_int8_wide[][2] = {SMELT_INT8_EACH(SMELT_INT8_ENTRY, wide)};
-SMELT_INT8_EACH(SMELT_INT8_TILE, pairs)
-static const smelt_int8_tile smelt_int8_pairs_[][2] = {SMELT_INT8_EACH(SMELT_INT8_ENTRY, pairs)};
+#define SMELT_INT8_TABLE(NAME, ...)                                                                                            \
+  SMELT_INT8_ONE(SMELT_INT8_TILE, __VA_ARGS__) SMELT_INT8_SEVERAL(SMELT_INT8_TILE, __VA_ARGS__)                                \
+  static const smelt_int8_tile NAME[][2] = {SMELT_INT8_WIDEST_OF(SMELT_INT8_ENTRY, __VA_ARGS__)};
+SMELT_INT8_TABLE(smelt_int8_wide, wide, i16i8i32_gemm, SMELT_UNIT_FEATURE, SMELT_INT8_NO_ATTRIBUTE)
+SMELT_INT8_TABLE(smelt_int8_pairs_, pairs, u8i8i32_gemm, SMELT_UNIT_FEATURE, SMELT_INT8_NO_ATTRIBUTE)
 
 #ifdef SMELT_INT8_VNNI
 SMELT_INT8_BYTES_STEP(smelt_int8_quads_step, __asm__(SMELT_INT8_DOT : "+v"(sums[i * row + j]) : "v"(all), "v"(four[j]));)
 SMELT_INT8_BLOCK(quads, 4)
-SMELT_INT8_EACH(SMELT_INT8_TILE, quads, __attribute__((target(SMELT_INT8_VNNI))))
-static const smelt_int8_tile smelt_int8_quads[][2] = {SMELT_INT8_EACH(SMELT_INT8_ENTRY, quads)};
-
-/* AVX512_VNNI, or AVX_VNNI, by the CPU's identification, which is asked once: a virtual machine answers slowly. */
-static int smelt_int8_has_vnni(void) {
-  static int known; /* 0: not asked yet, 1: no, 2: yes */
-  int found = __atomic_load_n(&known, __ATOMIC_RELAXED);
-  if (found) return found == 2;
-  uint32_t a = 7, b, c = SMELT_VL == 64 ? 0 : 1, d;
-  __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-  found = (SMELT_VL == 64 ? c >> 11 : a >> 4) & 1 ? 2 : 1;
-  __atomic_store_n(&known, found, __ATOMIC_RELAXED);
-  return found == 2;
-}
+SMELT_INT8_TABLE(smelt_int8_quads, quads, u8i8i32_gemm, SMELT_INT8_VNNI_ISA, __attribute__((target(SMELT_INT8_VNNI))))
 #endif
 
 #endif

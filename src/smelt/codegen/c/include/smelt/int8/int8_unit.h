@@ -210,7 +210,7 @@ static void smelt_int8_choose(smelt_int8_product *p) {
   p->source.form = small ? SMELT_INT8_PAIRS : SMELT_INT8_WIDE;
   p->tiles = small ? smelt_int8_pairs_ : smelt_int8_wide;
 #ifdef SMELT_INT8_VNNI
-  if (smelt_int8_has_vnni()) p->source.form = SMELT_INT8_QUADS, p->tiles = smelt_int8_quads;
+  if (smelt_has(SMELT_INT8_VNNI_CPU)) p->source.form = SMELT_INT8_QUADS, p->tiles = smelt_int8_quads;
 #endif
 #ifdef SMELT_INT8_BYTES /* by tests: the portable step of the byte forms is exact for any panels */
   p->source.form = SMELT_INT8_PAIRS, p->tiles = smelt_int8_pairs_;

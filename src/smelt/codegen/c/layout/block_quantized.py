@@ -1,0 +1,48 @@
+"""Products with block-quantized weights in C: operands packed by panels, and the scratch memory `nbits_unit.h` takes.
+
+Input: the function that ops/block_quantized.py states. Output: the same function over packed constants. Invariant: its
+numbers are in the order of the enum in the header; memory that the header takes for granted is counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from smelt.ir.kernel import Builder, Function, Ix, Tensor, Unsupported, fn
+from smelt.ops.block_quantized import Number
+
+from .nbits_panels import FLOATS, WEIGHTS, ZEROS
+
+MOST_ROWS: Final = 8  # that pass by the weights together: SMELT_NB_ROWS at most
+HEADER_BYTES: Final = 12  # of each row of a block of 8-bit activations, smelt_nb_header
+
+
+def block_quantized_product(k: Builder, function: Function) -> Function:
+    sizes = [number.const or 0 for number in function.numbers]
+    bits, blocks = sizes[Number.BITS], -(-sizes[Number.K] // sizes[Number.BLOCK])
+    a, weights, scales, zeros, bias = function.operands
+    zero_layout = f"{FLOATS}:{blocks}" if zeros is not None and zeros.dtype == "f32" else f"{ZEROS}:{bits}:{blocks}"
+    operands = (
+        a, _packed(k, weights, f"{WEIGHTS}:{bits}"), _packed(k, scales, f"{FLOATS}:{blocks}"),
+        _packed(k, zeros, zero_layout), bias,
+    )  # fmt: skip
+    return replace(
+        function, operands=operands, scratch_bytes=_scratch_bytes(function.numbers[Number.ROWS], sizes, blocks)
+    )
+
+
+def _packed(k: Builder, x: Tensor | None, layout: str) -> Tensor | None:
+    packed = None if x is None else k.pack(x, layout)
+    if x is not None and packed is None:
+        raise Unsupported("quantized weights that cannot be packed ahead of time")
+    return packed
+
+
+def _scratch_bytes(rows: Ix, sizes: Sequence[int], blocks: int) -> Ix:
+    """Few rows packed and zero-padded; or all rows as bytes with the scales and sums of their blocks."""
+    block = sizes[Number.BLOCK]
+    if not sizes[Number.FAST]:
+        return fn("min", rows, 1) * (MOST_ROWS * blocks * block * 4)
+    return (rows + (MOST_ROWS - 1)) // MOST_ROWS * (MOST_ROWS * blocks * (HEADER_BYTES + block))

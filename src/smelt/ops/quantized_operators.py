@@ -1,0 +1,140 @@
+"""Quantized convolutions and products as single operators: QLinearConv, QLinearMatMul, ConvInteger and their like.
+
+Input: quantized tensors, each followed by its scale and zero point. Output: what the operands' integers give, scaled
+and quantized again. Invariant: sums are those of integers (float32 holds them up to 2^24; a backend may compute them in
+int32); the result is rounded half to even, then the zero point is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast as typed
+
+from smelt.ir.kernel import Expr, Tensor, Unsupported, ix
+from smelt.ir.kernel import expr as E
+
+from .convolution import conv
+from .product import matmul
+from .quantize import RANGE, saturated
+from .registry import Call, op
+from .window import geometry_of, kernel_of
+from .work import conv_work, matmul_work
+
+MICROSOFT = "com.microsoft"
+BYTES = ("u8", "i8")
+
+
+def _along(call: Call, parameter: Tensor, rank: int, axis: int) -> Tensor:
+    """One number, or one for each index of an axis, seen so that it broadcasts to a tensor of this rank."""
+    if parameter.elements.const == 1:
+        return call.k.reshape(parameter, ())
+    if parameter.rank != 1:
+        raise Unsupported("a scale or zero point of more than one axis")
+    return call.k.reshape(parameter, [parameter.shape[0] if d == axis else ix(1) for d in range(rank)])
+
+
+def _centred(call: Call, q: Tensor, zero: Tensor | None, axis: int, dtype: str = "f32") -> Tensor:
+    """The integers less their zero point."""
+    if q.dtype not in BYTES or (zero is not None and zero.dtype != q.dtype):
+        raise Unsupported(f"a quantized operand of {q.dtype}")
+    if zero is None:
+        return call.k.cast(q, dtype)
+    moved = _along(call, zero, q.rank, axis % q.rank)
+    return call.k.map(lambda value, shift: E.op("sub", E.cast(value, dtype), E.cast(shift, dtype)), q, moved)
+
+
+def _factor(call: Call, scales: Sequence[Tensor]) -> Tensor:
+    """The scale of a product in steps of the result: x * w / y."""
+    if any(scale.dtype != "f32" for scale in scales):
+        raise Unsupported("a scale that is not float32")
+    first, second, result = scales
+    made = call.k.map(lambda a, b: E.op("mul", a, b), first, second)
+    return call.k.map(lambda a, b: E.op("div", a, b), made, call.k.reshape(result, ()))
+
+
+def _requantized(call: Call, sums: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
+    if zero.dtype not in RANGE or zero.elements.const != 1:
+        raise Unsupported(f"a result quantized to {zero.dtype}")
+    dtype = zero.dtype
+
+    def body(total: Expr, scale: Expr, shift: Expr) -> Expr:
+        rounded = E.op("round", E.op("mul", total, scale))
+        return saturated(E.op("add", rounded, E.cast(shift, "f32")), dtype)
+
+    return call.k.map(body, sums, factor, call.k.reshape(zero, ()))
+
+
+@op("QLinearConv", since=10, kind="product", steps=True)
+def qlinear_conv(call: Call) -> Tensor:
+    x, w, rank = call.x(0), call.x(3), call.x(0).rank
+    bias = call.maybe(8)
+    inputs = [_centred(call, x, call.x(2), 1), _centred(call, w, call.x(5), 0)]
+    inputs += [] if bias is None else [call.k.cast(bias, "f32")]
+    sums = typed("Tensor", conv(replace(call, op="Conv", inputs=inputs)))
+    scales = [_along(call, call.x(1), rank, 1), _along(call, call.x(4), rank, 1), call.x(6)]
+    return _requantized(call, sums, _factor(call, scales), call.x(7))
+
+
+@op("QLinearMatMul", since=10, kind="product", steps=True)
+def qlinear_matmul(call: Call) -> Tensor:
+    a, b = call.x(0), call.x(3)
+    inputs = [_centred(call, a, call.x(2), -2), _centred(call, b, call.x(5), -1)]
+    sums = typed("Tensor", matmul(replace(call, op="MatMul", inputs=inputs)))
+    scales = [_along(call, call.x(1), a.rank, a.rank - 2), _along(call, call.x(4), b.rank, b.rank - 1), call.x(6)]
+    return _requantized(call, sums, _factor(call, scales), call.x(7))
+
+
+@op("ConvInteger", since=10, kind="product", work=conv_work)
+def conv_integer(call: Call) -> Tensor:
+    x, w, groups = call.x(0), call.x(1), call.int("group", 1)
+    if x.rank < 3 or w.rank != x.rank or groups < 1:
+        raise Unsupported(f"an input of rank {x.rank} and weights of rank {w.rank}")
+    call.k.require_equal(x.shape[1], w.shape[1] * groups, "the channels of the input and of the weights must agree")
+    rows = w.shape[0].const
+    if rows is None or w.shape[1].const is None or rows % groups:
+        raise Unsupported("the weights' channels are known only at run time, or do not divide into groups")
+    geometry = geometry_of(call, x, kernel_of(call, w))
+    left, right = _centred(call, x, call.maybe(2), 1, "i32"), _centred(call, w, call.maybe(3), 0, "i32")
+    return call.k.convolution(left, right, geometry, groups)
+
+
+@op("QLinearAdd", domain=MICROSOFT, kind="elementwise", steps=True, flops=6)
+def qlinear_add(call: Call) -> Tensor:
+    """Inputs: A, its scale and zero point, the same of B, scale and zero point of the result."""
+    a, b = (_scaled(call, place) for place in (0, 3))
+    zero, scale = call.maybe(7), call.x(6)
+    dtype = call.x(0).dtype
+
+    def body(left: Expr, right: Expr, step: Expr, *shift: Expr) -> Expr:
+        rounded = E.op("round", E.op("div", E.op("add", left, right), step))
+        return saturated(E.op("add", rounded, E.cast(shift[0], "f32")) if shift else rounded, dtype)
+
+    parameters = [call.k.reshape(p, ()) for p in (scale, zero) if p is not None]
+    return call.k.map(body, a, b, *parameters)
+
+
+def _scaled(call: Call, place: int) -> Tensor:
+    q, scale = call.x(place), call.x(place + 1)
+    if scale.dtype != "f32" or scale.elements.const != 1:
+        raise Unsupported("a scale that is not one float32")
+    centred = _centred(call, q, call.maybe(place + 2), 0)
+    return call.k.map(lambda value, step: E.op("mul", value, step), centred, call.k.reshape(scale, ()))
+
+
+def _to_float(call: Call, sums: Tensor, scales: Sequence[Tensor], bias: Tensor | None) -> Tensor:
+    """Sums times both scales, plus one number for each column."""
+    first, second = scales
+    factor = call.k.map(lambda a, b: E.op("mul", a, b), first, second)
+    made = call.k.map(lambda total, scale: E.op("mul", total, scale), sums, factor)
+    return made if bias is None else call.k.map(lambda e, c: E.op("add", e, c), made, bias)
+
+
+@op("MatMulIntegerToFloat", domain=MICROSOFT, kind="product", work=matmul_work)
+def matmul_integer_to_float(call: Call) -> Tensor:
+    """Inputs: A, B, their scales, their zero points, a bias."""
+    a, b = call.x(0), call.x(1)
+    inputs = [_centred(call, a, call.maybe(4), -2), _centred(call, b, call.maybe(5), -1)]
+    sums = typed("Tensor", matmul(replace(call, op="MatMul", inputs=inputs)))
+    scales = [_along(call, call.x(2), a.rank, a.rank - 2), _along(call, call.x(3), b.rank, b.rank - 1)]
+    return _to_float(call, sums, scales, call.maybe(6))

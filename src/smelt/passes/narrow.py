@@ -1,0 +1,53 @@
+"""What a user asks for in place of float32: narrower weights, 8-bit activations.
+
+Input: a model as it was loaded, the precision of its weights and the accuracy of its quantized products. Output: the
+model that is compiled, and notes for its report. Invariant: nothing happens unless it is asked for; text that names
+nothing is an error before anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import onnx_ir as ir
+
+from smelt.base.errors import ConfigError
+from smelt.ir.walk import model_nodes
+from smelt.passes.quantize_weights import precision_bits, quantize_weights, summary
+
+ACCURACIES: Final = ("exact", "fast")
+PREPARED: Final = (
+    "legacy-initializers", "inline-functions", "freeze-initializers", "constants-to-initializers", "infer-shapes",
+)  # fmt: skip
+_INT8_ACTIVATIONS: Final = 4
+
+
+def check_narrow(precision: str, accuracy: str) -> None:
+    if precision:
+        precision_bits(precision)
+    if accuracy not in ACCURACIES:
+        raise ConfigError(
+            "SM-CONFIG-001", f"there is no accuracy {accuracy!r}", hint=f"Known are {', '.join(ACCURACIES)}."
+        )
+
+
+def narrow(model: ir.Model, precision: str, accuracy: str, prepare: Callable[[ir.Model], object]) -> tuple[str, ...]:
+    """Change the model in place; `prepare` runs the passes of `PREPARED`."""
+    check_narrow(precision, accuracy)
+    notes: list[str] = []
+    if precision:
+        prepare(model)
+        notes.append(summary(quantize_weights(model, precision_bits(precision)), precision))
+    if accuracy == "fast":
+        notes.append(_fast(model))
+    return tuple(notes)
+
+
+def _fast(model: ir.Model) -> str:
+    """8-bit activations in all products with block-quantized weights."""
+    found = [node for node in model_nodes(model) if node.op_type == "MatMulNBits"]
+    for node in found:
+        node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", _INT8_ACTIVATIONS)
+    count = f"{len(found)} product" + ("" if len(found) == 1 else "s")
+    return f"--accuracy fast: {count} with block-quantized weights quantize activations to 8 bits in blocks."

@@ -1,0 +1,148 @@
+"""Float32 weights of products -> weights of 4 or 8 bits in blocks, without data.
+
+Input: a float32 model. Output: MatMul and Gemm with constant weights as MatMulNBits, and what that costs: the ratio of
+signal to quantization noise of each matrix. Invariant: activations stay float32; small matrices and those with NaN or
+infinities stay as they are; a block's scale is the best of a few in the mean of squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+
+from smelt.base.errors import ConfigError
+from smelt.ir.walk import model_graphs
+from smelt.passes.block_quantized import Blocks, Product, product_of, replace_product
+from smelt.passes.rewriter.surgery import Array, Names, tensor_of
+
+BLOCKS: Final[Mapping[int, int]] = {8: 32, 4: 16}  # by bits
+PRECISIONS: Final[Mapping[str, int]] = {"w8": 8, "w4": 4}
+_LEAST: Final = 4096  # elements of a matrix that is worth it
+_NARROWEST: Final = 32  # rows and columns of it
+_SHRINKS: Final = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a block's range: outliers may be clipped
+_REFITS: Final = 2  # least-squares scales for the numbers that were found
+_ROWS: Final = 512  # columns of a matrix that are quantized at a time
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """One matrix: the node that multiplies by it and its ratio of signal to noise, in dB."""
+
+    name: str
+    elements: int
+    sqnr: float
+
+
+def precision_bits(precision: str) -> int:
+    """Bits of the weights; text that is no precision is an error that lists what there is."""
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            "SM-CONFIG-001", f"there is no precision {precision!r}", hint=f"Known are {', '.join(PRECISIONS)}."
+        )
+    return PRECISIONS[precision]
+
+
+def quantize_weights(model: ir.Model, bits: int) -> list[Quantized]:
+    """Quantize all matrices of products in place."""
+    done: list[Quantized] = []
+    names = Names(model)
+    known: dict[tuple[ir.Value, bool], tuple[Blocks, list[ir.Value], float]] = {}
+    for graph in model_graphs(model):
+        for node in list(graph):
+            product = product_of(node)
+            matrix = None if product is None else _matrix(product)
+            if product is None or matrix is None:
+                continue
+            key = product.right, product.transposed
+            if key not in known or known[key][1][0].graph is not graph:
+                blocks = quantize(matrix, bits)
+                known[key] = blocks, [], sqnr(matrix, blocks)
+            blocks, held, ratio = known[key]
+            done.append(Quantized(node.name or node.op_type, matrix.size, ratio))
+            known[key] = blocks, replace_product(product, blocks, names, held), ratio
+    return done
+
+
+def _matrix(product: Product) -> Array | None:
+    """The weights as (N, K); None for what stays."""
+    tensor = tensor_of(product.right)
+    if tensor is None or tensor.dtype != ir.DataType.FLOAT or len(tensor.shape) != 2 or tensor.size < _LEAST:
+        return None
+    plain = np.asarray(tensor.numpy())
+    matrix = plain if product.transposed else plain.T
+    if product.bias is not None and product.bias.shape != ir.Shape([len(matrix)]):
+        return None
+    return matrix if min(matrix.shape) >= _NARROWEST and np.isfinite(matrix).all() else None
+
+
+def quantize(matrix: Array, bits: int, block: int = 0) -> Blocks:
+    """Blocks of a matrix (N, K) with zero points."""
+    block = block or BLOCKS[bits]
+    columns, depth = matrix.shape
+    parts = [_quantized_rows(matrix[i : i + _ROWS], bits, block) for i in range(0, columns, _ROWS)]
+    numbers, scales, zeros = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    return Blocks(numbers, scales, zeros, bits, depth)
+
+
+_Parts = tuple[Array, Array, Array]  # numbers, scales, zero points
+
+
+def _quantized_rows(matrix: Array, bits: int, block: int) -> _Parts:
+    filled = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % block))).astype(np.float32)
+    values = np.ascontiguousarray(filled).reshape(len(matrix), -1, block)
+    most = np.float32((1 << bits) - 1)
+    low, high = (np.minimum(values.min(-1), 0), np.maximum(values.max(-1), 0))
+    best: _Parts | None = None
+    least = np.full(low.shape, np.inf, np.float32)
+    for shrink in _SHRINKS if bits < 8 else _SHRINKS[:1]:
+        scale = np.where(high > low, (high - low) * np.float32(shrink) / most, np.float32(1))
+        zero = np.clip(np.rint(-low * np.float32(shrink) / scale), 0, most)
+        for _ in range(1 + _REFITS):
+            q = np.clip(np.rint(values / scale[..., None]) + zero[..., None], 0, most)
+            centered = q - zero[..., None]
+            error = np.square(centered * scale[..., None] - values).sum(-1)
+            new = q.astype(np.uint8), scale, zero.astype(np.uint8)
+            best = new if best is None else _chosen(error < least, new, best)
+            least = np.minimum(least, error)
+            scale = _refit(centered, values, scale)
+    assert best is not None
+    return best
+
+
+def _refit(centered: Array, values: Array, scale: Array) -> Array:
+    """The scale with the least squares of errors for these numbers; the old one where they are zeros."""
+    squares = np.square(centered).sum(-1)
+    fitted = (centered * values).sum(-1) / np.maximum(squares, np.float32(1))
+    return np.where((squares > 0) & (fitted > 0), fitted, scale).astype(np.float32)
+
+
+def _chosen(better: Array, new: _Parts, old: _Parts) -> _Parts:
+    masks = (better[..., None], better, better)
+    q, scale, zero = (np.where(mask, a, b) for mask, a, b in zip(masks, new, old, strict=True))
+    return q, scale, zero
+
+
+def sqnr(matrix: Array, blocks: Blocks) -> float:
+    """Signal to quantization noise in dB."""
+    zero = np.float32(1 << (blocks.bits - 1)) if blocks.zeros is None else blocks.zeros[..., None].astype(np.float32)
+    made = ((blocks.numbers - zero) * blocks.scales[..., None]).reshape(len(matrix), -1)[:, : matrix.shape[1]]
+    noise = float(np.square(made - matrix, dtype=np.float64).sum())
+    signal = float(np.square(matrix, dtype=np.float64).sum())
+    return float("inf") if noise == 0 else 10 * float(np.log10(signal / noise)) if signal else 0.0
+
+
+def summary(done: list[Quantized], precision: str) -> str:
+    """For a report: how many matrices, and the least ratio among them."""
+    if not done:
+        return f"--precision {precision}: no product has constant float32 weights that are worth it."
+    worst = min(done, key=lambda one: one.sqnr)
+    mean = sum(one.sqnr * one.elements for one in done) / sum(one.elements for one in done)
+    count, bits = f"{len(done)} product" + ("s" if len(done) > 1 else ""), PRECISIONS[precision]
+    return (
+        f"--precision {precision}: weights of {count} in {bits} bits, blocks of {BLOCKS[bits]}; signal to quantization "
+        f"noise {mean:.1f} dB on average, {worst.sqnr:.1f} dB at the least ({worst.name})."
+    )
