@@ -22,6 +22,8 @@ def test_the_example_runs(path):
         pytest.importorskip("pyarrow")
     if path.stem.startswith("eager"):
         pytest.importorskip("torch")
+    if path.stem.startswith("gpu"):
+        pytest.importorskip("triton")
     done = subprocess.run(
         [sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
     )

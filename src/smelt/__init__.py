@@ -35,7 +35,9 @@ _LAZY = {
     "intercept": "smelt.frontends.intercept",
     "InferenceSession": "smelt.frontends.session",
     "batch": "smelt.frontends.batch",
+    "forget_kernel": "smelt.frontends.user_kernels",
     "install": "smelt.frontends.session",
+    "kernel": "smelt.frontends.user_kernels",
     "session_options": "smelt.frontends.session",
     "uninstall": "smelt.frontends.session",
 }

@@ -32,9 +32,8 @@ from smelt.ir.records import Artifact, KernelInfo, Library, Plan
 from smelt.ir.save import MIN_EXTERNAL_BYTES, Saved, save_model, weight_bytes
 from smelt.ir.verbatim import Verbatim
 from smelt.passes import spelled
-from smelt.runtime import read_manifest
+from smelt.runtime import FORMAT, read_manifest
 
-FORMAT: Final = 1
 MIN_ORT: Final = "1.17"
 MODEL: Final = "model.onnx"
 DATA: Final = "model.data"
@@ -242,7 +241,8 @@ def _regions(generated: Generated | None) -> list[dict[str, Any]]:
 
 def _kernel(info: KernelInfo) -> dict[str, str]:
     form = {"form": info.form, "reason": info.reason} if info.form else {}
-    return {"name": info.name, "kind": info.kind, "summary": info.summary, **form}
+    micro = {"micro_kernels": info.micro_kernels} if info.micro_kernels else {}
+    return {"name": info.name, "kind": info.kind, "summary": info.summary, **form, **micro}
 
 
 def _fallbacks(plan: Plan) -> list[dict[str, Any]]:
@@ -275,7 +275,12 @@ def _timed(findings: Findings | None) -> list[dict[str, Any]]:
         []
         if findings is None
         else [
-            {"threads": one.threads, "ratio": round(one.ratio, 2), "interval": [round(one.low, 2), round(one.high, 2)]}
+            {
+                "threads": one.threads,
+                "ratio": round(one.ratio, 2),
+                "interval": [round(one.low, 2), round(one.high, 2)],
+                **({"sizes": one.sizes} if one.sizes else {}),
+            }
             for one in findings.timed
         ]
     )

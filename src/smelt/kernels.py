@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import onnx_ir as ir
 
 from smelt.base.config import Config
-from smelt.base.errors import CompileError, NoCompilerError, SmeltError
+from smelt.base.errors import CompileError, KernelError, NoCompilerError, SmeltError
 from smelt.base.progress import Progress, Silent
 from smelt.base.target import Target, host_arch, runs_on_host
 from smelt.check import (
@@ -39,6 +39,8 @@ from smelt.codegen import Backends, find_backends, unknown_settings, with_settin
 from smelt.ir.backend import Generated
 from smelt.ir.faults import Faults
 from smelt.ir.records import Library, Plan, Region, Source
+from smelt.ir.walk import model_nodes
+from smelt.ops.user import check_user_text, is_user_op
 from smelt.options import Clock, Options, chosen_targets
 from smelt.toolchain import (
     Cache,
@@ -145,6 +147,8 @@ class _Rounds:
                 return Made(plan), Findings()
             with begin_examination(self.config) if self._is_early() else nullcontext() as begun:
                 return self._round(plan, known, begun)
+        except KernelError:  # nothing can run in the place of a kernel of the user's own
+            raise
         except Exception as error:
             return Made(plan), blame(self.given.clock.stage, error, plan.regions, self._probe, self.given.faults)
 
@@ -167,14 +171,15 @@ class _Rounds:
                     begun.prepare(self.model, generated, chosen, apart=True)
                 library = self._build(generated.source, self.given.progress, self.early)
             except CompileError as error:
+                check_user_text(str(error))
                 return Made(plan), self._blamed(error, plan, generated)
         if wanted is not None and wanted.tune:
             with self.given.clock("tune"):
                 generated, library = self._tuned(generated, library, wanted)
         self.given.dump.sources(generated, tuple(t.name for t in self.targets))
         self.given.dump.library(library)
-        if is_new and wanted is not None and self._is_timed(wanted):
-            self.ahead.begin(self.model, wanted, self.config)
+        if is_new and chosen is not None and self._is_timed(chosen):
+            self.ahead.begin(self.model, chosen, self.config)
         return Made(plan, generated, library), self._examined(generated, library, chosen, begun)
 
     def _generated(self, plan: Plan) -> tuple[Plan, Generated]:
@@ -234,6 +239,7 @@ class _Rounds:
         clock = self.given.clock
         with clock("time"):
             progress, spent = self.given.progress, clock.total
+            wanted = dataclasses.replace(wanted, original=self.original)
             race: Callable[[Generated, Library], Findings] = lambda generated, library: guard_speed(  # noqa: E731
                 self.model, generated, library, wanted, self.config, progress, weights, self.ahead, spent
             )
@@ -244,8 +250,11 @@ class _Rounds:
                 return made, findings
 
     def _is_timed(self, wanted: Examination) -> bool:
-        """What is forced, tuned or given sizes has been decided otherwise; what one process runs once does not wait."""
+        """What is forced, tuned or given sizes has been decided otherwise; what one process runs once does not wait. A
+        model with ops of the user's own has no stock to be timed against."""
         options, config = self.options, self.config
+        if any(is_user_op(node) for node in model_nodes(self.model)):
+            return False
         decided = options.force or config.force or wanted.tune or bool(options.settings)
         return options.timing and config.timing and wanted.verify and not decided and not options.ephemeral
 
@@ -262,7 +271,7 @@ class _Rounds:
 def _never_slower(
     made: Made, findings: Findings, race: Callable[[Generated, Library], Findings]
 ) -> tuple[Made, Findings]:
-    """What is slower than stock falls back to it: some regions, or all."""
+    """What is not faster than stock falls back to it: some regions, or all."""
     if made.generated is None or made.library is None:
         return made, findings
     found = race(made.generated, made.library)
@@ -272,7 +281,7 @@ def _never_slower(
     plan, chosen = made.plan.without(found.rejected), made.generated.without(found.rejected)
     count = sum(len(region.nodes) for region in made.generated.regions if region.index in found.rejected)
     what = "some regions fall" if chosen.regions else "the model is stock's own, since all regions fall"
-    note = f"Slower than stock ONNX Runtime when timed: {what} back to it ({count} nodes). --no-timing keeps them."
+    note = f"Not faster than stock ONNX Runtime when timed: {what} back to it ({count} nodes). --no-timing keeps them."
     findings = dataclasses.replace(findings, notes=(*findings.notes, note))
     return (Made(plan, chosen, made.library) if chosen.regions else Made(plan)), findings
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from smelt.base.config import Config
+from smelt.base.errors import ConfigError
 from smelt.base.log import logger
 from smelt.base.target import Target, host_level, select_targets
 from smelt.check.given_inputs import Given
 from smelt.passes import Patterns
 
 _log: Final = logger("pipeline")
+DEVICES: Final = {"cuda": "triton-cuda", "rocm": "triton-rocm"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,11 @@ class Options:
     `timing` lets an artifact slower than stock fall back; what is ephemeral, forced, tuned or not verified is not
     timed. `settings` are sizes that tuning chose before (the manifest has them): they are used again, nothing is timed.
     `backend` names code generators, the preferred one first, with commas; nothing stands for the configuration's.
+    `device` is what the artifact's kernels run on beside the CPU: cuda or rocm. It stands for a backend, and for no
+    timing, which would be that of the CPU.
     `ephemeral` is for what this process alone will run: code for other CPU levels would be built for nothing.
+    `precision` "w8" or "w4" stores the weights of products in so many bits, in blocks; `accuracy` "fast" lets products
+    with such weights quantize their activations to 8 bits.
     `strict` makes an error of any fault and any region without a verdict, `min_coverage` of a smaller share of nodes in
     kernels; nothing is written then, unless `keep` says so.
     """
@@ -42,12 +48,15 @@ class Options:
     force: bool = False
     dims: Mapping[str, int] = field(default_factory=dict[str, int])
     backend: str = ""
+    device: str = ""
     arch: str | None = None
     levels: tuple[str, ...] = ()
     ephemeral: bool = False
     skip_passes: tuple[str, ...] = ()
     patterns: Patterns | None = None
     preoptimize: bool = False
+    precision: str = ""
+    accuracy: str = "exact"
     verify: bool = True
     tune: bool = False
     tune_seconds: float = 60.0
@@ -89,6 +98,17 @@ class Clock:
     @property
     def total(self) -> float:
         return sum(stage.seconds for stage in self.stages)
+
+
+def for_device(options: Options) -> Options:
+    """The same options, with what the device stands for."""
+    if options.device in ("", "cpu"):
+        return options
+    if options.device not in DEVICES:
+        raise ConfigError(
+            "SM-CONFIG-006", f"there is no device {options.device!r}", hint=f"Known are cpu, {', '.join(DEVICES)}."
+        )
+    return replace(options, backend=options.backend or DEVICES[options.device], timing=False)
 
 
 def chosen_targets(options: Options, config: Config) -> tuple[Target, ...]:

@@ -23,7 +23,7 @@ import onnx_ir as ir
 from smelt.artifact import check_replaceable, check_writable, replace_library, save_artifact, save_untouched
 from smelt.base.collector import rare_collections
 from smelt.base.config import Config
-from smelt.base.errors import LoadError, ModelError, PassError
+from smelt.base.errors import KernelError, LoadError, ModelError, PassError
 from smelt.base.log import logger
 from smelt.base.progress import Progress, Silent
 from smelt.check import Findings
@@ -43,9 +43,10 @@ from smelt.ir.verbatim import Verbatim, may_be_held_by_stock
 from smelt.ir.walk import model_nodes
 from smelt.kernels import Circumstances, Made, compile_early, make_kernels
 from smelt.ops import analyze
-from smelt.options import Clock, Options, Stage
+from smelt.ops.user import is_user_op, load_kernel_files
+from smelt.options import Clock, Options, Stage, for_device
 from smelt.partition import capture, rewrite
-from smelt.passes import BindDims, cast_for_stock, ort_preoptimize, run_passes
+from smelt.passes import BindDims, cast_for_stock, check_narrow, narrow, ort_preoptimize, run_passes
 from smelt.report import count_ops, counted, op_name
 from smelt.toolchain import Cache, usable_root
 
@@ -79,17 +80,19 @@ def compile_to(
 
     `title` is how reports call the model, where `source` is no path.
     """
-    options, config, progress = options or Options(), config or Config.from_env(), progress or Silent()
+    options, config, progress = for_device(options or Options()), config or Config.from_env(), progress or Silent()
     check_replaceable(directory)
     check_writable(directory)
     check_demands(options, config)
+    check_narrow(options.precision, options.accuracy)
     find_backends(options.backend or config.backend)
+    load_kernel_files(config.kernels)
     config, spare = _with_cache(config)
     clock, dump = Clock(), Dump(options.dump)
     faults = Faults(config.strict, title or _title(source))
     with clock("load"):
         try:
-            model = _load(source, options)
+            model, narrowed = _load(source, options)
         except (LoadError, ModelError) as error:
             return _untouched(source, directory, options, config, error, clock)
         check_writable(directory, weight_bytes(model))
@@ -111,6 +114,7 @@ def compile_to(
         made = make_kernels(model, original, backends, plan, given, race, early)
     if early is not None:
         early.close()
+    _check_user_kernels(made.plan)
     with clock("rewrite"):
         model, made = _rewritten(model, made, source, options, faults)
     unmet = unmet_demand(made.plan, made.findings, faults.found(), options)
@@ -129,7 +133,7 @@ def compile_to(
     _log.info("%s: %d of %d nodes in kernels, %.1f s", name, inside, total, clock.total)
     return Result(
         artifact, made.plan, made.generated, made.library, passes, tuple(clock.stages),
-        (*spare, *_frozen_note(frozen), *made.notes), made.findings, faults.found(), counts, skipped,
+        (*spare, *narrowed, *_frozen_note(frozen), *made.notes), made.findings, faults.found(), counts, skipped,
     )  # fmt: skip
 
 
@@ -185,8 +189,13 @@ def _title(source: Any) -> str:
     return Path(source).name if isinstance(source, (str, Path)) else ""
 
 
-def _load(source: Any, options: Options) -> ir.Model:
-    model = load_model(source)
+def _load(source: Any, options: Options) -> tuple[ir.Model, tuple[str, ...]]:
+    """The model in the precision that was asked for, and notes on that."""
+    model = _optimized(load_model(source), options)
+    return model, narrow(model, options.precision, options.accuracy)
+
+
+def _optimized(model: ir.Model, options: Options) -> ir.Model:
     if not options.preoptimize:
         return model
     with tempfile.TemporaryDirectory(prefix="smelt-") as folder:
@@ -220,7 +229,7 @@ def _prepare(
             assert isinstance(failed.__cause__, Exception)
             faults.contain("passes", failed.__cause__, failed.name)
             failures.append(failed.name)
-            model = _load(source, options)
+            model, _ = _load(source, options)
 
 
 def _plan(model: ir.Model, given: Circumstances) -> tuple[Plan, Backends]:
@@ -245,9 +254,18 @@ def _captured(model: ir.Model, given: Circumstances) -> tuple[Plan, Backends]:
             return Plan((), tuple(Fallback(node, reason) for node in model_nodes(model))), backends
 
 
+def _check_user_kernels(plan: Plan) -> None:
+    """Stock ONNX Runtime has nothing to run in the place of a kernel of the user's own."""
+    for fallback in plan.fallbacks:
+        if is_user_op(fallback.node):
+            name = f"{fallback.node.domain}::{fallback.node.op_type}"
+            raise KernelError("SM-KERNEL-003", f"kernel {name} cannot run in this model: {fallback.reason}")
+
+
 def _stock_file(source: Any, options: Options) -> Path | None:
     """The file that users would run in stock ONNX Runtime; the prepared model stands for anything else."""
-    return Path(source) if isinstance(source, (str, Path)) and not options.preoptimize else None
+    changed = options.preoptimize or options.precision or options.accuracy != "exact"
+    return Path(source) if isinstance(source, (str, Path)) and not changed else None
 
 
 def _rewritten(
@@ -270,7 +288,7 @@ def _as_given(model: ir.Model, source: Any, options: Options) -> ir.Model:
     """Stock's own model. Passes that were asked for by name are kept: ONNX Runtime may have no kernel without them."""
     if options.patterns is not None or options.preoptimize:
         return model
-    given = _load(source, options)
+    given, _ = _load(source, options)
     if options.dims:
         BindDims(options.dims)(given)
     return given

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import smelt
-from smelt.base.sources import compiling_sources, digest_of_sources, examining_sources, stamp_of_sources
+from smelt.base.sources import compiling_sources, digest_of_sources, examining_sources, record_of, stamp_of_sources
 
 
 @pytest.fixture
@@ -73,3 +73,15 @@ def test_a_stamp_changes_with_sources_alone(tmp_path: Path):
     changed = stamp_of_sources(tmp_path)
     (tmp_path / "a" / "c.h").write_text("")
     assert len({before, changed, stamp_of_sources(tmp_path), stamp_of_sources(tmp_path, leave_out=frozenset("a"))}) == 4
+
+
+def test_an_installed_package_is_told_by_its_record(package: Path) -> None:
+    record = package.parent / "onnx_smelt-1.2.3.dist-info" / "RECORD"
+    assert record_of(package) == ""
+    record.parent.mkdir()
+    record.write_text("__editable__.onnx_smelt.pth,sha256=a,5\n", encoding="ascii")
+    assert record_of(package) == ""  # installed from a checkout, whose files may change
+    record.write_text("package/__init__.py,sha256=a,5\n", encoding="ascii")
+    first = record_of(package)
+    record.write_text("package/__init__.py,sha256=b,5\n", encoding="ascii")
+    assert first and record_of(package) not in ("", first)

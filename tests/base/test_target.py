@@ -59,7 +59,7 @@ def test_a_level_holds_the_features_of_the_level_below():
 
 
 def test_host_level_is_the_highest_whose_features_are_all_present(on_x86: None):
-    v3 = frozenset(find_target("v3").features)
+    v3 = frozenset(find_target("v3").flags)
     assert host_level(v3) == find_target("v3")
     assert host_level(v3 - {"fma"}) == find_target("v2")
     assert host_level(v3 | {"avx512f"}) == find_target("v3")
@@ -72,6 +72,6 @@ def test_only_the_baseline_runs_where_features_are_unknown(on_x86: None):
 
 def test_no_level_runs_on_another_architecture(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(target_module.platform, "machine", lambda: "riscv64")
-    assert host_level(frozenset(find_target("v4").features)) is None
+    assert host_level(frozenset(find_target("v4").flags)) is None
     with pytest.raises(ConfigError, match="riscv64"):
         select_targets()

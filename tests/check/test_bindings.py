@@ -23,6 +23,11 @@ def test_one_size_is_1_at_a_time_then_all_then_0_and_different():
     assert any(1 < s["A"] != s["B"] > 1 for s in made)
 
 
+def test_a_batch_of_one_grows_by_one():
+    assert sizes_of({"x": ["n", 3]}, {"x": np.zeros((1, 3))}) == [{"n": 2}, {"n": 0}]
+    assert {"a": 3, "b": 4} in sizes_of({"x": ["a", "b"]}, {"x": np.zeros((1, 1))})
+
+
 def test_fixed_sizes_give_nothing_to_vary():
     assert not sizes_of({"x": [2, 3]}, {"x": np.zeros((2, 3))})
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-from smelt.check.contract import compare, compare_all, has_steps, op_class
+from smelt.check.contract import compare, compare_all, has_steps, op_class, tolerance_of
 from smelt.check.op_types import op_types_of
 
 REFERENCE = np.array([1.0, -2.0, 3.0, 1000.0])
@@ -53,6 +54,12 @@ def test_integers_and_booleans_are_exact():
         compare(np.array([1, 2]), np.array([1, 3]), None, 0.0).problem == "1 of 2 elements differ, first 2 instead of 3"
     )
     assert not compare(np.array([True]), np.array([True]), None, 0.0).problem
+
+
+def test_a_nan_of_a_type_that_has_no_tolerance_meets_a_nan():
+    eight = np.array([1, np.nan, 3], ml_dtypes.float8_e4m3fn)
+    assert not compare(eight, eight.copy(), None, tolerance_of(eight, "elementwise")).problem
+    assert "1 of 3" in compare(eight, np.array([1, 2, 3], eight.dtype), None, 0.0).problem
 
 
 def test_beside_a_step_an_element_may_be_that_of_stock():

@@ -39,6 +39,15 @@ def test_free_sizes_are_small_and_odd_for_verification_and_real_for_timing():
     assert make_feeds(embedding(), "real", 0)["ids"].shape == (1, 128)
 
 
+@pytest.mark.parametrize(
+    ("dims", "batch"),
+    [(["n", 900, 160], 1), ([None, 900, 160], 1), (["n", 90, 16], 2), (["n", "m", 9000], 2), (["n", 900, "n"], 2)],
+)
+def test_a_batch_of_large_items_begins_with_one(dims: list[int | str | None], batch: int):
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [("x", TensorProto.FLOAT, dims)])
+    assert make_feeds(model, "small", 0)["x"].shape[0] == batch
+
+
 def test_masks_hold_zeros_and_ones_and_no_empty_row():
     nodes = [helper.make_node("Cast", ["attention_mask"], ["y"], to=TensorProto.FLOAT)]
     model = model_of(nodes, [("attention_mask", TensorProto.INT64, ["batch", "seq"])])

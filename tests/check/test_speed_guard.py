@@ -24,7 +24,8 @@ from smelt.check import Examination, Findings, Timed, speed_guard
 from smelt.check import race as racing
 from smelt.check.race import ASKED, FEWEST_ROUNDS, _asked, _decided, _rounds  # pyright: ignore[reportPrivateUsage]
 from smelt.check.race_ahead import RaceAhead, race_limits
-from smelt.check.speed_guard import is_slower, seconds_for, seems_slower
+from smelt.check.race_sizes import other_calls
+from smelt.check.speed_guard import gains, is_slower, seconds_for, seems_slower
 from smelt.pipeline import Options, compile_to
 from smelt.runtime import Executable, session_for
 
@@ -81,6 +82,64 @@ def test_only_an_interval_below_one_says_slower(measured: Timed, slower: bool):
 )
 def test_a_median_clearly_below_one_counts_where_the_interval_is_undecided(measured: Timed, slower: bool):
     assert seems_slower(measured) == slower
+
+
+@pytest.mark.parametrize(
+    ("measured", "worth"),
+    [
+        ([timed(1.03, 0.1)], True),
+        ([timed(1.01, 0.02)], False),  # the interval holds 1, and less than 2% is gained
+        ([timed(1.01, 0.005)], True),
+        ([timed(0.99), timed(1.02, 0.005)], False),  # what is gained at one size is lost at another
+        ([timed(0.99), timed(1.2)], True),
+    ],
+)
+def test_an_artifact_is_worth_having_that_gains_in_the_mean_or_by_every_interval(measured: list[Timed], worth: bool):
+    assert gains(measured) == worth
+
+
+def test_a_model_is_timed_at_a_smaller_and_a_larger_size_of_the_same_contents():
+    feeds = {"ids": np.arange(128).reshape(1, 128), "mask": np.ones((1, 128), bool), "rate": np.array(16000)}
+    dims = {"ids": ["batch", "seq"], "mask": ["batch", "seq"], "rate": []}
+    small, large = other_calls(dims, feeds)
+    assert small.sizes == "batch = 1, seq = 32" and large.sizes == "batch = 3, seq = 128"
+    assert [call.feeds["ids"].shape for call in (small, large)] == [(1, 32), (3, 128)]
+    assert small.feeds["mask"].shape == (1, 32) and large.feeds["rate"].shape == ()
+    assert [call.feeds["x"].shape for call in other_calls({"x": ["n", 3]}, {"x": np.zeros((1, 3))})] == [(3, 3)]
+    assert not list(other_calls({"x": [1, 3]}, {"x": np.zeros((1, 3))})) and not list(other_calls({}, feeds))
+
+
+class OneAtATime:
+    """A session that refuses batches."""
+
+    def run(self, _: object, feeds: dict[str, Any]) -> None:
+        if feeds["x"].shape[0] > 1:
+            raise ValueError("one at a time")
+
+
+def raced(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, stock_ms: float = 4.0, **job: object
+) -> list[tuple[int, str]]:  # fmt: skip
+    """Threads and sizes that are timed where one run takes 4 ms."""
+    monkeypatch.setattr(racing, "session_for", lambda *_: OneAtATime())
+    monkeypatch.setattr(racing, "_rounds", lambda *_: [[1000 * stock_ms, 4000.0]] * 5)
+    heard: list[dict[str, Any]] = []
+    recipes = [{"x": ["FLOAT", [1, 128], "normal", [1.0]]}]
+    usual = {"began": time.time(), "seconds": 60.0, "threads": [2], "pairs": [["stock", "fast.onnx"]], "stock": "s",
+             "library": "l", "feeds": None, "recipes": recipes, "attempt": 0,
+             "dims": {"x": ["batch", "seq"]}}  # fmt: skip
+    racing.race({**usual, **job}, folder, lambda **told: heard.append(told))
+    assert not [event for event in heard if "failed" in event]
+    return [(one["threads"], one["sizes"]) for one in heard if "raced" in one]
+
+
+def test_a_race_is_run_at_other_sizes_that_stock_takes_where_time_allows(tmp_path, monkeypatch):
+    small = "batch = 1, seq = 32"
+    assert raced(monkeypatch, tmp_path) == [(2, ""), (2, small)]
+    assert raced(monkeypatch, tmp_path, seconds=0.01) == [(2, "")]
+    assert raced(monkeypatch, tmp_path, seconds=0.01, only=[[2, small]]) == [(2, small)]
+    assert raced(monkeypatch, tmp_path, dims={}) == [(2, "")]
+    assert raced(monkeypatch, tmp_path, threads=[2, 3], stock_ms=9.0) == [(2, ""), (3, "")]  # far ahead
 
 
 def test_a_race_ends_early_only_when_ours_is_ahead_in_every_round():
@@ -320,12 +379,47 @@ def test_a_loss_that_is_not_seen_again_changes_nothing(timing: Config, tmp_path:
     class Once(Races):
         def ratio(self, left: str, right: str) -> float:
             del left, right
-            return 0.8 if len(self.asked) == 1 else 1.0
+            return 0.8 if len(self.asked) == 1 else 1.1
 
     path = two_regions(tmp_path / "model.onnx")
     races = Once({})
     assert not guarded(path, timing, tmp_path / "out", ("border",), races).rejected
     assert races.asked == [["stock"], ["stock"]]
+
+
+def test_what_gains_nothing_twice_is_stocks_own_model(timing: Config, tmp_path: Path):
+    path = two_regions(tmp_path / "model.onnx")
+    races = Races({"stock fast.onnx": 1.0})
+    found = guarded(path, timing, tmp_path / "out", ("border",), races)
+    assert len(found.rejected) == 2 and all("not faster than stock" in reason for reason in found.rejected.values())
+    assert races.asked[:2] == [["stock"], ["stock"]]
+
+
+def test_what_gains_when_timed_again_is_kept(timing: Config, tmp_path: Path):
+    class Later(Races):
+        def ratio(self, left: str, right: str) -> float:
+            del left, right
+            return 1.0 if len(self.asked) == 1 else 1.1
+
+    found = guarded(two_regions(tmp_path / "model.onnx"), timing, tmp_path / "out", ("border",), Later({}))
+    assert not found.rejected and all(one.ratio == pytest.approx(1.1) for one in found.timed)
+
+
+def test_a_loss_at_another_size_counts_and_is_looked_at_there(timing: Config, tmp_path: Path):
+    class Short(Races):
+        only: ClassVar[list[object]] = []
+
+        def __call__(self, job: dict[str, Any], *_: object) -> object:
+            self.only.append(job.get("only"))
+            usual = super().__call__(job)
+            slow = [{"raced": list(pair), "threads": 1, "sizes": "seq = 32", "rounds": [[90.0, 100.0]] * 9}
+                    for pair in job["pairs"]]  # fmt: skip
+            return speed_guard.Ran((*usual.events, *slow))  # type: ignore[attr-defined]
+
+    path = two_regions(tmp_path / "model.onnx")
+    found = guarded(path, timing, tmp_path / "out", ("border",), Short({"stock": 1.5}))
+    assert len(found.rejected) == 2 and "(seq = 32)" in next(iter(found.rejected.values()))
+    assert Short.only[0] is None and all(only == [(1, "seq = 32")] for only in Short.only[1:])
 
 
 def test_a_failed_measurement_is_said_and_costs_nothing(timing: Config, tmp_path: Path):

@@ -59,3 +59,21 @@ def test_the_wait_for_a_library_ends_between_two_calls(verification, events, tmp
     report = verification.report
     assert verify._built(tmp_path, report, until_built()) == {"library": "l.so"}
     assert events[-1] == {"at": "build"} and set(verification.answers) == {None, 0}
+
+
+def test_lower_levels_run_the_whole_model_where_their_regions_met_sizes_of_1_alone(verification):
+    verification.libraries = {"v4": Path("v4.so"), "v2": Path("v2.so")}
+    verification.job["input_dims"] = {"x": ["n"]}
+    at = {binding.sizes["n"]: verification._levels_at(binding) for binding in SIZES}
+    assert at == {1: ["v4"], 7: ["v4"], 0: ["v4"]}
+    verification.seen = Observed({"x": np.zeros(1, np.float32)}, {})
+    assert verification._levels_at(SIZES[1]) == ["v4", "v2"] and verification._levels_at(SIZES[2]) == ["v4"]
+
+
+def test_the_whole_model_is_as_wrong_as_its_worst_level(verification, monkeypatch: pytest.MonkeyPatch):
+    wrong = {"v3": verify.Judged(verify.Comparison(problem="v3 is wrong"))}
+    at_level = lambda level, *_: wrong.get(level, verify.Judged(verify.Comparison(error=1.0)))  # noqa: E731
+    monkeypatch.setattr(verification.whole, "_at_level", at_level)
+    verification.whole.libraries = dict.fromkeys(("v4", "v3", "v2"), Path("l.so"))
+    assert not verification.whole(verification.seen, []).comparison.problem
+    assert verification.whole(verification.seen, [], 0, ["v4", "v3", "v2"]).comparison.problem == "v3 is wrong"

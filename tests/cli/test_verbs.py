@@ -215,6 +215,15 @@ def test_inspect_tells_interface_ops_and_sizes(call, model_path: Path):
     assert facts["opsets"] == {"ai.onnx": 17}
 
 
+def test_inspect_counts_weights_that_are_constant_nodes(call, tmp_path: Path):
+    held = onnx.numpy_helper.from_array(np.ones((3, 5), np.float32), "w")
+    nodes = [onnx.helper.make_node("Constant", [], ["w"], value=held), onnx.helper.make_node("Add", ["x", "w"], ["y"])]
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3, 5]) for name in "xy")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y])), tmp_path / "m.onnx")
+    facts = json.loads(call("inspect", tmp_path / "m.onnx", "--json").out)
+    assert facts["parameters"] == [{"dtype": "float", "count": 15, "bytes": 60}]
+
+
 def test_inspect_of_an_artifact_shows_the_manifest(call, artifact: Path):
     ran = call("inspect", artifact)
     assert ran.code == 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from region_check import Graph, check, floats, source
+from region_check import Graph, check, floats, traits
 
 import smelt
+from smelt.codegen.c.traits import REGISTER_EPILOGUE
 
 # Few rows, one chunk of rows and several; one block of depth, several, several parts of it; whole and ragged panels.
 SIZES = [(1, 40, 64), (3, 200, 33), (7, 40, 16), (50, 130, 72), (50, 700, 100), (150, 900, 130), (300, 64, 20)]
@@ -45,11 +46,11 @@ def test_finished_products_are_right(limits: str, levels: str) -> None:
 
 @pytest.mark.parametrize("limits", LIMITS)
 def test_bias_and_limits_are_left_to_the_product(limits: str) -> None:
-    assert "SMELT_PRODUCT_EPILOGUE(" in source(model(64, 48, limits))
+    assert REGISTER_EPILOGUE in traits(model(64, 48, limits))
 
 
 def test_a_residual_is_left_to_a_loop() -> None:
-    assert "SMELT_PRODUCT_EPILOGUE(" not in source(model(64, 48, "none", residual=True, rows=20))
+    assert REGISTER_EPILOGUE not in traits(model(64, 48, "none", residual=True, rows=20))
 
 
 def test_what_is_not_a_number_stays_so_whatever_the_limits() -> None:

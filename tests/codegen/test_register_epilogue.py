@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from region_check import Graph, check, floats, source, traits
+from region_check import Graph, check, floats, generated, traits
 
 import smelt
 
@@ -103,8 +103,9 @@ def test_what_is_not_a_number_stays_so(form: tuple[tuple[int, ...], tuple[int, .
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_plain_epilogues_are_finished_by_the_kernels(epilogue: str) -> None:
-    text = source(convolution(*FORMS[0], epilogue))
-    assert text.count("const smelt_epilogue epilogue") == (2 if "residual" in epilogue else 1)
+    infos = [info for code in generated(convolution(*FORMS[0], epilogue)).codes for info in code.info]
+    finished = [info for info in infos if "register epilogue" in info.traits]
+    assert len(finished) == (2 if "residual" in epilogue else 1)
 
 
 def test_a_convolution_without_a_bias_is_finished_by_its_kernel() -> None:

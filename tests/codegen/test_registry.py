@@ -33,6 +33,6 @@ def test_an_unknown_backend_is_an_error_that_lists_the_known_ones() -> None:
 def test_backends_of_other_packages_are_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", dict(registry._REGISTERED))
     monkeypatch.setattr(registry, "entry_points", lambda group: [Point()] if group == "smelt.backends" else [])
-    assert backend_names() == ("c", "elsewhere")
+    assert backend_names() == ("c", "triton", "triton-cuda", "triton-rocm", "elsewhere")
     assert find_backend("elsewhere") is Other
     assert find_backends("elsewhere, c") == (Other, CBackend)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 
@@ -11,10 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from region_check import assert_alike, source, stock
+from region_check import assert_alike, generated, stock
 from tests import host_compiler
 
 import smelt
+from smelt.codegen.c.made import panels_after
 from smelt.runtime import Executable, SessionSettings
 
 RNG = np.random.default_rng(11)
@@ -51,9 +51,10 @@ def model_of(text: str, shapes: dict[str, tuple[int, ...]]) -> onnx.ModelProto:
     return model
 
 
-def steps(text: str) -> list[int]:
+def steps(model: onnx.ModelProto) -> list[int]:
     """Kernels of each step that may run in order."""
-    return [int(found) for found in re.findall(r"smelt_next_step\(.*, (\d+)\)\)", text)]
+    fused = [code.launches.row_fused for code in generated(model).codes]
+    return [count for launches in fused for _, counts in sorted(launches.items()) for count in counts]
 
 
 @pytest.fixture(scope="module", params=["layers", "attention"])
@@ -103,8 +104,8 @@ np.savez({str(tmp_path / "y.npz")!r}, *[y for _ in range(5) for y in one.run({{"
 
 
 def test_products_of_the_same_rows_are_joined() -> None:
-    assert steps(source(model_of(LAYERS, SHAPES))) == [1, 2]
-    first, *rest = steps(source(model_of(ATTENTION, ATTENTION_SHAPES)))
+    assert steps(model_of(LAYERS, SHAPES)) == [1, 2]
+    first, *rest = steps(model_of(ATTENTION, ATTENTION_SHAPES))
     assert first == 3 and rest == [2, 1, 1, 1]
 
 
@@ -117,7 +118,7 @@ def test_products_of_one_step_do_not_take_each_others_memory() -> None:
         e = MatMul(r, w4) f = Add(e, r) g = MatMul(t, w5) h = Add(g, t) i = Add(f, h) o = Softmax<axis=0>(i) }"""
     wide = {"w6": (64, 512), "w7": (64, 512)}
     model = model_of(text, {**{f"w{place}": (64, 64) for place in range(6)}, **wide})
-    assert steps(source(model)) == [2, 4, 1, 1]
+    assert steps(model) == [2, 4, 1, 1]
     x = RNG.standard_normal((6000, 64)).astype(np.float32)
     with smelt.compile(model, force=True, levels="v3", verify=False) as compiled:
         folder = compiled.result.artifact.directory
@@ -129,12 +130,11 @@ def test_products_of_one_step_do_not_take_each_others_memory() -> None:
 
 def test_products_are_told_which_panels_come_next() -> None:
     """The second product's panels to the first, whatever lies between; nothing to the last one."""
-    text = source(model_of(LAYERS, SHAPES))
-    tasks = [line for line in text.splitlines() if "smelt_task task" in line and ".cut" in line]
-    assert [".next = {" in line for line in tasks] == [True] * (len(tasks) - 1) + [False]
-    depths = re.findall(r"\.next = \{.*?, \((\d+)\) \* 16\}", text)
-    assert depths == ["64", "64"]
-    assert re.search(r"SMELT_PRODUCT_EPILOGUE\(.*\(smelt_panels\)\{b\d+, \(160\) \* 16\}\)", text)
+    (code,) = generated(model_of(LAYERS, SHAPES)).codes
+    coming = panels_after(code.kernels)
+    assert [id(kernel) in coming for kernel in code.kernels] == [True] * (len(code.kernels) - 1) + [False]
+    assert [depth.const for _, depth in coming.values()] == [64, 64]
+    assert all(code.kernels[place + 1].first_panels == coming[id(code.kernels[place])] for place in range(2))
 
 
 def test_other_rows_are_waited_for() -> None:
@@ -151,7 +151,7 @@ def test_other_rows_are_waited_for() -> None:
     x = RNG.standard_normal((1, 128, 64)).astype(np.float32)
     for text in (shifted, summed):
         model = model_of(text, {"w": (64, 64), "w2": (64, 64)})
-        assert steps(source(model)) == []
+        assert steps(model) == []
         with smelt.compile(model, force=True, levels="v3", verify=False, threads=2) as compiled:
             for _ in range(20):
                 assert_alike(compiled.run({"x": x}), stock(model, [x]), text, 2e-5, 2e-5)
@@ -159,7 +159,7 @@ def test_other_rows_are_waited_for() -> None:
 
 def test_products_of_large_operands_are_cut_by_columns() -> None:
     text = "(float[s,640] x) => (float[s,640] y) { p = MatMul(x, w) q = Relu(p) y = MatMul(q, w2) }"
-    assert steps(source(model_of(text, {"w": (640, 640), "w2": (640, 640)}))) == []
+    assert steps(model_of(text, {"w": (640, 640), "w2": (640, 640)})) == []
 
 
 def test_masked_keys_that_are_not_finite_are_noticed() -> None:

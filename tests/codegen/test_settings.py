@@ -43,7 +43,8 @@ def test_only_units_that_read_a_size_see_it() -> None:
     names = {"k_a": "smelt_launch_b2b_gemm", "k_b": "smelt_launch", "k_c": "smelt_launch_gemm"}
     entry = Entry("r0", (), (), tuple(launched(launcher, kernel) for kernel, launcher in names.items()))
     text = "\n".join(f"smelt_task {kernel} = {{.cut = SMELT_CUT_{kernel}}};" for kernel in names)
-    source = Source((Unit("gemm", "g"), Unit("regions0", text), Unit("kernels0", "k")), (entry,))
+    units = (Unit("gemm", "g"), Unit("regions0", text, launches=tuple(names)), Unit("kernels0", "k", kernels=("k_a",)))
+    source = Source(units, (entry,))
     assert {s.name for s in settings_of(source)} == {"product-block", "product-rows", "product-grain"}
     felt = {s.name: kernels for s, kernels in kernel_settings_of(source).items()}
     assert felt == {"attention-rows": ("k_a",), "loop-grain": ("k_b",), "task-rows": ("k_c",)}

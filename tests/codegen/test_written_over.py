@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from region_check import floats
 
 import smelt
+from smelt.codegen.c.region import CRegionCode
 from smelt.runtime import SessionSettings, session_for
 
 CHANNELS = 24
@@ -40,17 +39,13 @@ def residual_blocks(taps: int, depthwise: bool, read_again: bool) -> onnx.ModelP
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
 
 
-def memory_of(text: str) -> dict[str, str]:
-    """The place in the arena of every temporary."""
-    return dict(re.findall(r"void \*(t\d+) = SMELT_FENCED_SLOT\(env, (at\d+),", text))
-
-
-def shared(text: str) -> list[tuple[str, str]]:
-    """Pairs of temporaries of one launch that lie in the same place."""
-    places, pairs = memory_of(text), list[tuple[str, str]]()
-    for launch in re.findall(r"void \*buffers\d+\[\] = \{([^}]*)\}", text):
-        names = [name for name in launch.split(", ") if name in places]
-        pairs += [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if places[a] == places[b] and a != b]
+def shared(code: CRegionCode) -> list[tuple[int, int]]:
+    """Pairs of temporaries of one kernel that lie in the same place."""
+    places = {uid: place for place, held in enumerate(code.slots) for uid in held}
+    pairs = list[tuple[int, int]]()
+    for kernel in code.kernels:
+        uids = [buffer.uid for buffer in kernel.buffers if buffer.uid in places]
+        pairs += [(a, b) for i, a in enumerate(uids) for b in uids[i + 1 :] if places[a] == places[b]]
     return pairs
 
 
@@ -65,6 +60,6 @@ def test_results_over_residuals_are_right(taps: int, depthwise: bool, read_again
             np.testing.assert_allclose(compiled.run({"x": x})[0], stock.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
         generated = compiled.result.generated
         assert generated is not None
-        pairs = [pair for unit in generated.source.units for pair in shared(unit.text)]
+        pairs = [pair for code in generated.codes for pair in shared(code)]
     # The first of three residuals is the model's own input, which is not ours to write to.
     assert len(pairs) == (1 if read_again else 2)

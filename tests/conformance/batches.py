@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="run the cases whose name matches this pattern")
     parser.add_argument("--levels", default="v3")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--against", default="", help="compare with this backend (plain) instead of the case's outputs")
     arguments = parser.parse_args()
-    ran, failed = run_batches(node_cases(arguments.only), arguments.levels, arguments.workers)
+    done = run_batches(node_cases(arguments.only), arguments.levels, arguments.workers, arguments.against)
+    ran, failed = done.ran, done.failed
     print(f"{ran} cases ran, {len(failed)} failed")
+    if arguments.against:
+        print(f"{done.nodes[0]} nodes in kernels of c, {done.nodes[1]} in those of {arguments.against}")
     for name, detail in failed.items():
         print(f"{name}: {detail}")
     return 1 if failed else 0
@@ -44,26 +49,35 @@ def node_cases(pattern: str = "") -> list[Case]:
     return [case for case in load_cases() if case.kind == "node" and re.search(pattern, case.name)]
 
 
-def run_batches(cases: list[Case], levels: str, workers: int = 1) -> tuple[int, dict[str, str]]:
-    """How many cases ran, and what each one that failed says."""
-    todo, ran, failed = list(batches_of(cases)), 0, dict[str, str]()
+@dataclass
+class Done:
+    """How many cases ran, and what each one that failed says; nodes in kernels of the one backend, and of the other."""
+
+    ran: int = 0
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    nodes: tuple[int, int] = (0, 0)
+
+
+def run_batches(cases: list[Case], levels: str, workers: int = 1, against: str = "") -> Done:
+    todo, done = list(batches_of(cases)), Done()
     with tempfile.NamedTemporaryFile(suffix=".cases") as file:
         pickle.dump(cases, file)
         file.flush()
         while todo:
-            requests = [{"names": list(batch), "levels": levels.split(",")} for batch in todo]
+            requests = [{"names": list(batch), "levels": levels.split(","), "against": against} for batch in todo]
             todo = []
             command = (sys.executable, str(WORKER), file.name)
             for request, answer in run_all(requests, workers, TIMEOUT_S, command):
                 names = tuple(request["names"])
                 if answer["status"] == "pass":
-                    ran += answer["ran"]
+                    done.ran += answer["ran"]
+                    done.nodes = (done.nodes[0] + answer["nodes"][0], done.nodes[1] + answer["nodes"][1])
                 elif len(names) == 1:
-                    failed[names[0]] = f"{answer['status']}: {answer['detail']}"
+                    done.failed[names[0]] = f"{answer['status']}: {answer['detail']}"
                 else:
                     todo += [names[: len(names) // 2], names[len(names) // 2 :]]
                 print(f"{answer['status']:8} {len(names):3} cases from {names[0]}", file=sys.stderr, flush=True)
-    return ran, failed
+    return done
 
 
 def batches_of(cases: Iterable[Case]) -> Iterator[Batch]:

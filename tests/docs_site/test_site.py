@@ -58,6 +58,16 @@ def test_the_python_page_comes_from_the_code(hooks):
 def test_files_that_are_no_pages_are_named(hooks):
     text = hooks.on_page_markdown("see [this](../examples/provider.py) and [that](../README.md)")
     assert text == "see this (`examples/provider.py` of the repository) and [that](index.md)"
+    text = hooks.on_page_markdown("[`examples/provider.py`](../examples/provider.py) runs")
+    assert text == "`examples/provider.py` of the repository runs"
+
+
+def test_signatures_are_shown_as_they_are_written(hooks):
+    from smelt.frontends.batch.entry import batch
+
+    assert hooks._signature(hooks._cell) == "(text: str) -> str"
+    lines = hooks._signature(batch).splitlines()
+    assert lines[1] == "    model: Any," and "    *," in lines and lines[-1] == ") -> Report"
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smelt.base.dtype import BY_NAME
+from smelt.ir.backend import Capabilities
 from smelt.ir.records import Claim, Plan, Region
 from smelt.ir.walk import model_nodes
 from smelt.partition import capture, rewrite
@@ -18,6 +20,7 @@ class NameBackend:
     """Claims nodes whose op type is Yes."""
 
     name = "names"
+    capabilities = Capabilities(frozenset(BY_NAME))
 
     def claims(self, node: ir.Node) -> Claim:
         return Claim(True) if node.op_type == "Yes" else Claim(False, "says no")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import shutil
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 import smelt
@@ -187,3 +189,36 @@ def test_the_package_and_the_compiler_are_one_release():
     assert package.__version__ == smelt.__version__
     assert package.get_ep_names() == [package.get_ep_name()] == ["SmeltExecutionProvider"]
     assert Path(package.get_library_path()).is_absolute()
+
+
+class _Base(ctypes.Structure):
+    """OrtApiBase: two functions."""
+
+    _fields_ = (
+        ("get_api", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)),
+        ("get_version", ctypes.CFUNCTYPE(ctypes.c_void_p)),
+    )
+
+
+@pytest.mark.parametrize("version", [b"1.22.1", b"1.9.0"])
+def test_a_release_that_is_too_old_is_named(library, version):
+    """The Python package of such releases registers no libraries; programs in C may."""
+    said: list[bytes] = []
+
+    def create_status(code: int, text: bytes) -> int:
+        del code
+        said.append(text)
+        return 1
+
+    slot = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)(create_status)
+    table = (ctypes.c_void_p * 400)(ctypes.cast(slot, ctypes.c_void_p))
+    kinds, text = dict(_Base._fields_), ctypes.create_string_buffer(version)
+    base = _Base(
+        kinds["get_api"](lambda wanted: ctypes.addressof(table) if wanted < 23 else None),
+        kinds["get_version"](lambda: ctypes.addressof(text)),
+    )
+    factories, count = (ctypes.c_void_p * 1)(), ctypes.c_size_t(9)
+    create = ctypes.CDLL(str(library)).CreateEpFactories
+    create.restype = ctypes.c_void_p
+    assert create(b"smelt", ctypes.byref(base), None, factories, ctypes.c_size_t(1), ctypes.byref(count)) == 1
+    assert said == [b"smelt: this provider needs ONNX Runtime 1.23 or newer, this is " + version] and count.value == 0

@@ -23,10 +23,13 @@ from smelt.base.errors import (
 )
 from smelt.base.progress import Progress, Silent, Step, open_progress
 from smelt.base.target import (
+    BUILDS,
     TARGETS,
+    Build,
     Target,
     find_target,
     host_arch,
+    host_build,
     host_features,
     host_level,
     levels_of,
@@ -36,11 +39,13 @@ from smelt.base.target import (
 from smelt.base.version import __version__
 
 __all__ = [
+    "BUILDS",
     "CATALOGUE",
     "KNOBS",
     "TARGETS",
     "ArtifactError",
     "BatchError",
+    "Build",
     "CacheError",
     "CodegenError",
     "CompileError",
@@ -66,6 +71,7 @@ __all__ = [
     "explain",
     "find_target",
     "host_arch",
+    "host_build",
     "host_features",
     "host_level",
     "levels_of",

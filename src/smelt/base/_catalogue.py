@@ -16,7 +16,8 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "SM-CONFIG-002": (
         "Unknown target or CPU level",
-        "A target is an architecture (x86-64, aarch64), or one of its CPU levels (v2, v3, v4, armv8, armv82).",
+        "A target is an architecture (x86-64, aarch64), or one of its builds (v2, v3, v4, armv8, armv82, or one with "
+        "further CPU features).",
         "Use one of the names in the message.",
     ),
     "SM-CONFIG-003": (
@@ -63,6 +64,32 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "A custom op that cannot be defined",
         "The name, the ONNX op or the torch schema of a custom op cannot be used.",
         "Correct what the message names.",
+    ),
+    "SM-KERNEL-001": (
+        "The C text of a kernel cannot be used",
+        "A kernel of your own is C: a function of elements, of a row or of tensors. This text cannot be read as such.",
+        'Look at the line that the message names; the page "Your own kernels" has what each form may hold.',
+    ),
+    "SM-KERNEL-002": (
+        "A kernel cannot be registered",
+        "Its name, its domain or its parameters do not fit, or the op has a kernel already.",
+        "Use a domain of your own, and the same parameter names in C and in the reference.",
+    ),
+    "SM-KERNEL-003": (
+        "A kernel of yours cannot run in this model",
+        "Stock ONNX Runtime has no kernel for the op to fall back to, and yours failed: it does not compile, differs "
+        "from its reference, or cannot take these operands.",
+        "The message has the reason; nothing was written.",
+    ),
+    "SM-KERNEL-004": (
+        "A Python function of a kernel failed",
+        "The reference or the shape rule raised an exception, or gave other results than the C function has.",
+        "Call it with numpy arrays of the model's shapes and see what it says.",
+    ),
+    "SM-KERNEL-005": (
+        "A package for kernels of your own is missing",
+        "The C of elements and rows is read by pycparser; cloudpickle carries references to the verifying process.",
+        'Install them: pip install "onnx-smelt[kernels]".',
     ),
     "SM-LOAD-001": (
         "The model file cannot be read",

@@ -7,7 +7,7 @@ complete and valid; a value that cannot be read is an error that names the varia
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -52,6 +52,8 @@ class Config:
     hook: str = "off"
     hook_limit_s: float = 30.0
     hook_skip: tuple[str, ...] = ()
+    kernels: tuple[Path, ...] = ()
+    custom_ops: tuple[Path, ...] = ()
     search_path: str = ""
 
     @classmethod
@@ -118,6 +120,8 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("NO_COLOR", "color", "set to anything: no colour"),
     Knob("SMELT_HOOK", "hook", "on or background: every ONNX Runtime session uses a compiled model; default off"),
     Knob("SMELT_HOOK_LIMIT", "hook_limit_s", "seconds that a session of the hook waits for its model to be compiled"),
+    Knob("SMELT_KERNELS", "kernels", "Python files that register kernels of your own, separated by colons"),
+    Knob("SMELT_CUSTOM_OPS", "custom_ops", "custom-op libraries of others that models need, separated by colons"),
     Knob("SMELT_HOOK_SKIP", "hook_skip", "patterns of model paths that the hook leaves to stock, separated by colons"),
 )
 
@@ -153,6 +157,8 @@ def _read(env: Mapping[str, str]) -> Config:
         hook=_choice(env, "SMELT_HOOK", "off", HOOKS),
         hook_limit_s=_seconds(env, "SMELT_HOOK_LIMIT", 30.0),
         hook_skip=tuple(pattern for pattern in env.get("SMELT_HOOK_SKIP", "").split(os.pathsep) if pattern),
+        kernels=_paths(env, "SMELT_KERNELS"),
+        custom_ops=_paths(env, "SMELT_CUSTOM_OPS"),
         search_path=env.get("PATH", os.defpath),
     )
 
@@ -169,6 +175,21 @@ def _cache_dir(env: Mapping[str, str]) -> Path:
 def _folder(env: Mapping[str, str], variable: str) -> Path | None:
     named = env.get(variable, "").strip()
     return Path(named).expanduser().absolute() if named else None
+
+
+def _paths(env: Mapping[str, str], variable: str) -> tuple[Path, ...]:
+    return tuple(Path(path).expanduser().absolute() for path in env.get(variable, "").split(os.pathsep) if path)
+
+
+def custom_op_libraries() -> tuple[Path, ...]:
+    """Libraries of others that every session of this process and of those that it starts registers."""
+    return _paths(os.environ, "SMELT_CUSTOM_OPS")
+
+
+def add_custom_op_libraries(paths: Iterable[Path]) -> None:
+    every = dict.fromkeys((*custom_op_libraries(), *(path.absolute() for path in paths)))
+    if every:
+        os.environ["SMELT_CUSTOM_OPS"] = os.pathsep.join(map(str, every))
 
 
 def _boolean(env: Mapping[str, str], variable: str, default: bool) -> bool:

@@ -91,6 +91,10 @@ class CodegenError(SmeltError):
     """A region cannot be turned into source."""
 
 
+class KernelError(SmeltError):
+    """A kernel of the user's own cannot be used."""
+
+
 class ToolchainError(SmeltError):
     """Source cannot be turned into a library."""
 

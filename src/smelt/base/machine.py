@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from smelt.base.cpus import find_cpus
 from smelt.base.errors import ConfigError
+from smelt.base.features import features_of, find_feature
 from smelt.base.target import host_features
 
 _ROOT: Final = Path("/")
@@ -22,7 +23,8 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20}
 
 @dataclass(frozen=True)
 class Machine:
-    """Bytes of the caches of one core, or that cores share; CPUs that may be used; threads that work is cut for."""
+    """Bytes of the caches of one core, or that cores share; CPUs that may be used; threads that work is cut for;
+    CPU features by name."""
 
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
@@ -30,6 +32,10 @@ class Machine:
     processors: int = 2
     threads: int = 2
     features: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for name in self.features:
+            find_feature(name)
 
     def with_(self, **changes: int) -> Machine:
         """The same with other numbers, as `SMELT_MACHINE` replaces them."""
@@ -49,7 +55,7 @@ def find_machine(root: Path = _ROOT) -> Machine:
     """`root` is where /proc and /sys lie."""
     count = find_cpus(root).count
     caches = {f"l{level}_bytes": size for level, size in _caches(root).items() if level <= 3}
-    return replace(REFERENCE.with_(**caches), processors=count, threads=count, features=host_features())
+    return replace(REFERENCE.with_(**caches), processors=count, threads=count, features=features_of(host_features()))
 
 
 def _caches(root: Path) -> dict[int, int]:

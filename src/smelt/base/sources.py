@@ -1,8 +1,9 @@
 """A digest of the package's own sources: what was computed by other sources is not taken from a cache.
 
 Input: names of folders. Output: a digest of their files. Invariant: a change of one byte of a source, and
-a source that was added, removed or moved, change it; compiled files and the package's place do not. A process that
-starts often remembers the digest by the sizes and times of the files, which is read ten times as fast.
+a source that was added, removed or moved, change it; compiled files and the package's place do not. What a package
+manager installed is told by its RECORD, which has the digests of all files; a process that starts often remembers the
+digest of other sources by the sizes and times of the files, which is read ten times as fast.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _EXAMINING: Final = frozenset({"base", "ir", "ops", "passes", "partition", "code
 
 def compiling_sources(known: Path | None = None) -> str:
     """Of everything that decides what a compilation gives. `known`: a folder of this user that remembers it."""
+    installed = record_of(_PACKAGE)
+    if installed:
+        return installed
     if known is None:
         return digest_of_sources(_PACKAGE, leave_out=_SHOWING)
     note = known / f"sources-{stamp_of_sources(_PACKAGE, leave_out=_SHOWING)}"
@@ -36,6 +40,17 @@ def compiling_sources(known: Path | None = None) -> str:
         aside.write_text(found, encoding="ascii")
         aside.replace(note)
     return found
+
+
+def record_of(package: Path) -> str:
+    """A digest of the list that the package was installed by; empty for a checkout and what is installed from one."""
+    for entry in os.scandir(package.parent):
+        if entry.name.startswith("onnx_smelt-") and entry.name.endswith(".dist-info"):
+            with suppress(OSError):
+                content = Path(entry.path, "RECORD").read_bytes()
+                if f"\n{package.name}/__init__.py,".encode() in b"\n" + content:
+                    return hashlib.sha256(content).hexdigest()
+    return ""
 
 
 def examining_sources() -> str:

@@ -1,7 +1,10 @@
-"""Targets: the CPU levels that a library holds code for.
+"""Builds: sets of CPU features that code is compiled for, and that are chosen from when a library is loaded.
 
-Input: names from the user and the host's CPU. Output: `Target` records. Invariant: a level's index is the number
-that the C side uses in `by_level`; an architecture's levels are ordered, and the first is its baseline.
+Input: names from the user and the host's CPU. Output: `Target` and `Build` records. Invariant: a build runs where all
+of its features are there. Features are flags, so builds are partly ordered; `BUILDS` has them in order of preference.
+A `Target` is a build with regions of its own: its index is the number that the C side uses in `by_level`, the first of
+an architecture is its baseline. The other builds have micro-kernels alone, in the units of a target, for features that
+few kernels gain by: compiling all regions for them would cost time and space for nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from smelt.base.errors import ConfigError
+from smelt.base.features import flags_of, with_needed
 
 
 @dataclass(frozen=True)
 class Target:
-    """One CPU level of one architecture. `march` is spelled for gcc and clang, `mcpu` for zig."""
+    """A build that regions are compiled for. `march` is spelled for gcc and clang, `mcpu` for zig; `isa` is the feature
+    that its micro-kernels are named after."""
 
     name: str
     arch: str
@@ -25,8 +30,17 @@ class Target:
     vector_bytes: int
     march: str
     mcpu: str
-    features: tuple[str, ...]
+    isa: str
     extra_flags: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> frozenset[str]:
+        return with_needed(self.isa)
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """Its features as /proc/cpuinfo spells them."""
+        return flags_of(self.features)
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -34,18 +48,48 @@ class Target:
         return (f"-DSMELT_LEVEL={self.name}", f"-DSMELT_LEVEL_INDEX={self.index}", f"-DSMELT_VL={self.vector_bytes}")
 
 
-# Feature names are those of /proc/cpuinfo.
-_V2: Final = ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")
-_V3: Final = (*_V2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave")
-_V4: Final = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+@dataclass(frozen=True)
+class Build:
+    """Code for machines with all of the `features`: that of the target, and micro-kernels for what goes beyond it."""
+
+    name: str
+    target: Target
+    features: frozenset[str]
+
+    @property
+    def flags(self) -> frozenset[str]:
+        return flags_of(self.features)
+
 
 TARGETS: Final[tuple[Target, ...]] = (
     # So that every machine runs it, seldom for speed: it is compiled in half the time.
-    Target("v2", "x86-64", 0, 16, "x86-64-v2", "x86_64_v2", _V2, ("-O1",)),
-    Target("v3", "x86-64", 1, 32, "x86-64-v3", "x86_64_v3", _V3),
-    Target("v4", "x86-64", 2, 64, "x86-64-v4", "x86_64_v4", _V4, ("-mprefer-vector-width=512",)),
-    Target("armv8", "aarch64", 0, 16, "armv8-a", "generic", ("asimd",)),
-    Target("armv82", "aarch64", 1, 16, "armv8.2-a+fp16", "generic+v8_2a+fullfp16", ("asimd", "asimdhp", "atomics")),
+    Target("v2", "x86-64", 0, 16, "x86-64-v2", "x86_64_v2", "sse4", ("-O1",)),
+    Target("v3", "x86-64", 1, 32, "x86-64-v3", "x86_64_v3", "avx2"),
+    Target("v4", "x86-64", 2, 64, "x86-64-v4", "x86_64_v4", "avx512", ("-mprefer-vector-width=512",)),
+    Target("armv8", "aarch64", 0, 16, "armv8-a", "generic", "neon"),
+    Target("armv82", "aarch64", 1, 16, "armv8.2-a+fp16", "generic+v8_2a+fullfp16", "neonfp16"),
+)
+_NAMED: Final = {target.name: target for target in TARGETS}
+
+
+def _build(name: str, extends: str = "", *features: str) -> Build:
+    target = _NAMED[extends or name]
+    return Build(name, target, target.features | with_needed(*features))
+
+
+# The best last: of two that are not comparable, such as AVX-VNNI and AVX-512, the later one is taken.
+BUILDS: Final[tuple[Build, ...]] = (
+    _build("v2"),
+    _build("v3"),
+    _build("avxvnni", "v3", "avxvnni"),
+    _build("v4"),
+    _build("avx512vnni", "v4", "avx512vnni", "avx512bf16"),
+    _build("amx", "v4", "amx"),
+    _build("armv8"),
+    _build("armv82"),
+    _build("bf16", "armv82", "bf16"),
+    _build("dotprod", "armv82", "dotprod"),
+    _build("i8mm", "armv82", "i8mm", "bf16"),
 )
 
 _ARCH_NAMES: Final = {
@@ -73,11 +117,11 @@ def levels_of(arch: str) -> tuple[Target, ...]:
 
 
 def find_target(name: str) -> Target:
-    """The level called `name`; the compilers' spellings are understood too."""
+    """The target called `name`, or that holds the build of that name; the compilers' spellings are understood too."""
     wanted = name.strip().lower()
-    for target in TARGETS:
-        if wanted in {target.name, target.march, target.mcpu}:
-            return target
+    for build in BUILDS:
+        if wanted in {build.name, build.target.march, build.target.mcpu}:
+            return build.target
     raise ConfigError("SM-CONFIG-002", f"there is no CPU level {name!r}; known are {_known()}")
 
 
@@ -107,20 +151,30 @@ def host_features() -> frozenset[str]:
     return frozenset()
 
 
-def runs_on_host(target: Target, features: frozenset[str] | None = None) -> bool:
-    """Whether this machine can run the level's code; only the baseline where features are unknown."""
+def runs_on_host(build: Target | Build, features: frozenset[str] | None = None) -> bool:
+    """Whether this machine can run the build's code; only the baseline where features are unknown."""
+    target = build if isinstance(build, Target) else build.target
     if target.arch != host_arch():
         return False
     present = host_features() if features is None else features
-    return target.index == 0 if not present else present.issuperset(target.features)
+    if not present:
+        return target.index == 0 and build.features == target.features
+    return present.issuperset(build.flags)
 
 
 def host_level(features: frozenset[str] | None = None) -> Target | None:
-    """The highest level that this machine runs, or None where no level fits."""
+    """The best target that this machine runs, or None where none fits."""
+    build = host_build(features)
+    return None if build is None else build.target
+
+
+def host_build(features: frozenset[str] | None = None, target: Target | None = None) -> Build | None:
+    """The best build that this machine runs, of those that a target's units hold if one is given; None where none
+    fits. `features` are words of /proc/cpuinfo."""
     present = host_features() if features is None else features
-    able = [target for target in TARGETS if runs_on_host(target, present)]
+    able = [build for build in BUILDS if target in {None, build.target} and runs_on_host(build, present)]
     return able[-1] if able else None
 
 
 def _known() -> str:
-    return ", ".join([*dict.fromkeys(target.arch for target in TARGETS), *(target.name for target in TARGETS)])
+    return ", ".join([*dict.fromkeys(target.arch for target in TARGETS), *(build.name for build in BUILDS)])

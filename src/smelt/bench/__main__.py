@@ -29,12 +29,16 @@ from smelt.bench import (
     run_suite,
     write_plot,
 )
+from smelt.bench.architectures import find_model
+from smelt.bench.cases import suite_cases
 from smelt.bench.compile_time import measure_compile, print_compile_times
 from smelt.bench.front_page import PAGES as FRONT_PAGES
 from smelt.bench.front_page import write_front_page
 from smelt.bench.goals import judge
 from smelt.bench.published import PAGES, publish
 from smelt.bench.runs import RUNS, Run, find_run
+from smelt.bench.scaling import parse_counts, scale_case
+from smelt.report import scaling_lines
 
 _ENDINGS = "goals: what the results come to; table: write them into README.md and docs/benchmarks.md"
 
@@ -47,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _print_goals(given.results)
         elif name == "table":
             _write_tables(given.results)
+        elif name == "scaling":
+            _predict(given, config)
         elif name == "compile":
             names = given.only.split(",") if given.only else ["distilbert", "resnet-50", "chain"]
             print_compile_times([measure_compile(one, config, find_scale(given.scale)) for one in names])
@@ -57,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     known = "; ".join(f"{run.name}: {run.about}" for run in RUNS.values())
     parser = argparse.ArgumentParser(prog="python -m smelt.bench", description="Time models against all peers.")
-    parser.add_argument("runs", nargs="*", help=f"{known}; compile: compile times; {_ENDINGS}")
+    parser.add_argument(
+        "runs", nargs="*", help=f"{known}; compile: compile times; scaling: predicted with many threads; {_ENDINGS}"
+    )
     parser.add_argument("--only", default="", help="models of the runs, by name")
     parser.add_argument("--peers", default="", help="instead of the run's own")
     parser.add_argument("--threads", default="")
@@ -88,6 +96,17 @@ def _measure(run: Run, given: argparse.Namespace, config: Config) -> None:
         print(f"other results (peers, pace, sources or machine differ) are now in {ledger.set_aside}", flush=True)
     print_table(outcome, color=config.color)
     write_plot(outcome, path.with_suffix(".html"))
+
+
+def _predict(given: argparse.Namespace, config: Config) -> None:
+    """How each model scales, beside what was measured."""
+    for case in suite_cases("models", config, scale=find_scale(given.scale), only=_names(given.only)):
+        found = scale_case(case, parse_counts(given.threads or "1,2,4,8,16,32,64"), config.with_(log="quiet"))
+        print("\n".join(scaling_lines(found)), end="\n\n", flush=True)
+
+
+def _names(text: str) -> list[str]:
+    return [find_model(name).name for name in text.split(",") if name]
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Sizes of an input's axes that the ops which read it demand.
+"""Sizes of an input's axes: as they are declared, and as the ops which read it demand.
 
 Input: a value. Output: sizes by axis. Invariant: what a constant operand of a reader proves (the channels of a
 convolution, the depth of a product) comes before what it suggests (a constant that is added has the axis' size, where
@@ -11,12 +11,26 @@ from typing import Final
 
 import onnx_ir as ir
 
+from smelt.ops.user import is_user_op
+
 _KEEP: Final = frozenset(
     ("Identity", "Cast", "Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Log", "Sqrt", "Clip", "Erf", "Gelu",
      "Softmax", "LayerNormalization", "Dropout")
 )  # fmt: skip
 _BROADCAST: Final = frozenset(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"))
 _MAX_WALK: Final = 50
+
+
+def named_dims(value: ir.Value, original: ir.Model) -> list[int | str | None] | None:
+    """Sizes that are fixed, and the names that the file gave to the others."""
+    if value.shape is None:
+        return None
+    given = next((v.shape for v in original.graph.inputs if v.name == value.name), None)
+    names = given if given is not None and len(given) == len(value.shape) else value.shape
+    return [
+        dim if isinstance(dim, int) else (name if isinstance(name, int) else name.value)
+        for dim, name in zip(value.shape, names, strict=True)
+    ]
 
 
 def known_sizes(value: ir.Value) -> dict[int, int]:
@@ -39,7 +53,7 @@ def known_sizes(value: ir.Value) -> dict[int, int]:
 def _keeps_axes(user: ir.Node, place: int, value: ir.Value) -> bool:
     """Whether the result's axes are the value's: of an op of several operands, where none of them has more axes."""
     if user.op_type not in _BROADCAST:
-        return user.op_type in _KEEP and place == 0
+        return (user.op_type in _KEEP and place == 0) or is_user_op(user)
     ranks = [None if operand is None or operand.shape is None else len(operand.shape) for operand in user.inputs]
     return value.shape is not None and all(rank is None or rank <= len(value.shape) for rank in ranks)
 
@@ -72,6 +86,10 @@ def _demanded(user: ir.Node, place: int, value: ir.Value) -> dict[int, int]:
         flipped = user.attributes.get("transB")
         depth = weight[1] if flipped is not None and flipped.as_int() else weight[0]
         return {0 if transposed is not None and transposed.as_int() else 1: depth}
+    if is_user_op(user) and rank:
+        rows = [_constant_shape(user, other) for other in range(len(user.inputs)) if other != place]
+        lengths = [row[-1] for row in rows if row and row[-1] > 1]
+        return {rank - 1: lengths[0]} if lengths else {}
     if user.op_type in ("LSTM", "GRU", "RNN") and place == 0 and weight is not None and len(weight) == 3:
         return {2: weight[2]}
     return {}

@@ -47,8 +47,7 @@ def bindings(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> I
     """Other sizes than those of `feeds`."""
     axes = _named_axes(inputs, feeds)
     base = {name: feeds[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
-    plain = {name: size for name, size in base.items() if _parsed(name) is None}
-    free = [name for name in base if name in plain or evaluate_size(name, plain) != base[name]]
+    free = list(free_sizes(inputs, feeds))
     seen = {tuple(base.items())}
     elements = sum(array.size for array in feeds.values())
     for label, chosen in _choices({name: base[name] for name in free}):
@@ -60,6 +59,29 @@ def bindings(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> I
         if sum(array.size for array in made.values()) <= _MAX_GROWTH * elements + 4096:
             yield Binding(label, sizes, made)
     yield from _apart(axes, feeds)
+
+
+def free_sizes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> dict[str, int]:
+    """The free sizes of a call by name, those that follow from others left out."""
+    axes = _named_axes(inputs, feeds)
+    base = {name: feeds[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
+    plain = {name: size for name, size in base.items() if _parsed(name) is None}
+    return {name: size for name, size in base.items() if name in plain or evaluate_size(name, plain) != size}
+
+
+def resized(
+    inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array], changed: Mapping[str, int]
+) -> dict[str, Array]:
+    """The same contents at other sizes."""
+    axes = _named_axes(inputs, feeds)
+    base = {name: feeds[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
+    sizes = _followed({**base, **changed}, list(free_sizes(inputs, feeds)))
+    return {name: _resized(array, name, axes, sizes) for name, array in feeds.items()}
+
+
+def free_axes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> list[tuple[str, int]]:
+    """Inputs and axes whose sizes the model does not tell."""
+    return [place for places in _named_axes(inputs, feeds).values() for place in places]
 
 
 def _apart(axes: Mapping[str, list[tuple[str, int]]], feeds: Mapping[str, Array]) -> Iterator[Binding]:
@@ -84,7 +106,8 @@ def _choices(base: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
         yield "all equal", dict.fromkeys(names, equal)
         # Image sides and lengths that must be multiples of something stay so.
         yield "doubled", {name: 2 * base[name] for name in names[1:]}
-    yield "all different", {name: max(base[name], 2) + 1 + place for place, name in enumerate(names)}
+    least = 2 if len(names) > 1 else 1  # sizes of 1 would meet those of others
+    yield "all different", {name: max(base[name], least) + 1 + place for place, name in enumerate(names)}
     yield f"{names[0]} 0", {names[0]: 0}
     if len(names) > 1:
         yield "all 0", dict.fromkeys(names, 0)

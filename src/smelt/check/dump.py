@@ -81,12 +81,14 @@ class Dump:
         place.mkdir()
         for unit in generated.source.units:
             (place / f"{unit.name}.c").write_text(unit.text, encoding="utf-8")
+        for name, text in (pair for code in generated.codes for pair in code.texts().items()):
+            (place / name).write_text(text, encoding="utf-8")
         pairs = zip(generated.regions, generated.entry_of, strict=True)
         source = generated.source
         content = {
             "domain": source.domain,
             "targets": list(targets),
-            "units": [{k: getattr(u, k) for k in ("name", "per_level", "optimize", "rare")} for u in source.units],
+            "units": [{k: v for k, v in asdict(u).items() if k != "text"} for u in source.units],
             "entries": [asdict(entry) for entry in source.entries],
             "regions": {str(region.index): entry for region, entry in pairs},
         }
@@ -116,16 +118,7 @@ def read_sources(dump: Path, include_dirs: tuple[Path, ...]) -> tuple[Source, tu
     place = dump / SOURCES
     try:
         content: dict[str, Any] = json.loads((place / "source.json").read_bytes())
-        units = tuple(
-            Unit(
-                u["name"],
-                _text(place, u["name"]),
-                bool(u["per_level"]),
-                int(u.get("optimize", 2)),
-                bool(u.get("rare", False)),
-            )
-            for u in content["units"]
-        )
+        units = tuple(_unit(u, _text(place, u["name"])) for u in content["units"])
         entries = tuple(Entry(e["name"], tuple(e["in_types"]), tuple(e["out_types"])) for e in content["entries"])
         source = Source(units, entries, include_dirs, "", str(content["domain"]))
         return source, tuple(content["targets"]), {int(i): str(e) for i, e in content["regions"].items()}
@@ -133,6 +126,12 @@ def read_sources(dump: Path, include_dirs: tuple[Path, ...]) -> tuple[Source, tu
         raise ArtifactError(
             "SM-ARTIFACT-001", f"{dump} holds no dumped sources: {error}", hint="Make one with `smelt compile --dump`."
         ) from error
+
+
+def _unit(told: Mapping[str, Any], text: str) -> Unit:
+    named = {key: tuple(map(str, told.get(key, ()))) for key in ("entries", "kernels", "launches")}
+    how = (bool(told["per_level"]), int(told.get("optimize", 2)), bool(told.get("rare", False)))
+    return Unit(told["name"], text, *how, **named)
 
 
 def _text(place: Path, unit: str) -> str:

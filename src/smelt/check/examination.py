@@ -20,6 +20,7 @@ import onnx_ir as ir
 from smelt.base.config import Config
 from smelt.base.progress import Progress, Silent, Step
 from smelt.base.target import find_target, runs_on_host
+from smelt.check.axis_sizes import named_dims
 from smelt.check.bundle import Bundle
 from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination, Fault, Findings, Verdict
@@ -333,7 +334,7 @@ class _Verification:
             "recipes": every_attempt(self.variants.model, "small", self.wanted.feeds or {}, self.wanted.shapes),
             "calls": None if self.wanted.keep_calls is None else str(self.wanted.keep_calls.absolute()),
             "nested": bool(self.variants.nested()),
-            "input_dims": {v.name: _named_dims(v, self._original()) for v in graph.inputs if v.name in inputs},
+            "input_dims": {v.name: named_dims(v, self._original()) for v in graph.inputs if v.name in inputs},
             # A traced program is called at the sizes that its tracer allows, and its scalars tell them too.
             "other_sizes": not self.wanted.recorded,
             **self._write_models(),
@@ -376,18 +377,6 @@ class _Verification:
 
 def _value_dims(value: ir.Value) -> list[int | str | None] | None:
     return None if value.shape is None else [dim if isinstance(dim, int) else dim.value for dim in value.shape]
-
-
-def _named_dims(value: ir.Value, original: ir.Model) -> list[int | str | None] | None:
-    """Sizes that are fixed, and the names that the file gave to the others."""
-    if value.shape is None:
-        return None
-    given = next((v.shape for v in original.graph.inputs if v.name == value.name), None)
-    names = given if given is not None and len(given) == len(value.shape) else value.shape
-    return [
-        dim if isinstance(dim, int) else (name if isinstance(name, int) else name.value)
-        for dim, name in zip(value.shape, names, strict=True)
-    ]
 
 
 def _dims(value: ir.Value) -> list[int | None]:

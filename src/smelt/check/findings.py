@@ -76,7 +76,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Timed:
-    """The artifact against stock ONNX Runtime: medians of one run, and stock's time over ours with its 95% interval."""
+    """The artifact against stock ONNX Runtime: medians of one run, and stock's time over ours with its 95% interval.
+    `sizes` tells those of the free axes, where they are not the usual ones."""
 
     threads: int
     time_us: float
@@ -85,10 +86,12 @@ class Timed:
     low: float
     high: float
     rounds: int
+    sizes: str = ""
 
     @property
     def threads_text(self) -> str:
-        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        count = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{count} ({self.sizes})" if self.sizes else count
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}] on {self.threads_text}"

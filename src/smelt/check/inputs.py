@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -43,6 +44,7 @@ _RATES: Final = re.compile(r"(^|_)(sr|sampling_?rate|sample_?rate)$", re.IGNOREC
 _MAX_WALK: Final = 400
 MAX_ELEMENTS: Final = 1 << 24
 MAX_WEIGHT_ELEMENTS: Final = 1 << 29  # a weight's size is the model's own, not a guess
+_LARGE_ITEM: Final = 1 << 17  # elements of one item of a batch, such as 9 s of sound: one is enough for a first call
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,9 @@ def make_recipes(model: ir.Model, size: Size, attempt: int, shapes: Shapes | Non
     style = (_SMALL if size == "small" else _REAL)[attempt]
     inputs = [v for v in model.graph.inputs if v.name and v.name not in model.graph.initializers]
     sizes = _Sizes(inputs, style, shapes or {})
+    if size == "small" and _is_batch_of_large_items(inputs, sizes, style):
+        style = replace(style, batch=1)
+        sizes = _Sizes(inputs, style, shapes or {})
     recipes: dict[str, Recipe] = {}
     for value in inputs:
         if value.dtype is None or not isinstance(value.type, ir.TensorType):
@@ -122,6 +127,18 @@ def make_recipes(model: ir.Model, size: Size, attempt: int, shapes: Shapes | Non
             return None
         recipes[value.name or ""] = recipe
     return recipes
+
+
+def _is_batch_of_large_items(inputs: Sequence[ir.Value], sizes: _Sizes, style: _Attempt) -> bool:
+    """Whether the batch alone is free, and each item of it is large by the sizes that the file tells."""
+    dims = [(f"?{v.name}{axis}", dim) for v in inputs for axis, dim in enumerate(v.shape or ())]
+    free = {("" if isinstance(dim, int) else dim.value) or own for own, dim in dims if not _is_fixed(dim)}
+    is_batch = len(free) == 1 and sizes.known.get(*free) == style.batch > 1
+    return is_batch and sum(prod(sizes.shape(v)) for v in inputs if not is_weight(v)) > style.batch * _LARGE_ITEM
+
+
+def _is_fixed(dim: int | ir.SymbolicDim) -> bool:
+    return isinstance(dim, int) and dim >= 0
 
 
 def every_attempt(

@@ -33,7 +33,8 @@ from smelt.check.moved_models import with_moved_scales, with_moved_weights
 from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes
 from smelt.check.references import BUDGET, evaluate_loaded, moved
 from smelt.ir.proto import load_file
-from smelt.ops.reference import NoReferenceError
+from smelt.ops.reference import NoReferenceError, evaluate_nodes
+from smelt.ops.user import is_user_op
 from smelt.runtime import Session, SessionSettings, session_for
 
 ReferenceKind = Literal["stock", "float64", "steps"]
@@ -78,7 +79,10 @@ class Judge:
         self._moved_reference = _Once(lambda feeds: self._evaluated(_nearby(feeds)))
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """What stock ONNX Runtime gives without its optimizers; raises what it raises."""
+        """What stock ONNX Runtime gives without its optimizers; raises what it raises. Ops of the user's own have no
+        kernel there: their references stand for it."""
+        if any(is_user_op(node) for node in self._loaded().graph):
+            return self._in_own_types(feeds)
         # Some of stock's kernels quantize what a thread gets, so that their answers depend on the number of threads.
         threads = 1 if quantizes(self.op_types) else _STOCK_THREADS
         self._stock = self._stock or self._session(replace(UNOPTIMIZED, threads=threads))
@@ -93,6 +97,14 @@ class Judge:
         if self.budget <= 0:
             raise NoReferenceError("it was left out")
         return self._reference(feeds)
+
+    def _in_own_types(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """By the rules of the reference, rounded as the model's types say."""
+        model = self._loaded()
+        env = {v: feeds[v.name or ""] for v in model.graph.inputs if v.name in feeds}
+        made = evaluate_nodes(model.graph, env, model.opset_imports, wide=False)
+        by_name = {value.name: made[value] for value in model.graph.outputs}
+        return [by_name[name] for name in self.outputs or by_name]
 
     def _evaluated(self, feeds: Mapping[str, Any]) -> list[Any]:
         self.announce()
@@ -224,8 +236,10 @@ class Judge:
     ) -> list[Any] | None:
         """The answer of the same network with other constants; None where there are none to move."""
         path = made(self.path, seed)
-        if path is None:
-            return None
+        return None if path is None else self.answer_of(path, feeds)
+
+    def answer_of(self, path: Path, feeds: Mapping[str, Any]) -> list[Any]:
+        """What stock ONNX Runtime gives for another form of the network, whose file is not needed then."""
         try:
             return session_for(path, None, UNOPTIMIZED).run(self.outputs, feeds)
         finally:

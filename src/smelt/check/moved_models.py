@@ -37,7 +37,7 @@ def with_moved_scales(path: Path, seed: int) -> Path:
         array = _array(value)
         ulps = np.multiply(cast(Array, rng.integers(1, _MOVED_ULPS + 1, array.shape)), rng.choice([-1, 1], array.shape))
         _set(value, (array * (1 + ulps * np.finfo(array.dtype).eps)).astype(array.dtype))
-    return _written(model, path)
+    return write_beside(model, path)
 
 
 def with_moved_weights(path: Path, seed: int) -> Path | None:
@@ -48,7 +48,7 @@ def with_moved_weights(path: Path, seed: int) -> Path | None:
         return None
     for place, value in enumerate(weights):
         _set(value, moved([_array(value)], seed + 31 * place)[0])
-    return _written(model, path)
+    return write_beside(model, path)
 
 
 def _scales(model: ir.Model) -> list[ir.Value]:
@@ -85,11 +85,11 @@ def _set(value: ir.Value, array: Array) -> None:
         made_by.attributes["value"] = ir.AttrTensor("value", tensor)
 
 
-def _written(model: ir.Model, path: Path) -> Path:
+def write_beside(model: ir.Model, path: Path, prefix: str = "smelt-moved-") -> Path:
     """Beside the original only where weights lie in files there: its folder may be the user's."""
     tensors = (value.const_value for value in model.graph.initializers.values())
     outside = any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)
-    handle, name = tempfile.mkstemp(prefix="smelt-moved-", suffix=".onnx", dir=path.parent if outside else None)
+    handle, name = tempfile.mkstemp(prefix=prefix, suffix=".onnx", dir=path.parent if outside else None)
     with os.fdopen(handle, "wb") as file:
         file.write(to_proto(model).SerializeToString())
     return Path(name)

@@ -1,19 +1,19 @@
 """Two models against each other inside the examining process.
 
 Input: a job of `speed_guard`: pairs of models, numbers of threads, when it began and how many seconds it has in all.
-Output: an event for each pair and number of threads with the times of both, round by round. Invariant: the two take
-turns, in alternating order, and each is run once before it is timed, so that whatever else the machine does meets both
-alike; one thread is timed by its own processor time, which other programs do not count in. A clearly decided pair ends
-early. Every number of threads has its share of the seconds, and a few rounds even where opening the sessions took it,
-unless that would take as long again. Where the rounds so far say that the right one is behind, it is looked at until
-that is certain.
+Output: an event for each pair, number of threads and size with the times of both, round by round. Invariant: the two
+take turns, in alternating order, and each is run once before it is timed, so that whatever else the machine does meets
+both alike; one thread is timed by its own processor time, which other programs do not count in. A clearly decided pair
+ends early. Every number of threads has its share of the seconds, and a few rounds even where opening the sessions took
+it, unless that would take as long again; other sizes than the usual are timed where the share allows it. Where the
+rounds so far say that the right one is behind, it is looked at until that is certain.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ import numpy as np
 from smelt.check.events import Report, short
 from smelt.check.feed_files import read_feeds
 from smelt.check.intervals import median_interval
+from smelt.check.race_sizes import Call, other_calls
 from smelt.check.recipes import Recipe, fill
 from smelt.runtime import Session, SessionSettings, session_for
 
@@ -37,6 +38,7 @@ DOUBT: Final = 0.03  # a median so far below 1 is looked at until the interval d
 _MOST_ROUNDS: Final = 60
 _CLEAR: Final = 1.05  # times as fast in each of the first rounds: no more are needed to know who is ahead
 _CLEAR_ROUNDS: Final = 4
+_FAR_AHEAD: Final = 2.0  # times as fast in every round at the usual sizes: no other size turns that into a loss
 _SHORTEST_S: Final = 300e-6  # shorter runs are repeated: a clock and a scheduler have their own grain
 _POLL_S: Final = 0.005
 _STARTED: Final = time.perf_counter()
@@ -52,26 +54,73 @@ def race(job: Mapping[str, Any], folder: Path, report: Report) -> None:
         report(failed="no inputs that stock ONNX Runtime accepts were found for timing")
         return
     job = sessions.job = _asked(job, folder)
-    ends = float(job["began"]) + float(job["seconds"])
-    left_over = len(job["threads"]) * len(job["pairs"])
-    for threads in job["threads"]:
-        if threads != sessions.threads:
-            if time.time() + sessions.opening_s + sessions.running_s > ends + max(_PATIENCE_S, float(job["seconds"])):
-                break
-            sessions = _Sessions(job, folder, int(threads))
-        for left, right in job["pairs"]:
-            report(at="race", left=left, right=right)
-            try:
-                pair = sessions[left], sessions[right]
-                clock = time.thread_time if threads == 1 else time.perf_counter
-                rounds = _rounds(*pair, feeds, max(0.0, ends - time.time()) / left_over, clock)
+    _Race(job, [Call("", feeds), *other_calls(job.get("dims", {}), feeds)], report).run(sessions)
+
+
+class _Race:
+    """The pairs, in sessions of one number of threads after the other. `only` of the job says at which threads and
+    sizes, where not at all. Each number of threads has its part of the patience with doubtful rounds."""
+
+    def __init__(self, job: Mapping[str, Any], calls: Sequence[Call], report: Report) -> None:
+        self.job, self.calls, self.report = job, calls, report
+        self.only: list[list[Any]] | None = job.get("only")
+        self.ends = float(job["began"]) + float(job["seconds"])
+        self.patience = time.perf_counter() + max(0.0, self.ends - time.time())
+        self.left_over = len(job["pairs"]) * sum(len(self._calls(threads)) for threads in job["threads"])
+
+    def run(self, sessions: _Sessions) -> None:
+        for threads in self.job["threads"]:
+            if threads != sessions.threads:
+                needed = time.time() + sessions.opening_s + sessions.running_s
+                if needed > self.ends + max(_PATIENCE_S, float(self.job["seconds"])):
+                    break
+                sessions = _Sessions(self.job, sessions.folder, int(threads))
+            self.patience += _PATIENCE_S / len(self.job["threads"])
+            for left, right in self.job["pairs"]:
+                try:
+                    self._pair(left, right, sessions)
+                except Exception as error:  # onnxruntime raises many kinds
+                    self.report(failed=f"{left} or {right} does not run: {short(error)}")
+                    return
+                sessions.pop(left if left != "stock" else "", None)
+
+    def _calls(self, threads: int) -> list[Call]:
+        return [call for call in self.calls if self.only is None or [threads, call.sizes] in self.only]
+
+    def _pair(self, left: str, right: str, sessions: _Sessions) -> None:
+        """One after the other: the usual sizes first, others where the time that is left allows the fewest rounds. What
+        is far ahead at the usual sizes is not looked at again."""
+        usual_s = 0.0
+        clock = time.thread_time if sessions.threads == 1 else time.perf_counter
+        calls = self._calls(sessions.threads)
+        left_after = self.left_over - len(calls)
+        for call in calls:
+            share = max(0.0, self.ends - time.time()) / max(1, self.left_over)
+            self.left_over -= 1
+            if call.sizes and not self._is_worth(call, usual_s, share, sessions["stock"]):
+                continue
+            self.report(at="race", left=left, right=right)
+            rounds = _rounds(sessions[left], sessions[right], call.feeds, share, clock, self.patience)
+            self.report(raced=[left, right], threads=sessions.threads, sizes=call.sizes, rounds=rounds)
+            if not call.sizes:
+                usual_s = float(np.median([a + b for a, b in rounds])) / 1e6
                 sessions.running_s = max(sessions.running_s, _least_s(rounds))
-            except Exception as error:  # onnxruntime raises many kinds
-                report(failed=f"{left} or {right} does not run: {short(error)}")
-                return
-            report(raced=[left, right], threads=threads, rounds=rounds)
-            sessions.pop(left if left != "stock" else "", None)
-            left_over -= 1
+                if all(a > _FAR_AHEAD * b for a, b in rounds):
+                    break
+        self.left_over = left_after
+
+    def _is_worth(self, call: Call, usual_s: float, seconds: float, stock: Session) -> bool:
+        """Whether stock ONNX Runtime takes such sizes, and both models can run at them in the time given."""
+        # A smaller call may take as long: launches do not depend on sizes.
+        needed = 2 * FEWEST_ROUNDS * usual_s * max(1.0, call.elements / max(1, self.calls[0].elements))
+        if self.only is None and needed > seconds:
+            return False
+        self.report(at="size", sizes=call.sizes)
+        try:
+            stock.run(None, call.feeds)
+        except Exception:  # sizes that the model does not take
+            return False
+        return True
 
 
 def _asked(job: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
@@ -130,9 +179,9 @@ class _Sessions(dict[str, Session]):
 
 def _rounds(
     left: Session, right: Session, feeds: Mapping[str, Array], seconds: float,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] = time.perf_counter, patience: float | None = None,
 ) -> list[list[float]]:  # fmt: skip
-    """Microseconds of one run of each, by the clock given."""
+    """Microseconds of one run of each, by the clock given. Doubts are looked into until `patience`."""
     ends = time.perf_counter() + seconds
     run_s = partial(_run_s, feeds=feeds, clock=clock)
     once = max(run_s(left), run_s(right))
@@ -141,7 +190,7 @@ def _rounds(
     repeats = max(1, round(_SHORTEST_S / max(once, 1e-7)))
     warm = 0 if once > _LONG_S else 1
     out: list[list[float]] = []
-    patience = ends + _PATIENCE_S
+    patience = ends + _PATIENCE_S if patience is None else patience
     while len(out) < _MOST_ROUNDS and not _decided(out):
         late = time.perf_counter() >= ends
         if late and not _open(out) and not (_doubtful(out) and time.perf_counter() < patience):

@@ -17,6 +17,7 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from smelt.base.config import Config
+from smelt.check.axis_sizes import named_dims
 from smelt.check.feed_files import write_feeds
 from smelt.check.findings import Examination
 from smelt.check.inputs import every_attempt
@@ -75,9 +76,12 @@ def race_job(model: ir.Model, wanted: Examination, folder: Path, stock: Path, th
     """What a timing process has to know before there is anything to time."""
     if wanted.feeds:
         write_feeds(folder / "feeds.npz", wanted.feeds)
+    original = wanted.original or model
+    # Sizes that were given are those that count.
+    dims = {} if wanted.feeds or wanted.shapes else {v.name: named_dims(v, original) for v in model.graph.inputs}
     return {
         "mode": "race", "size": "real", "attempt": 0, "threads": list(threads), "stock": str(stock),
-        "feeds": "feeds.npz" if wanted.feeds else None,
+        "feeds": "feeds.npz" if wanted.feeds else None, "dims": dims,
         "recipes": every_attempt(model, "real", wanted.feeds or {}, wanted.shapes),
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from smelt.base.target import find_target, host_build, host_level
 from smelt.check.contract import STOCK_FACTOR, Comparison, joined, op_class
 from smelt.check.events import Report, short
 from smelt.check.judge import Judge, Judged
+from smelt.check.nan_models import keeping_nan
 from smelt.check.references import BUDGET
 from smelt.check.special_values import DROPS_NAN, compare_special, enlarged, overflows, sprinkled
 from smelt.ir.proto import load_file
@@ -40,8 +42,15 @@ def level_libraries(library: Path, levels: Sequence[str], folder: Path) -> dict[
     return copies
 
 
+def _most(level: str) -> str:
+    """What a library is told so that it runs at this level, with all micro-kernels that this machine can run there."""
+    target = find_target(level)
+    build = host_build(target=target)
+    return level if build is None else "" if target == host_level() else build.name
+
+
 def open_at(model: Path, libraries: Mapping[str, Path], level: str, settings: SessionSettings) -> Session:
-    os.putenv("SMELT_LEVEL", level)
+    os.putenv("SMELT_LEVEL", _most(level))
     return session_for(model, libraries[level], settings)
 
 
@@ -58,10 +67,14 @@ class RegionCheck:
         self.best = next(iter(libraries))
         self.patience = 0.0
 
-    def __call__(self, region: Mapping[str, Any], values: Mapping[str, Any], *, thorough: bool = True) -> Judged:
+    def __call__(
+        self, region: Mapping[str, Any], values: Mapping[str, Any], *, thorough: bool = True, every_level: bool = False
+    ) -> Judged:
         """`thorough`: at every CPU level, with NaN and infinities among the inputs, and with large numbers."""
         try:
-            return _OneRegion(self, region, values).run(thorough and not region["identical"])
+            thorough = thorough and not region["identical"]
+            levels = list(self.libraries) if thorough or every_level else [self.best]
+            return _OneRegion(self, region, values).run(levels, thorough)
         except MemoryError:
             raise
         except Exception as error:
@@ -81,10 +94,9 @@ class _OneRegion:
         self.judge = Judge(path, op_class(region["op_types"]), region["op_types"], self._announce, budget)
         self.sessions: dict[str, Session] = {}
 
-    def run(self, thorough: bool) -> Judged:
+    def run(self, levels: Sequence[str], thorough: bool) -> Judged:
         if self.check.calls is not None and not self.region["identical"]:
             self._keep(self.check.calls)
-        levels = list(self.check.libraries) if thorough else [self.check.best]
         found = [(level, self.judge(self.feeds, self._run(level, self.inputs), self.stock)) for level in levels]
         wrong = [replace(f.comparison, problem=f"{level}: {f.comparison.problem}") for level, f in found
                  if f.comparison.problem]  # fmt: skip
@@ -121,10 +133,12 @@ class _OneRegion:
         except Exception:  # it has no kernels for these nodes
             stock = None
         results = {level: self._run(level, inputs) for level in levels}
-        if stock is not None:
-            results = {
-                k: made for k, made in results.items() if compare_special(made, stock, None, places, share).problem
-            }
+        unlike: Callable[[Sequence[Any] | None], dict[str, list[Any]]] = lambda answer: {  # noqa: E731
+            level: made for level, made in results.items()
+            if answer is None or compare_special(made, answer, None, places, share).problem
+        }  # fmt: skip
+        results = unlike(stock)
+        results = unlike(self._with_nan_kept(feeds)) if results else {}
         if not results:
             return []
         reference = self._special_reference(feeds)  # takes longer than all the rest, and is rarely needed
@@ -156,6 +170,16 @@ class _OneRegion:
             for level, outputs in found.items() for place, where in outputs
             if reference is None or np.isfinite(np.asarray(reference[place])[where]).any()
         ]  # fmt: skip
+
+    def _with_nan_kept(self, feeds: Mapping[str, Array]) -> list[Any] | None:
+        """What stock ONNX Runtime gives where maxima keep NaN; None where they do so already, or cannot."""
+        if DROPS_NAN.isdisjoint(self.region["op_types"]):
+            return None
+        try:
+            path = keeping_nan(self.judge.path)
+            return None if path is None else self.judge.answer_of(path, feeds)
+        except Exception:  # onnxruntime raises many kinds
+            return None
 
     def _special_reference(self, feeds: Mapping[str, Array]) -> list[Any] | None:
         try:

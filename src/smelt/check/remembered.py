@@ -21,6 +21,7 @@ from smelt.base.version import __version__
 from smelt.check.findings import Examination, Findings, Timed, Verdict
 from smelt.check.weights_digest import WeightsDigest
 from smelt.ir.records import Library, Region
+from smelt.ops.user import digest_of_kernels
 from smelt.runtime import ort_version
 from smelt.toolchain import Cache
 
@@ -37,6 +38,7 @@ def findings_key(regions: Sequence[Region], library: Library, wanted: Examinatio
     places = [(region.index, [value.name for value in region.outputs]) for region in regions]
     digest.update(json.dumps([facts, places]).encode())
     digest.update(examining_sources().encode())
+    digest.update(digest_of_kernels().encode())
     digest.update(weights.of_graphs)
     digest.update(json.dumps([[n, *s] for n, s in wanted.shapes.items()]).encode())
     for name, array in (item for call in (wanted.feeds or {}, *wanted.more_feeds) for item in call.items()):

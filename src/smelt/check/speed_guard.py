@@ -1,11 +1,12 @@
-"""An artifact that is slower than stock ONNX Runtime is not handed out.
+"""An artifact that is no faster than stock ONNX Runtime is not handed out.
 
 Input: the prepared model with its verified regions, the model as it was given, and the seconds that may be spent on
-the first question, whether the artifact is slower; only one that seems to be costs more.
-Output: `Findings`: what was measured, and the regions that fall back to ONNX Runtime. Invariant: a region falls back
-only where the whole artifact is slower than stock at one of the numbers of threads, twice, in two processes: by its
-paired 95% interval, or by its median where rounds enough left the interval undecided. Then those regions lose without
-which the model is faster, and all of them where no single one is to blame.
+the first question, whether the artifact is faster; only one that seems not to be costs more.
+Output: `Findings`: what was measured, and the regions that fall back to ONNX Runtime. Invariant: regions fall back only
+where the whole artifact, twice, in two processes, is slower than stock at one of the numbers of threads and sizes (by
+its paired 95% interval, or by its median where rounds enough left the interval undecided) or gains nothing in all of
+them. Then those regions fall back without which the model is faster by the interval, if the rest gains; else all do,
+and the artifact is stock's own model.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import onnx_ir as ir
 
 from smelt.base.config import Config
@@ -92,29 +94,34 @@ class _Guard:
     def run(self) -> Findings:
         every = [index for indices in self.entries.values() for index in indices]
         self._write("fast.onnx", every)
-        first = self._against_stock("fast.onnx", thread_counts(self.wanted, self.config), self.began)
+        first = self._against_stock("fast.onnx", began=self.began)
         if isinstance(first, str):
             return Findings(notes=(f"Not timed against stock ONNX Runtime: {first}.",))
-        slow = [one.threads for one in first if seems_slower(one)]
-        if not slow:
+        slow = [one for one in first if seems_slower(one)]
+        if not slow and gains(first):
             return Findings(timed=first)
         again = self._against_stock("fast.onnx", slow)
-        if isinstance(again, str) or not any(seems_slower(one) for one in again):
+        if isinstance(again, str):
             return Findings(timed=first)
-        return self._without_losers(again, [one.threads for one in again if seems_slower(one)], every)
+        slow = [one for one in again if seems_slower(one)]
+        measured = _replaced(first, again)
+        if not slow and gains(measured):
+            return Findings(timed=measured)
+        return self._without_losers(measured, slow, every)
 
-    def _without_losers(self, measured: Sequence[Timed], slow: Sequence[int], every: Sequence[int]) -> Findings:
+    def _without_losers(self, measured: Sequence[Timed], slow: Sequence[Timed], every: Sequence[int]) -> Findings:
         losers = self._losers(slow)
         kept = [index for index in every if index not in losers]
         if losers and kept:
             self._write("kept.onnx", kept)
-            final = self._against_stock("kept.onnx", thread_counts(self.wanted, self.config))
-            if not isinstance(final, str) and not any(seems_slower(one) for one in final):
+            final = self._against_stock("kept.onnx")
+            if not isinstance(final, str) and not any(seems_slower(one) for one in final) and gains(final):
                 return Findings(timed=final, rejected=dict.fromkeys(losers, _reason(measured, "this region of it")))
         return Findings(timed=tuple(measured), rejected=dict.fromkeys(every, _reason(measured, "all regions of it")))
 
-    def _losers(self, threads: Sequence[int]) -> list[int]:
-        """Regions without which the model is faster, by pairs of the model without them and with all."""
+    def _losers(self, slow: Sequence[Timed]) -> list[int]:
+        """Regions without which the model is faster, by pairs of the model without them and with all, where it is slow;
+        at the usual sizes where it is slow at none."""
         if len(self.entries) == 1:
             return []
         sizes = {region.index: len(region.nodes) for region in self.variants.generated.regions}
@@ -124,28 +131,38 @@ class _Guard:
         for place, entry in enumerate(chosen):
             others = [i for other, indices in self.entries.items() if other != entry for i in indices]
             names[self._write(f"without{place}.onnx", others)] = entry
-        ran = self._race([(name, "fast.onnx") for name in names], threads)
+        where = [(one.threads, one.sizes) for one in slow]
+        where = where or [(threads, "") for threads in thread_counts(self.wanted, self.config)]
+        ran = self._race([(name, "fast.onnx") for name in names], where)
         losing = {names[event["raced"][0]] for event in ran.events if "raced" in event and is_slower(_timed(event))}
         return sorted(index for entry in losing for index in self.entries[entry])
 
-    def _against_stock(self, name: str, threads: Sequence[int], began: float | None = None) -> tuple[Timed, ...] | str:
-        """Stock and a file of the folder, at each number of threads; a text where that cannot be had."""
-        ran = self._race([("stock", name)], threads, began)
+    def _against_stock(
+        self, name: str, slow: Sequence[Timed] = (), began: float | None = None
+    ) -> tuple[Timed, ...] | str:  # fmt: skip
+        """Stock and a file of the folder, at every number of threads and size, or where it was slow; a text where that
+        cannot be had."""
+        ran = self._race([("stock", name)], [(one.threads, one.sizes) for one in slow], began)
         told = next((str(event["failed"]) for event in ran.events if "failed" in event), "")
-        problem = told or (f"the timing process {ran.failure}" if ran.failure else "")
+        refused = ran.last_step["at"] == "size"  # stock ONNX Runtime died of other sizes than the usual
+        problem = told or (f"the timing process {ran.failure}" if ran.failure and not refused else "")
         timed = (_timed(event) for event in ran.events if "raced" in event)
         return problem or tuple(sorted(timed, key=lambda one: one.threads))
 
-    def _race(self, pairs: Sequence[tuple[str, str]], threads: Sequence[int], began: float | None = None) -> Ran:
+    def _race(
+        self, pairs: Sequence[tuple[str, str]], where: Sequence[tuple[int, str]] = (), began: float | None = None
+    ) -> Ran:
+        """`where`: threads and sizes; all of them where there are none."""
         self.bundle.flush()
         asked: dict[str, Any] = {
             "pairs": pairs, "began": time.time() if began is None else began, "seconds": self.seconds,
-            "library": str(self.library.path),
+            "library": str(self.library.path), **({"only": where} if where else {}),
         }  # fmt: skip
         limits = race_limits(self.config)
         ran = self.ahead.race(asked, limits)
         if ran is not None and not _died_of_inputs(ran):
             return ran
+        threads = sorted({count for count, _ in where}) or thread_counts(self.wanted, self.config)
         job = race_job(self.variants.model, self.wanted, self.folder, self.stock, threads) | asked
         if ran is None:
             ran = run_worker(job, self.folder, limits)
@@ -168,7 +185,13 @@ def _timed(event: dict[str, Any]) -> Timed:
     rounds: list[list[float]] = event["rounds"]
     ratio, low, high = median_interval([left / right for left, right in rounds])
     left, right = (median_interval([pair[side] for pair in rounds])[0] for side in (0, 1))
-    return Timed(int(event["threads"]), right, left, ratio, low, high, len(rounds))
+    return Timed(int(event["threads"]), right, left, ratio, low, high, len(rounds), event.get("sizes", ""))
+
+
+def _replaced(first: Sequence[Timed], again: Sequence[Timed]) -> tuple[Timed, ...]:
+    """What was measured twice counts by its second measurement."""
+    later = {(one.threads, one.sizes): one for one in again}
+    return tuple(later.get((one.threads, one.sizes), one) for one in first)
 
 
 def is_slower(timed: Timed) -> bool:
@@ -181,7 +204,14 @@ def seems_slower(timed: Timed) -> bool:
     return is_slower(timed) or (timed.rounds >= FEWEST_ROUNDS and timed.ratio < 1 - DOUBT)
 
 
-def _reason(measured: Iterable[Timed], why: str) -> str:
+def gains(measured: Sequence[Timed]) -> bool:
+    """Whether the artifact is worth having: 2% faster in the mean, or faster by every interval. What gains nothing can
+    only lose, at sizes and on machines that were not timed."""
+    mean = float(np.exp(np.mean([np.log(one.ratio) for one in measured]))) if measured else 1.0
+    return mean >= 1 + LOSS or all(one.low > 1 for one in measured)
+
+
+def _reason(measured: Sequence[Timed], why: str) -> str:
     slow = [one for one in measured if seems_slower(one)]
-    told = ", ".join(f"{one.ratio:.2f} times as fast on {one.threads_text}" for one in slow)
-    return f"slower than stock ONNX Runtime ({told}): {why}"
+    told = ", ".join(f"{one.ratio:.2f} times as fast on {one.threads_text}" for one in slow or measured)
+    return f"{'slower' if slow else 'not faster'} than stock ONNX Runtime ({told}): {why}"

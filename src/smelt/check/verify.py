@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from smelt.check.bindings import Binding, bindings
+from smelt.check.bindings import Binding, bindings, free_axes
 from smelt.check.contract import Comparison
 from smelt.check.events import Report, short
 from smelt.check.feed_files import read_feeds
@@ -230,8 +230,8 @@ class _Verification:
         stock = self._answer(number, feeds)
         if stock is None:  # sizes that the model does not take
             return None
-        suspect = number in self.job["suspects"]
-        found = None if suspect else self.whole(Observed(feeds, {}), stock, number)
+        suspect, levels = number in self.job["suspects"], self._levels_at(binding)
+        found = None if suspect else self.whole(Observed(feeds, {}), stock, number, levels)
         if found is not None and not found.comparison.problem:
             compared.append(dict(binding.sizes))
             return None
@@ -243,7 +243,7 @@ class _Verification:
         except Exception:
             return None
         where = str(binding)
-        if self._blamed(seen, where):
+        if self._blamed(seen, where, every_level=len(levels) > 1):
             return Judged(Comparison())
         if found is None:
             return Judged(Comparison(problem=f"with {where}: it did not survive"))
@@ -251,11 +251,18 @@ class _Verification:
             return None  # the file says that there are no such sizes
         return replace(found, comparison=replace(found.comparison, problem=f"with {where}: {found.comparison.problem}"))
 
-    def _blamed(self, seen: Observed, where: str) -> bool:
+    def _levels_at(self, binding: Binding) -> list[str]:
+        """The best one; every one where regions met no size above 1 at the others: a stride over an axis of size 1 may
+        be anything."""
+        met = {self.seen.feeds[name].shape[axis] for name, axis in free_axes(self.job["input_dims"], self.seen.feeds)}
+        levels = list(self.libraries)
+        return levels if met == {1} and min(binding.sizes.values(), default=0) > 1 else levels[:1]
+
+    def _blamed(self, seen: Observed, where: str, *, every_level: bool = False) -> bool:
         """Whether a region is wrong at these sizes; each such is told."""
         blamed = False
         for region in (one for one in self.job["regions"] if _is_known(one, seen.values)):
-            found = self.check(region, seen.values, thorough=False)
+            found = self.check(region, seen.values, thorough=False, every_level=every_level)
             if found.comparison.problem:
                 blamed = True
                 comparison = replace(found.comparison, problem=f"with {where}: {found.comparison.problem}")
@@ -276,18 +283,25 @@ class _WholeModel:
         self.names: list[str] = job["outputs"]
         budget = 0.0 if MODEL in job["without_reference"] else BUDGET
         self.judge = Judge(folder / job["original"], "model", job["op_types"], self._announce, budget, self.names)
-        self._session: Session | None = None
+        self._sessions: dict[str, Session] = {}
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
         return self.judge.stock(feeds)
 
-    def __call__(self, seen: Observed, stock: list[Any], binding: int | None = None) -> Judged:
+    def __call__(
+        self, seen: Observed, stock: list[Any], binding: int | None = None, levels: Sequence[str] = ()
+    ) -> Judged:
+        """The worst of the levels, which are the best one alone unless others are given."""
+        found = [self._at_level(level, seen, stock, binding) for level in levels or list(self.libraries)[:1]]
+        return max(found, key=lambda one: (bool(one.comparison.problem), one.comparison.error))
+
+    def _at_level(self, level: str, seen: Observed, stock: list[Any], binding: int | None) -> Judged:
         self.report(at="model", binding=binding, stock_s=self.patience)
         settings = SessionSettings(threads=int(self.job["threads"]), log_severity=4, spin=False)
         try:
-            best = next(iter(self.libraries))
-            self._session = self._session or open_at(self.folder / "fast.onnx", self.libraries, best, settings)
-            results = self._session.run(self.names, seen.feeds)
+            if level not in self._sessions:
+                self._sessions[level] = open_at(self.folder / "fast.onnx", self.libraries, level, settings)
+            results = self._sessions[level].run(self.names, seen.feeds)
         except Exception as error:
             return Judged(Comparison(problem=f"{NOT_RUN}: {short(error)}"))
         return self.judge(seen.feeds, results, stock)

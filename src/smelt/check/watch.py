@@ -1,7 +1,8 @@
 """Run the examining process under limits.
 
 Input: a job (plain JSON), its folder, and how long it may take in all and for one step. Output: `Ran`: the events that
-the process reported, and how it ended. Invariant: no pickle, no shell; the process and its children are gone
+the process reported, and how it ended. Invariant: no pickle of anything but the
+user's own kernels, no shell; the process and its children are gone
 when `run_worker` returns or raises; a crash, a hang or a memory bomb in the process is a result, not an error. Time is
 processor time of the process, so that a busy machine decides nothing; one that uses none for as long is stuck too.
 """
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from smelt.base.config import child_environment
+from smelt.check.worker import KERNELS_FILE
+from smelt.ops.user import pickled_kernels
 
 _POLL_S: Final = 0.01
 _TAIL_BYTES: Final = 4000
@@ -82,6 +85,7 @@ class Worker:
         self._job_file, self._events, self._log = folder / "job.json", folder / "events.jsonl", folder / "worker.log"
         self._job_file.unlink(missing_ok=True)
         self._events.write_bytes(b"")
+        (folder / KERNELS_FILE).write_bytes(pickled_kernels())
         if job is not None:
             self.give(job)
         path = os.pathsep.join([str(_PACKAGE_DIR), *(entry for entry in sys.path if entry)])

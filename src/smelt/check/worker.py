@@ -20,6 +20,7 @@ from smelt.base.collector import rare_collections
 from smelt.base.parent import end_with_parent
 
 _POLL_S: Final = 0.005
+KERNELS_FILE: Final = "kernels.pickle"
 _LIKELY: Final = "smelt.check.verify"  # takes longest to import
 
 
@@ -54,6 +55,11 @@ def begin(job_file: Path) -> tuple[dict[str, Any], Reporter]:
     job: dict[str, Any] = json.loads(job_file.read_bytes())
     end_with_parent(int(job["parent"]))
     _limit(int(job["memory_bytes"]))
+    kernels = job_file.parent / KERNELS_FILE
+    if kernels.exists() and kernels.stat().st_size:
+        from smelt.ops.user import unpickle_kernels
+
+        unpickle_kernels(kernels.read_bytes())
     return job, Reporter(job_file.parent / "events.jsonl")
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smelt.base.errors import LoadError
+from smelt.frontends.genai_folder import decoder_of, is_genai_folder
 from smelt.frontends.layouts import check_layout, companion_folder, write_layout
 
 
@@ -29,6 +30,8 @@ def arranged(model: Path, output: Path, layout: str, companion: Path | None) -> 
 
 def _model_of(folder: Path, work: Path) -> Path:
     """The ONNX model of a Hugging Face folder; else its weights, exported."""
+    if is_genai_folder(folder):
+        return decoder_of(folder)
     known = next((path for path in (folder / "onnx/model.onnx", folder / "model.onnx") if path.is_file()), None)
     if known is not None:
         return known

@@ -106,9 +106,10 @@ def _regions(model: ir.Model, domain: str, manifest: Mapping[str, Any], times: T
 
 
 def _kernel(item: Mapping[str, Any]) -> KernelRow:
-    text = {key: readable(str(item.get(key, "")), 200) for key in ("name", "kind", "summary", "form", "reason")}
+    text = {key: readable(str(item.get(key, "")), 200) for key in ("name", "kind", "summary")}
+    form, reason, micro = (readable(str(item.get(key, "")), 200) for key in ("form", "reason", "micro_kernels"))
     units = text["summary"].removesuffix(" units")
-    return KernelRow(text["name"], text["kind"], (), units, "", "", form=text["form"], reason=text["reason"])
+    return KernelRow(text["name"], text["kind"], (), units, "", "", None, None, form, reason, micro)
 
 
 def _ops(model: ir.Model, domain: str, manifest: Mapping[str, Any]) -> tuple[OpRow, ...]:

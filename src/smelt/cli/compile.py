@@ -6,13 +6,18 @@ only when the artifact is complete.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smelt.cli import options as opt
-from smelt.cli.output import reporting
+from smelt.cli.output import Output, reporting
+
+if TYPE_CHECKING:
+    from smelt.base.config import Config
+    from smelt.report import Report
 
 Target = Annotated[Path, typer.Option("-o", "--output", help="Artifact folder to write.", show_default="MODEL.smelt")]
 Layout = Annotated[
@@ -40,6 +45,9 @@ def compile_command(
     target: opt.TargetArch = None,
     levels: opt.Levels = "",
     backend: opt.BackendNames = "",
+    kernels: opt.Kernels = None,
+    custom_ops: opt.CustomOps = None,
+    device: opt.Device = "",
     no_verify: opt.NoVerify = False,
     tune: opt.Tune = False,
     no_timing: opt.NoTiming = False,
@@ -49,6 +57,8 @@ def compile_command(
     inputs: opt.InputData = None,
     shapes: opt.Shapes = None,
     preoptimize: opt.Preoptimize = False,
+    precision: opt.Precision = "",
+    accuracy: opt.Accuracy = "exact",
     skip_pass: opt.SkipPass = None,
     patterns: opt.Patterns = None,
     strict: opt.Strict = False,
@@ -63,21 +73,11 @@ def compile_command(
 ) -> None:
     """Compile a model into an artifact: a folder with model, library and manifest for any ONNX Runtime."""
     with reporting(as_json, verbose, quiet) as out:
-        from smelt.base.config import Config
         from smelt.cli.arranging import arranged
         from smelt.cli.compiling import compile_model
+        from smelt.frontends.genai_folder import is_genai_folder
         from smelt.pipeline import Options
-        from smelt.report import (
-            as_dict,
-            check_line,
-            fault_lines,
-            headline,
-            ops_lines,
-            reason_lines,
-            region_lines,
-            stage_lines,
-            timed_lines,
-        )
+        from smelt.report import as_dict
 
         folder = output if output != Path() else model.with_suffix(".smelt")
         chosen = Options(
@@ -88,9 +88,12 @@ def compile_command(
             arch=target,
             levels=opt.parse_names(levels),
             backend=backend,
+            device=device,
             skip_passes=tuple(skip_pass or ()),
             patterns=patterns,
             preoptimize=preoptimize,
+            precision=precision,
+            accuracy=accuracy,
             verify=not no_verify,
             tune=tune,
             timing=not no_timing,
@@ -104,18 +107,38 @@ def compile_command(
             min_coverage=min_coverage,
             keep=keep,
         )
-        config = Config.from_env().with_(log="quiet" if quiet or as_json else None)
-        if layout:
-            with arranged(model, folder, layout, companion) as (source, work):
-                report = compile_model(source, work, chosen, config).report()
-        else:
-            report = compile_model(model, folder, chosen, config).report()
-        limit = 1 << 30 if verbose else 20
-        out.lines(ops_lines(report, limit), "", region_lines(report, limit), "")
-        if report.reasons:
-            out.lines(reason_lines(report, limit), "")
-        out.lines(stage_lines(report), "", check_line(report.check), fault_lines(report, limit), *timed_lines(report))
-        out.lines(*(f"note: {note}" for note in report.notes))
-        out.lines(headline(report))
+        config = _config(quiet or as_json, kernels, custom_ops)
+        layout = layout or ("genai" if is_genai_folder(model) else "")
+        place = arranged(model, folder, layout, companion) if layout else nullcontext((model, folder))
+        with place as (source, work):
+            report = compile_model(source, work, chosen, config).report()
+        _tell(out, report, 1 << 30 if verbose else 20)
         out.result(str(folder))
         out.facts(artifact=str(folder), **as_dict(report, graph=False, sources=False))
+
+
+def _config(quiet: bool, kernels: list[Path] | None, custom_ops: list[Path] | None) -> Config:
+    from smelt.base.config import Config, add_custom_op_libraries
+
+    add_custom_op_libraries(custom_ops or ())
+    return Config.from_env().with_(log="quiet" if quiet else None, kernels=tuple(kernels or ()) or None)
+
+
+def _tell(out: Output, report: Report, limit: int) -> None:
+    from smelt.report import (
+        check_line,
+        fault_lines,
+        headline,
+        ops_lines,
+        reason_lines,
+        region_lines,
+        stage_lines,
+        timed_lines,
+    )
+
+    out.lines(ops_lines(report, limit), "", region_lines(report, limit), "")
+    if report.reasons:
+        out.lines(reason_lines(report, limit), "")
+    out.lines(stage_lines(report), "", check_line(report.check), fault_lines(report, limit), *timed_lines(report))
+    out.lines(*(f"note: {note}" for note in report.notes))
+    out.lines(headline(report))

@@ -190,16 +190,19 @@ def _compilers(config: Config) -> Iterator[Finding]:
 def _cpu(config: Config) -> Iterator[Finding]:
     from smelt.base.cpus import usable_cpus
     from smelt.base.errors import SmeltError
-    from smelt.base.target import host_arch, host_level, levels_of, runs_on_host, select_targets
+    from smelt.base.features import features_of
+    from smelt.base.target import BUILDS, host_arch, host_build, host_features, runs_on_host, select_targets
 
-    level = host_level()
-    if level is None:
+    build = host_build()
+    if build is None:
         yield Finding(
             "broken", "CPU level", f"none for {host_arch()}", "Kernels exist for x86-64-v2 and ARMv8 or later."
         )
         return
-    able = [target.name for target in levels_of(host_arch()) if runs_on_host(target)]
-    yield Finding("ok", "CPU level", f"{level.name} ({level.march}); runs {', '.join(able)}")
+    able = [build.name for build in BUILDS if runs_on_host(build)]
+    level = build.target
+    yield Finding("ok", "CPU level", f"{level.name} ({level.march}), build {build.name}; runs {', '.join(able)}")
+    yield Finding("ok", "CPU features", ", ".join(sorted(features_of(host_features()))) or "unknown")
     try:
         yield Finding("ok", "levels built", ", ".join(t.name for t in select_targets(None, config.levels)))
     except SmeltError as error:

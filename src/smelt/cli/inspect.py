@@ -82,18 +82,23 @@ def _show_graph(model: ir.Model, out: Output) -> None:
 
 
 def _parameters(model: ir.Model) -> list[tuple[str, int, int]]:
-    """(dtype, elements, bytes) of the initializers, the largest first."""
+    """(dtype, elements, bytes) of initializers and of Constant nodes' tensors, the largest first."""
     from smelt.ir.walk import model_graphs
 
     count: Counter[str] = Counter()
     size: Counter[str] = Counter()
     for graph in model_graphs(model):
-        for value in graph.initializers.values():
-            tensor = value.const_value
+        held = [value.const_value for value in graph.initializers.values()]
+        held += [node.attributes["value"].as_tensor() for node in graph if _holds_tensor(node)]
+        for tensor in held:
             if tensor is not None:
                 count[tensor.dtype.name.lower()] += tensor.size
                 size[tensor.dtype.name.lower()] += tensor.nbytes
     return [(dtype, count[dtype], held) for dtype, held in size.most_common()]
+
+
+def _holds_tensor(node: ir.Node) -> bool:
+    return node.op_type == "Constant" and node.domain == "" and "value" in node.attributes
 
 
 def _inspect_artifact(folder: Path, out: Output) -> None:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from smelt.base.config import Config
 from smelt.base.errors import ToolchainError
-from smelt.base.target import find_target
-from smelt.codegen import launch_counts, with_clocks
+from smelt.bench.clocked import clocked_library
+from smelt.codegen import launch_counts
 from smelt.ir.backend import Generated
 from smelt.ir.records import Library
 from smelt.runtime import LaunchClocks, SessionSettings, session_for
-from smelt.toolchain import Cache, build, find_compiler, hash_headers
 
 _RUNS: Final = 10
 _WARMUP: Final = 2
@@ -31,7 +29,7 @@ def launch_times(
 ) -> dict[str, tuple[float, ...]]:  # fmt: skip
     """For each code, the median time of each of its launches in one run of the model, over all of its regions."""
     try:
-        clocked = _build(generated, library, config)
+        clocked = clocked_library(generated, library, config)
     except ToolchainError:
         return {}
     session = session_for(model, clocked.path, settings)
@@ -47,10 +45,3 @@ def launch_times(
         entry: tuple(statistics.median(one[entry][k] for one in rounds) / per_us for k in range(len(rounds[0][entry])))
         for entry in rounds[0]
     }
-
-
-def _build(generated: Generated, library: Library, config: Config) -> Library:
-    """The same levels with clocks, also those that this machine does not run: the source's table names them all."""
-    targets = tuple(map(find_target, library.targets))
-    source = replace(with_clocks(generated.source), include_hash=hash_headers(generated.source.include_dirs))
-    return build(source, targets, find_compiler(config), Cache(config.cache_dir), config)

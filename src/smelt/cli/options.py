@@ -54,6 +54,17 @@ TargetArch = Annotated[str | None, typer.Option("--target", metavar="ARCH", help
 BackendNames = Annotated[
     str, typer.Option("--backend", metavar="NAMES", help="Code generators, the preferred one first; default: c.")
 ]
+Kernels = Annotated[
+    list[Path] | None,
+    typer.Option("--kernels", metavar="FILE.py", help="Python file that registers kernels of your own. Repeatable."),
+]
+CustomOps = Annotated[
+    list[Path] | None,
+    typer.Option("--custom-ops", metavar="LIB.so", help="Custom-op library that the model needs. Repeatable."),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="What kernels run on beside the CPU: cuda or rocm.")
+]
 Levels = Annotated[str, typer.Option("--levels", metavar="NAMES", help="CPU levels to build, e.g. v2,v3.")]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Do not compare results with the reference.")]
 Tune = Annotated[
@@ -77,6 +88,13 @@ MinCoverage = Annotated[
     typer.Option("--min-coverage", metavar="SHARE", help="Exit code 3 if a smaller share of the nodes is in kernels."),
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Write the artifact even if --strict or --min-coverage is not met.")]
+Precision = Annotated[
+    str, typer.Option("--precision", metavar="w8|w4", help="Store the weights of products in 8 or 4 bits, in blocks.")
+]
+Accuracy = Annotated[
+    str,
+    typer.Option("--accuracy", metavar="exact|fast", help="fast: 8-bit activations in products with such weights."),
+]
 Preoptimize = Annotated[bool, typer.Option("--preoptimize", help="Let ONNX Runtime's own optimizer go first.")]
 SkipPass = Annotated[
     list[str] | None, typer.Option("--skip-pass", metavar="PASS", help="A pass to leave out. May be repeated.")

@@ -20,6 +20,7 @@ import numpy as np
 from smelt.base.config import Config
 from smelt.base.errors import ToolchainError
 from smelt.bench.roofline import measure_limits
+from smelt.bench.scaling import Subject, measure_scaling, named_sizes
 from smelt.cli.artifact_report import domain_of, regions_by_node
 from smelt.cli.compiling import Compilation
 from smelt.cli.feeds import feed_attempts, first_that_runs
@@ -28,7 +29,7 @@ from smelt.cli.options import shape_text
 from smelt.ir.kernel import Ix
 from smelt.ir.kernel.index import evaluate
 from smelt.ir.load import load_model
-from smelt.report import Launch, Peaks, Times, by_op, divide
+from smelt.report import Launch, Peaks, Scaling, Times, by_op, divide
 from smelt.runtime import NodeTime, SessionSettings, node_times, open_artifact, session_for
 
 _ROUNDS = 10
@@ -37,12 +38,14 @@ _ROUND_SECONDS = 8.0
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to feed, and with how many threads."""
+    """What to feed, and with how many threads; `counts` are what to predict for, with `bandwidth` GB/s."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
     seed: int = 0
     threads: int = 0
+    counts: tuple[int, ...] = ()
+    bandwidth: float = 0.0
 
 
 def profile_artifact(folder: Path, stock: Path | None, request: RunRequest) -> Times:
@@ -77,6 +80,20 @@ def profile_compilation(made: Compilation, stock: Path, request: RunRequest) -> 
             launches[entry][info.launch] = launches[entry][info.launch].with_bound(part)
     known = {entry: tuple(spent) for entry, spent in launches.items()}
     return replace(times, bounds=bounds, peaks=peaks, launches=known)
+
+
+def scale_compilation(made: Compilation, stock: Path, request: RunRequest) -> Scaling | None:
+    """How what was just compiled would scale; None where no kernels were made."""
+    opened = open_artifact(made.result.artifact.directory)
+    generated, library = made.result.generated, made.result.library
+    if generated is None or library is None:
+        return None
+    session = session_for(stock, None, SessionSettings())
+    attempts = feed_attempts(load_model(stock), request.shapes, request.files, request.seed)
+    feeds, _ = first_that_runs(attempts, lambda given: session.run(None, given))
+    shapes = shape_text({name: np.shape(array) for name, array in feeds.items()})
+    subject = Subject(opened.model, generated, library, feeds, named_sizes(stock, feeds), shapes)
+    return measure_scaling(subject, request.counts, Config.from_env(), request.bandwidth)
 
 
 def _profile(
@@ -117,17 +134,6 @@ def _interleaved(runs: list[Callable[[], Any]]) -> list[float]:
         if time.perf_counter() - started > _ROUND_SECONDS:
             break
     return [statistics.median(wall) for wall in walls]
-
-
-def named_sizes(stock: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes that the feeds give to the model's named dims, under the names that kernels use."""
-    sizes: dict[str, int] = {}
-    for value in load_model(stock).graph.inputs:
-        array = feeds.get(value.name or "")
-        for dim, size in zip(value.shape or (), np.shape(array) if array is not None else (), strict=False):
-            if not isinstance(dim, int) and dim.value:
-                sizes[f"d:{dim.value}"] = size
-    return sizes
 
 
 def bound_us(operations: Ix, moved_bytes: Ix, sizes: Mapping[str, int], peaks: Peaks | None) -> float | None:

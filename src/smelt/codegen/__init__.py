@@ -1,8 +1,9 @@
 """Regions to source text."""
 
 from .backends import Backends
+from .c.layout.builder import callable_function
 from .c.layout.formats import packed_array
-from .c.library import library_source
+from .c.library import function_units, library_source
 from .clocks import launch_counts, with_clocks
 from .packing import FedPanels, attach_packed, attach_panels, lift_panels, packed_names, panel_nodes, with_inputs
 from .registry import backend_names, find_backend, find_backends, register_backend
@@ -27,8 +28,10 @@ __all__ = [
     "attach_packed",
     "attach_panels",
     "backend_names",
+    "callable_function",
     "find_backend",
     "find_backends",
+    "function_units",
     "kernel_settings_of",
     "launch_counts",
     "library_source",

@@ -19,7 +19,7 @@ from smelt.base.target import Target
 from smelt.ir.backend import Backend, BackendKind, Generated, RegionCode
 from smelt.ir.kernel import Ix, Sym, of
 from smelt.ir.kernel.index import Atom, substitute
-from smelt.ir.records import Region, Source
+from smelt.ir.records import Region, Source, Unit
 from smelt.ops import Facts
 
 from .glue import announced
@@ -63,7 +63,7 @@ def _joined(parts: Sequence[Generated], regions: Sequence[Region]) -> Generated:
     order = {region.index: place for place, region in enumerate(regions)}
     rows = [row for part in parts for row in zip(part.regions, part.entry_of, part.codes, strict=True)]
     rows.sort(key=lambda row: order[row[0].index])
-    units = tuple(unit for part in parts for unit in part.source.units)
+    units = _shared(unit for part in parts for unit in part.source.units)
     entries = tuple(entry for part in parts for entry in part.source.entries)
     _check_names([unit.name for unit in units], "unit")
     _check_names([entry.name for entry in entries], "entry")
@@ -75,6 +75,14 @@ def _joined(parts: Sequence[Generated], regions: Sequence[Region]) -> Generated:
         tuple(code for _, _, code in rows),
         tuple(fallback for part in parts for fallback in part.fallbacks),
     )
+
+
+def _shared(units: Iterable[Unit]) -> tuple[Unit, ...]:
+    """Functions in C are the same units for every backend, whichever of them each calls."""
+    found: dict[Unit, dict[str, None]] = {}
+    for unit in units:
+        found.setdefault(replace(unit, kernels=()), {}).update(dict.fromkeys(unit.kernels))
+    return tuple(replace(unit, kernels=tuple(kernels)) for unit, kernels in found.items())
 
 
 def _check_names(names: Iterable[str], what: str) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from smelt.ir.records import Source
+from smelt.ir.records import Source, Unit
 
 
 def with_clocks(source: Source) -> Source:
     """The source of a library that LaunchClocks can read."""
-    units = tuple(
-        replace(unit, text=f"#define SMELT_PROFILE\n{unit.text}") if unit.name.startswith(("regions", "glue")) else unit
-        for unit in source.units
-    )
-    return replace(source, units=units)
+    return replace(source, units=tuple(_clocked(unit) for unit in source.units))
+
+
+def _clocked(unit: Unit) -> Unit:
+    """What runs where hints are wrong is not timed."""
+    return replace(unit, text=f"#define SMELT_PROFILE\n{unit.text}") if unit.entries and not unit.rare else unit
 
 
 def launch_counts(source: Source) -> dict[str, int]:

@@ -22,7 +22,8 @@ def announced(source: Source, targets: Sequence[Target]) -> Source:
     """The source with the unit that announces its entries, in a domain of its own."""
     digest = hashlib.sha256("\0".join(unit.text for unit in source.units).encode()).hexdigest()
     domain = f"smelt.{digest[:16]}"
-    glue = Unit("glue", _text(source.entries, domain, targets), per_level=False, optimize=1)
+    names = tuple(entry.name for entry in source.entries)
+    glue = Unit("glue", _text(source.entries, domain, targets), per_level=False, optimize=1, entries=names)
     folders = tuple(dict.fromkeys((*source.include_dirs, INCLUDE)))
     return replace(source, units=(*source.units, glue), include_dirs=folders, domain=domain)
 
@@ -41,5 +42,19 @@ def _text(entries: Sequence[Entry], domain: str, targets: Sequence[Target]) -> s
             f'  {{"{entry.name}", {len(entry.in_types)}, {len(entry.out_types)}, {entry.name}_in, {entry.name}_out, '
             f"{{{table}}}, NULL}},"
         )
-    lines += ["};", "#include <smelt/ort/ort_glue.h>", ""]
+    lines += ["};", *_device_lines(entries), "#include <smelt/ort/ort_glue.h>", ""]
     return "\n".join(lines)
+
+
+def _device_lines(entries: Sequence[Entry]) -> list[str]:
+    """What entries have for a GPU, beside the CPU."""
+    if not any(entry.device for entry in entries):
+        return []
+    lines = ["#define SMELT_DEVICE_CODE", "#include <smelt/device/driver.h>"]
+    for entry in entries:
+        flags = ", ".join(str(int(place in entry.host_inputs)) for place in range(len(entry.in_types)))
+        lines.append(f"static const uint8_t {entry.name}_on_host[] = {{{flags or '0'}}};")
+        lines += [f"int32_t {entry.device}(smelt_env *);"] if entry.device else []
+    lines.append("static const smelt_device_entry smelt_device_entries[] = {")
+    lines += [f"  {{{entry.device or 'NULL'}, {entry.name}_on_host}}," for entry in entries]
+    return [*lines, "};"]

@@ -16,10 +16,11 @@ WindowForm = Literal["pointwise", "depthwise", "im2col", "lines", "dots", "narro
 
 @dataclass(frozen=True)
 class KernelForm:
-    """Which form of a kernel was chosen, and why, for reports."""
+    """Which form of a kernel was chosen, and why, for reports; `micro_kernels` is the family of its micro-kernels."""
 
     name: str
     reason: str
+    micro_kernels: str = ""
 
 
 @dataclass(frozen=True, eq=False)

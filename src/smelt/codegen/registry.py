@@ -15,9 +15,12 @@ from smelt.base.errors import ConfigError
 from smelt.ir.backend import BackendKind
 
 from .c.backend import CBackend
+from .triton.backend import CudaBackend, RocmBackend, TritonBackend
 
 GROUP: Final = "smelt.backends"
-_REGISTERED: Final[dict[str, BackendKind]] = {CBackend.name: CBackend}
+_REGISTERED: Final[dict[str, BackendKind]] = {
+    kind.name: kind for kind in (CBackend, TritonBackend, CudaBackend, RocmBackend)
+}
 
 
 def register_backend(kind: BackendKind) -> None:

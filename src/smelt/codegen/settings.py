@@ -14,6 +14,7 @@ from typing import Final
 
 from smelt.ir.records import KernelInfo, Source, Unit
 
+GEMM_UNIT: Final = "gemm"
 _ONLINE_SOFTMAX: Final = "smelt_launch_b2b_online_softmax"
 
 
@@ -73,7 +74,7 @@ KERNEL_SETTINGS: Final = (
 
 def settings_of(source: Source) -> tuple[Setting, ...]:
     """Those of the whole library that the source's kernels can feel."""
-    return SETTINGS if any(unit.name.startswith("gemm") for unit in source.units) else ()
+    return SETTINGS if any(unit.name == GEMM_UNIT for unit in source.units) else ()
 
 
 def kernel_settings_of(source: Source) -> dict[KernelSetting, tuple[str, ...]]:
@@ -98,18 +99,18 @@ def unknown_settings(source: Source, chosen: Mapping[str, int]) -> tuple[str, ..
 
 
 def _cuts(chosen: Mapping[str, int]) -> dict[str, str]:
-    """The definition of each kernel's cut, by the macro's name."""
+    """The definition of each kernel's cut, by the kernel's name."""
     fields: dict[str, list[str]] = defaultdict(list)
     by_name = {setting.name: setting for setting in KERNEL_SETTINGS}
     for name, value in sorted(chosen.items()):
         kernel, _, rest = name.partition(".")
         if rest in by_name and value:
-            fields[f"SMELT_CUT_{kernel}"].append(f".{by_name[rest].field} = {int(value)}")
-    return {macro: f"#define {macro} {{{', '.join(parts)}}}\n" for macro, parts in fields.items()}
+            fields[kernel].append(f".{by_name[rest].field} = {int(value)}")
+    return {kernel: f"#define SMELT_CUT_{kernel} {{{', '.join(parts)}}}\n" for kernel, parts in fields.items()}
 
 
 def _with(unit: Unit, library: list[str], kernels: Mapping[str, str]) -> Unit:
-    lines = library if unit.name.startswith("gemm") else []
-    if unit.name.startswith("regions"):
-        lines = [line for macro, line in kernels.items() if macro in unit.text]
+    lines = library if unit.name == GEMM_UNIT else []
+    if not unit.rare:
+        lines = [*lines, *(line for kernel, line in kernels.items() if kernel in unit.launches)]
     return replace(unit, text="".join(lines) + unit.text)

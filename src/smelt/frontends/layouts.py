@@ -1,12 +1,14 @@
 """An artifact in the folder that another program expects.
 
 Input: an artifact folder, the kind of folder, the Hugging Face folder that the model came from. Output: a folder for
-sentence-transformers, Optimum or Triton Inference Server. Invariant: it appears whole; only an empty folder or one that
-was written so before is replaced; the artifact's files stay together, so that its library is found and checked.
+sentence-transformers, Optimum, Triton Inference Server or onnxruntime-genai. Invariant: it appears whole; only an empty
+folder or one that was written so before is replaced; the artifact's files stay together, so that its library is found
+and checked.
 
     sentence-transformers   OUT/onnx/<artifact>, OUT/{modules.json, config.json, tokenizer, ...}
     optimum                 OUT/<artifact>, OUT/{config.json, tokenizer, ...}
     triton                  OUT/<name>/1/<artifact>, OUT/<name>/config.pbtxt
+    genai                   OUT/<artifact>, OUT/{genai_config.json, tokenizer, ...} of a folder of onnxruntime-genai
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import Any, Final
 
 from smelt.artifact import MANIFEST, MODEL, check_replaceable, publish, unwritable, work_beside
 from smelt.base.errors import ArtifactError, ConfigError
+from smelt.frontends.genai_folder import fill_genai_folder
 
-LAYOUTS: Final = ("sentence-transformers", "optimum", "triton")
-_INSIDE: Final = {"sentence-transformers": "onnx", "optimum": "."}
+LAYOUTS: Final = ("sentence-transformers", "optimum", "triton", "genai")
+_INSIDE: Final = {"sentence-transformers": "onnx", "optimum": ".", "genai": "."}
 _WEIGHTS: Final = (".onnx", ".onnx_data", ".data", ".safetensors", ".bin", ".h5", ".msgpack", ".pt", ".ot", ".so")
 _MOST_BYTES: Final = 64 << 20  # vocabularies are smaller, weights of other programs are not
 _TYPES: Final = {
@@ -67,6 +70,9 @@ def write_layout(artifact: Path, layout: str, output: Path, companion: Path | No
             staged.mkdir()
             if layout == "triton":
                 _fill_triton(artifact, staged, output, name)
+            elif layout == "genai":
+                assert companion is not None
+                fill_genai_folder(artifact, companion, staged)
             else:
                 assert companion is not None
                 _copy_companion(companion, staged)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from smelt.base.dtype import BY_ONNX
 from smelt.base.target import Target
 from smelt.ir.kernel import Ix
 from smelt.ir.records import Claim, Fallback, KernelInfo, Region, Source, Unit
@@ -36,6 +37,16 @@ class Capabilities:
     types: frozenset[str]
     devices: frozenset[str] = frozenset(("cpu",))
     symbolic_sizes: bool = True
+
+    def refusal(self, node: ir.Node) -> str:
+        """Why a node is beyond them; nothing where it is not."""
+        for value in (v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype is not None):
+            dtype = BY_ONNX.get(int(value.dtype or 0))
+            if dtype is not None and dtype.name not in self.types:
+                return f"it has no kernels of {dtype.onnx_name}"
+            if not self.symbolic_sizes and not all(isinstance(size, int) for size in value.shape or ()):
+                return "it needs sizes that are known when it compiles"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -56,9 +67,13 @@ class RegionCode:
     outputs: tuple[ir.Value, ...]
     info: tuple[KernelInfo, ...]
 
+    def texts(self) -> Mapping[str, str]:
+        """What a dump shows of the code beside its units, by file name."""
+        return {}
+
     def is_in(self, unit: Unit, entry: str) -> bool:
         """Whether some of the code is in the unit, given the name of the region's entry."""
-        return f"SMELT_NAME({entry})(smelt_env" in unit.text
+        return entry in unit.entries
 
     @property
     def work(self) -> tuple[tuple[Ix, Ix], ...]:
@@ -102,16 +117,20 @@ class Backend(Protocol):
     """A code generator that is open for one model."""
 
     name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
 
-    def claims(self, node: ir.Node) -> Claim: ...
+    def claims(self, node: ir.Node) -> Claim:
+        """Whether it has code for the node. What is beyond its capabilities is refused for it."""
+        ...
 
     def cost(self, region: Region) -> Claim:
         """Whether the region pays, where the rules that hold for all backends (`partition/cost.py`) say yes."""
         ...
 
     def generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
-        """Units and entries, without the unit that announces them; regions that cannot be written are in `left`. Names
-        of units, entries and symbols are unlike those of other backends."""
+        """Units and entries, without the unit that announces them; regions that cannot be written are in `fallbacks`.
+        Names of units, entries and symbols are unlike those of other backends; functions in C are the same units for
+        all (`codegen.function_units`)."""
         ...
 
     def exact(self, region: Region) -> bool:

@@ -65,6 +65,7 @@ class Unit:
     `optimize` is the compiler's level: 1 for what takes its time to compile and would not run faster for it, 0 for what
     is compiled as fast as possible. A `rare` one holds what is seldom run: it is compiled so too, and for the lowest
     of the levels alone.
+    It holds or announces the code of `entries`, has the bodies of `kernels`, and launches those of `launches`.
     """
 
     name: str
@@ -72,6 +73,9 @@ class Unit:
     per_level: bool = True
     optimize: int = 2
     rare: bool = False
+    entries: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,9 @@ class KernelInfo:
     """One loop nest of a region, for reports: what it computes, from which nodes, and how much it moves.
 
     Kernels of a region with the same `launch` run together; launches run one after the other. `form` is the kernel form
-    that the backend chose from its table, with the `reason`; `launcher` and `flags` are what runs its tasks, nothing
-    for one that is a stage of a launch or launches itself. `traits` name what else was chosen for it.
+    that the backend chose from its table, with the `reason` and the family of its `micro_kernels`; `launcher` and
+    `flags` are what runs its tasks, nothing for one that is a stage of a launch or launches itself. `traits` name what
+    else was chosen for it.
     """
 
     name: str
@@ -95,16 +100,22 @@ class KernelInfo:
     launcher: str = ""
     flags: tuple[str, ...] = ()
     traits: tuple[str, ...] = ()
+    micro_kernels: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One custom op of the library. Regions with the same source share an entry."""
+    """One custom op of the library. Regions with the same source share an entry.
+
+    `device` is the C function that launches its kernels on a GPU, where it has one; `host_inputs` are the inputs whose
+    contents that function reads, which must be in host memory."""
 
     name: str
     in_types: tuple[int, ...]
     out_types: tuple[int, ...]
     kernels: tuple[KernelInfo, ...] = ()
+    device: str = ""
+    host_inputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

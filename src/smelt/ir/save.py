@@ -28,8 +28,8 @@ PAGE_BYTES = 4096
 MIN_EXTERNAL_BYTES = 1024
 MAX_PROTO_BYTES = (1 << 31) - 1
 _CHUNK_BYTES = 16 << 20
-# The page cache keeps pieces as large as the writes that made them, and maps a whole one for the first byte of it that
-# is touched: welcome for weights, but a few rows of an embedding would make all of it resident.
+# The system keeps a file in pieces as large as the writes that made it, and maps a whole one for the first byte of it
+# that is touched: welcome for weights, but a few rows of an embedding would make all of it resident.
 _ROW_CHUNK_BYTES = 64 << 10
 _IR_OF_TYPE = {
     "FLOAT8E4M3FN": 9,

@@ -2,6 +2,7 @@
 
 from . import activations as _activations
 from . import attention as _attention
+from . import block_quantized as _block_quantized
 from . import cast as _cast
 from . import col2im as _col2im
 from . import comparison as _comparison
@@ -22,6 +23,7 @@ from . import normalization as _normalization
 from . import pooling as _pooling
 from . import product as _product
 from . import quantize as _quantize
+from . import quantized_operators as _quantized_operators
 from . import recurrent as _recurrent
 from . import reduction as _reduction
 from . import resize as _resize
@@ -38,7 +40,8 @@ from . import softmax as _softmax
 from . import topk as _topk
 from .analysis import analyze, lower
 from .facts import Fact, Facts
-from .registry import LONG, SHORT, Call, Declaration, declarations, lookup, op
+from .registry import LONG, SHORT, Call, Declaration, cost_of, declarations, lookup, op
+from .work import Shapes
 
 __all__ = [
     "LONG",
@@ -47,7 +50,9 @@ __all__ = [
     "Declaration",
     "Fact",
     "Facts",
+    "Shapes",
     "analyze",
+    "cost_of",
     "declarations",
     "lookup",
     "lower",
@@ -55,9 +60,9 @@ __all__ = [
 ]
 
 _FAMILIES = (
-    _product, _integer_product,
+    _product, _integer_product, _block_quantized,
     _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
-    _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize,
+    _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize, _quantized_operators,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _scatter, _topk, _grid_sample, _signal, _recurrent, _found_sizes, _non_max_suppression,
     _roi_align, _col2im,

@@ -57,7 +57,7 @@ def prelu(call: Call) -> Tensor:
     return made
 
 
-@op("Elu", since=7, kind="elementwise")
+@op("Elu", since=7, kind="elementwise", flops=18)
 def elu(call: Call) -> Tensor:
     alpha = call.float("alpha", 1.0)
     return apply(call, lambda x: negative_side(x, scaled(E.op("expm1", x), alpha)))
@@ -69,7 +69,7 @@ def celu(call: Call) -> Tensor:
     return apply(call, lambda x: negative_side(x, scaled(E.op("expm1", E.op("div", x, number(alpha, x))), alpha)))
 
 
-@op("Selu", since=7, kind="elementwise")
+@op("Selu", since=7, kind="elementwise", flops=19)
 def selu(call: Call) -> Tensor:
     alpha, gamma = call.float("alpha", 1.67326319217681884765625), call.float("gamma", 1.05070102214813232421875)
     return apply(call, lambda x: scaled(negative_side(x, scaled(E.op("expm1", x), alpha)), gamma))
@@ -84,13 +84,13 @@ def hard_sigmoid_of(x: Expr, alpha: float, beta: float) -> Expr:
     return between(E.op("add", scaled(x, alpha), number(beta, x)), 0.0, 1.0)
 
 
-@op("HardSigmoid", since=7, kind="elementwise")
+@op("HardSigmoid", since=7, kind="elementwise", flops=3)
 def hard_sigmoid(call: Call) -> Tensor:
     alpha, beta = call.float("alpha", 0.2), call.float("beta", 0.5)
     return apply(call, lambda x: hard_sigmoid_of(x, alpha, beta))
 
 
-@op("HardSwish", since=14, kind="elementwise")
+@op("HardSwish", since=14, kind="elementwise", flops=4)
 def hard_swish(call: Call) -> Tensor:
     return apply(call, lambda x: E.op("mul", x, hard_sigmoid_of(x, SIXTH, 0.5)))
 
@@ -99,13 +99,13 @@ def swish_of(x: Expr, alpha: float) -> Expr:
     return E.op("mul", x, E.op("sigmoid", scaled(x, alpha)))
 
 
-@op("Swish", since=24, kind="elementwise")
+@op("Swish", since=24, kind="elementwise", flops=21)
 def swish(call: Call) -> Tensor:
     alpha = call.float("alpha", 1.0)
     return apply(call, lambda x: swish_of(x, alpha))
 
 
-@op("Mish", since=18, kind="elementwise")
+@op("Mish", since=18, kind="elementwise", flops=60)
 def mish(call: Call) -> Tensor:
     return apply(call, lambda x: E.op("mul", x, E.op("tanh", E.op("softplus", x))))
 
@@ -121,7 +121,7 @@ def tanh_gelu_of(x: Expr) -> Expr:
     return E.op("mul", x, E.op("sigmoid", E.op("mul", scaled(x, 2.0 * GELU_SLOPE), cubic)))
 
 
-@op("Gelu", since=20, kind="elementwise")
+@op("Gelu", since=20, kind="elementwise", cost="heavy", flops=28)
 def gelu(call: Call) -> Tensor:
     kinds = {"none": gelu_of, "tanh": tanh_gelu_of}
     approximate = call.str("approximate", "none")
@@ -130,13 +130,13 @@ def gelu(call: Call) -> Tensor:
     return apply(call, kinds[approximate])
 
 
-@op("ThresholdedRelu", since=10, kind="elementwise")
+@op("ThresholdedRelu", since=10, kind="elementwise", steps=True)
 def thresholded_relu(call: Call) -> Tensor:
     alpha = call.float("alpha", 1.0)
     return apply(call, lambda x: E.select(E.op("gt", x, number(alpha, x)), x, number(0, x)))
 
 
-@op("Shrink", since=9, kind="elementwise")
+@op("Shrink", since=9, kind="elementwise", steps=True)
 def shrink(call: Call) -> Tensor:
     bound, bias = call.float("lambd", 0.5), call.float("bias", 0.0)
     x = call.x()

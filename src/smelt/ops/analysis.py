@@ -156,7 +156,8 @@ def lower(
     """A node's outputs in the tensor language. `inside` holds values already made in the same region; `own` are rules
     of a backend, which come before the op's declaration where they give something."""
     declaration = declaration_of(facts, node)
-    _check_types(facts, node)
+    if declaration.in_stock:
+        _check_types(facts, node)
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
     call = Call(*_parts(facts, builder, node, operands))
     call.own_size = lambda output, axis: facts.own_size(node.outputs[output], axis)

@@ -16,6 +16,7 @@ from smelt.ir.kernel.index import nonneg
 
 from .normalization import onto, requested
 from .registry import Call, op
+from .work import any_attention_work
 
 NOTHING = -math.inf
 PRECISIONS = {0: "f32", 1: "f32", 11: "f64"}
@@ -203,7 +204,7 @@ def with_past(call: Call, key: Tensor, value: Tensor, past_key: Tensor | None, p
     return Cache(k.concat([past_key, key], 2), k.concat([past_value, value], 2), past_key.shape[2])
 
 
-@op("Attention", since=23, kind="product")
+@op("Attention", since=23, kind="product", work=any_attention_work)
 def attention(call: Call) -> list[Tensor | None]:
     q, key, value = call.x(0), call.x(1), call.x(2)
     flat = q.rank == 3

@@ -24,13 +24,13 @@ def stored_type(code: int) -> str:
     return known[code]
 
 
-@op("Cast", since=7, kind="elementwise")
+@op("Cast", since=7, kind="elementwise", steps=True, flops=0)
 def cast(call: Call) -> Tensor:
     """To a narrow type it rounds, wherever it stands: the model asks for it."""
     return call.k.cast(call.x(), stored_type(call.int("to")))
 
 
-@op("CastLike", since=15, kind="elementwise")
+@op("CastLike", since=15, kind="elementwise", flops=0)
 def cast_like(call: Call) -> Tensor:
     declared = call.out_dtypes[0] if call.out_dtypes else None
     return call.k.cast(call.x(0), declared if declared in E.NARROW else call.x(1).dtype)

@@ -17,8 +17,8 @@ def binary(call: Call, name: str) -> Tensor:
     return call.k.map(lambda x, y: E.op(name, x, y), a, b)
 
 
-@op("Equal", "Less", "Greater", since=7, kind="elementwise")
-@op("LessOrEqual", "GreaterOrEqual", since=12, kind="elementwise")
+@op("Equal", "Less", "Greater", since=7, kind="elementwise", steps=True)
+@op("LessOrEqual", "GreaterOrEqual", since=12, kind="elementwise", steps=True)
 def comparison(call: Call) -> Tensor:
     return binary(call, COMPARISONS[call.op])
 

@@ -37,18 +37,18 @@ def _bias_add_reference(x: Array, bias: Array, skip: Array) -> Array:
     return x + bias + skip
 
 
-@op("Gelu", domain=CONTRIB, kind="elementwise", reference=_gelu_reference)
+@op("Gelu", domain=CONTRIB, kind="elementwise", cost="heavy", flops=28, reference=_gelu_reference)
 def gelu(call: Call) -> Tensor:
     return call.k.map(gelu_of, float_operand(call))
 
 
-@op("BiasGelu", domain=CONTRIB, kind="elementwise", reference=_gelu_reference)
+@op("BiasGelu", domain=CONTRIB, kind="elementwise", cost="heavy", flops=29, reference=_gelu_reference)
 def bias_gelu(call: Call) -> Tensor:
     x, bias = same_type(float_operand(call), call.x(1))
     return call.k.map(lambda v, b: gelu_of(E.op("add", v, b)), x, bias)
 
 
-@op("FastGelu", domain=CONTRIB, kind="elementwise", reference=_fast_gelu_reference)
+@op("FastGelu", domain=CONTRIB, kind="elementwise", cost="heavy", flops=28, reference=_fast_gelu_reference)
 def fast_gelu(call: Call) -> Tensor:
     x, bias = float_operand(call), call.maybe(1)
     if bias is None:
@@ -57,7 +57,7 @@ def fast_gelu(call: Call) -> Tensor:
     return call.k.map(lambda v, b: tanh_gelu_of(E.op("add", v, b)), left, right)
 
 
-@op("QuickGelu", domain=CONTRIB, kind="elementwise", reference=_quick_gelu_reference)
+@op("QuickGelu", domain=CONTRIB, kind="elementwise", cost="heavy", flops=22, reference=_quick_gelu_reference)
 def quick_gelu(call: Call) -> Tensor:
     alpha = call.float("alpha", 1.702)
     return call.k.map(lambda v: swish_of(v, alpha), float_operand(call))

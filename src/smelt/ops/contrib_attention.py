@@ -19,6 +19,7 @@ from .normalization import add, onto, requested
 from .product import times_operand
 from .registry import Call, op
 from .rotary import by_head, rotated, rows_of
+from .work import any_attention_work, attention_work
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "com.microsoft"
@@ -152,7 +153,7 @@ def _attended(call: Call, q: Tensor, cache: Cache, mask: Tensor | None, given: T
 # the ops
 
 
-@op("MultiHeadAttention", domain=DOMAIN, kind="product", reference=multi_head_reference)
+@op("MultiHeadAttention", domain=DOMAIN, kind="product", work=attention_work, reference=multi_head_reference)
 def multi_head_attention(call: Call) -> list[Tensor | None]:
     if call.n_outputs > 3:
         raise Unsupported("scores as an output")
@@ -184,7 +185,7 @@ def _plus_part(call: Call, x: Tensor, bias: Tensor | None, start: Ix) -> Tensor:
     return add(call.k, x, onto(call.k, part, x.shape))
 
 
-@op("Attention", domain=DOMAIN, kind="product", reference=packed_reference)
+@op("Attention", domain=DOMAIN, kind="product", work=any_attention_work, reference=packed_reference)
 def packed_attention(call: Call) -> list[Tensor | None]:
     if call.int("do_rotary", 0) or call.int("past_present_share_buffer", 0) or call.maybe(6) is not None:
         raise Unsupported("a rotary embedding inside, or a cache that is shared between past and present")
@@ -213,7 +214,7 @@ def _stacked(call: Call, key: Tensor, value: Tensor, past: Tensor | None) -> tup
     return Cache(halves[0], halves[1], past.shape[3]), present
 
 
-@op("RotaryEmbedding", domain=DOMAIN, kind="elementwise", reference=rotary_reference)
+@op("RotaryEmbedding", domain=DOMAIN, kind="elementwise", flops=3, reference=rotary_reference)
 def rotary_embedding(call: Call) -> Tensor:
     k, x, places, cos, sin = call.k, call.x(0), call.x(1), call.x(2), call.x(3)
     if call.float("scale", 1.0) != 1.0 or call.int("is_packed_batching", 0):

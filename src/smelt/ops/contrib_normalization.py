@@ -44,7 +44,7 @@ def skip_layer_norm_reference(
     return (*layer_norm_reference(total, scale, shift, epsilon=epsilon), total)
 
 
-@op("SkipLayerNormalization", domain=DOMAIN, kind="normalization", reference=skip_layer_norm_reference)
+@op("SkipLayerNormalization", domain=DOMAIN, kind="normalization", flops=9, reference=skip_layer_norm_reference)
 def skip_layer_norm(call: Call) -> list[Tensor | None]:
     k = call.k
     total = _residual(k, call.x(), call.x(1), call.maybe(4))
@@ -61,7 +61,7 @@ def skip_rms_norm_reference(
     return y, np.zeros_like(inverse), inverse, total
 
 
-@op("SkipSimplifiedLayerNormalization", domain=DOMAIN, kind="normalization", reference=skip_rms_norm_reference)
+@op("SkipSimplifiedLayerNormalization", domain=DOMAIN, kind="normalization", flops=6, reference=skip_rms_norm_reference)
 def skip_rms_norm(call: Call) -> list[Tensor | None]:
     """No mean is taken; a node that asks for it gets zeros, as from ONNX Runtime."""
     k = call.k

@@ -10,6 +10,7 @@ from smelt.ir.kernel import Geometry, Ix, Tensor, Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ops.registry import Call, op
 from smelt.ops.window import geometry_of, kernel_of, spread_geometry
+from smelt.ops.work import conv_transpose_work, conv_work
 
 
 def _groups(call: Call, x: Tensor, per_group: Ix) -> int:
@@ -27,7 +28,7 @@ def _operands(call: Call) -> tuple[Tensor, Tensor]:
     return x, weights
 
 
-@op("Conv", kind="product")
+@op("Conv", kind="product", work=conv_work)
 def conv(call: Call) -> Tensor:
     x, weights = _operands(call)
     groups = _groups(call, x, weights.shape[1])
@@ -38,7 +39,7 @@ def conv(call: Call) -> Tensor:
     return _convolved(call, geometry, groups, weights.shape[0])
 
 
-@op("ConvTranspose", kind="product")
+@op("ConvTranspose", kind="product", work=conv_transpose_work)
 def conv_transpose(call: Call) -> Tensor:
     x, weights = _operands(call)
     geometry = spread_geometry(call, x, kernel_of(call, weights))

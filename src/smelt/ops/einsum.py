@@ -15,6 +15,7 @@ from smelt.ir.kernel.index import product
 
 from .registry import Call, op
 from .shape_only_products import implied_result
+from .work import einsum_work
 
 _DOTS = 0xE000  # axes of an ellipsis, counted from the right, are labelled by characters that no equation has
 
@@ -30,7 +31,7 @@ class Labelled:
         return self.tensor.shape[self.labels.index(label)]
 
 
-@op("Einsum", since=12, kind="product")
+@op("Einsum", since=12, kind="product", work=einsum_work)
 def einsum(call: Call) -> Tensor:
     terms, result = _parse(call)
     made = terms[0]

@@ -41,7 +41,11 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
-@op(*FUNCTIONS, since=7, kind="elementwise")
+# Multiply-adds that a float32 polynomial of full accuracy takes, as flops.
+FUNCTION_FLOPS = {"Exp": 16, "Tanh": 24, "Erf": 24, "Sigmoid": 20, "Log": 20, "Sin": 16, "Cos": 16, "Softplus": 36}
+
+
+@op(*FUNCTIONS, since=7, kind="elementwise", steps=("Floor", "Ceil", "Round"), flops=FUNCTION_FLOPS)
 def function(call: Call) -> Tensor:
     name = FUNCTIONS[call.op]
     return call.k.map(lambda x: E.op(name, x), float_operand(call))
@@ -58,7 +62,7 @@ def negative(call: Call) -> Tensor:
     return call.k.map(lambda v: E.op("neg", v), call.x())
 
 
-@op("Sign", since=9, kind="elementwise")
+@op("Sign", since=9, kind="elementwise", steps=True)
 def sign(call: Call) -> Tensor:
     x = call.x()
     return call.k.map(sign_of, x)
@@ -72,7 +76,7 @@ def sign_of(x: Expr) -> Expr:
     return positive if x.dtype in E.UNSIGNED else E.select(E.op("lt", x, zero), number(-1, x), positive)
 
 
-@op("Identity", since=7, kind="movement")
+@op("Identity", since=7, kind="movement", cost="view")
 def identity(call: Call) -> Tensor:
     return call.x()
 
@@ -116,7 +120,7 @@ def divisor(k: Builder, b: Tensor) -> Tensor:
     return checked
 
 
-@op("Mod", since=10, kind="elementwise")
+@op("Mod", since=10, kind="elementwise", steps=True)
 def modulo(call: Call) -> Tensor:
     """With the divisor's sign, or by `fmod` with the dividend's."""
     a, b = same_type(call.x(0), call.x(1))
@@ -135,7 +139,7 @@ def float_modulo(x: Expr, y: Expr) -> Expr:
     return E.select(E.op("eq", rest, zero), signed_zero, E.select(astray, E.op("add", rest, y), rest))
 
 
-@op("Pow", since=7, kind="elementwise")
+@op("Pow", since=7, kind="elementwise", flops=2)  # squares and cubes in practice
 def power(call: Call) -> Tensor:
     """The result has the base's type; from opset 12 on the exponent may have another."""
     base, exponent = call.x(0), call.x(1)
@@ -226,14 +230,14 @@ def where(call: Call) -> Tensor:
 # with a state that inference does not use
 
 
-@op("Dropout", since=7, before=12, kind="elementwise")
+@op("Dropout", since=7, before=12, kind="elementwise", cost="view", flops=0)
 def dropout_by_attribute(call: Call) -> list[Tensor | None]:
     if call.n_outputs > 1:
         raise Unsupported("the mask of Dropout has no defined contents in inference before opset 12")
     return [call.x()]
 
 
-@op("Dropout", since=12, kind="elementwise")
+@op("Dropout", since=12, kind="elementwise", cost="view", flops=0)
 def dropout(call: Call) -> list[Tensor | None]:
     training = call.maybe(2)
     known = None if training is None else call.k.values(training)

@@ -20,6 +20,7 @@ from .attention import Cache, Scoring, attend, banded, merge_heads, plus, split_
 from .normalization import requested
 from .registry import Call, op
 from .rotary import by_head, rotated, rows_of
+from .work import attention_work
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "com.microsoft"
@@ -195,7 +196,7 @@ def _sink(call: Call, heads: int) -> Tensor | None:
     return call.k.const(0.0, "f32", (1, 1, 1, 1)) if call.int("smooth_softmax", 0) else None
 
 
-@op("GroupQueryAttention", domain=DOMAIN, kind="product", reference=grouped_reference)
+@op("GroupQueryAttention", domain=DOMAIN, kind="product", work=attention_work, reference=grouped_reference)
 def group_query_attention(call: Call) -> list[Tensor | None]:
     if call.n_outputs > 3:
         raise Unsupported("scores as an output")

@@ -1,8 +1,8 @@
 """Products of 8-bit integers: MatMulInteger.
 
 Input: operands of the ops. Output: the product with what follows it, as a function written in C (`int8_unit.h`).
-Invariant: sums are exact modulo 2^32, for any zero points, on every CPU; constant matrices are packed ahead of time
-(`int8_panels.py`), others when they come. The order of operands and numbers is that of the enums in the header.
+Invariant: sums are exact modulo 2^32, for any zero points, on every CPU. The order of operands and numbers is that of
+the enums in the header; a backend may pack the right operand, and says so in the number `PACKED`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any, Final
 import numpy as np
 
 from smelt.ir.kernel import Function, Ix, Tensor, Unsupported, ix, product
-from smelt.ir.kernel.int8_panels import NR, int8_matrix, int8_panel_bytes
 from smelt.ir.kernel.tensor import Arrays
 
 from .registry import Call, op
+from .work import matmul_work
 
 Array = np.ndarray[Any, Any]
 UNIT: Final = "#include <smelt/int8/int8_unit.h>\n"
 MICROSOFT: Final = "com.microsoft"
 BYTES: Final = ("u8", "i8")
+NAME: Final = "smelt_int8_product"
+ROWS, DEPTH, COLUMNS, PACKED = 0, 1, 2, 5  # places among the numbers
 RESULTS: Final = {"i32": 0, "f32": 1, "u8": 2, "i8": 3}
 _PER_ROW: Final = "a zero point or scale of a product's rows"
 _PER_COLUMN: Final = "a zero point, scale or bias of a product's columns"
@@ -60,17 +62,15 @@ class _Product:
         call.k.require_equal(self.b.shape[0], self.depth, "the inner sizes of a product must agree")
 
     def lower(self) -> Tensor:
-        packed = self.call.pack(self.places.b, "int8")
         parameters = self._parameters()
-        panels = (self.columns + (NR - 1)) // NR * int8_panel_bytes(self.depth)
         function = Function(
-            name="smelt_int8_product",
+            name=NAME,
             text=UNIT,
-            operands=(self.a, self.b if packed is None else packed, *parameters),
+            operands=(self.a, self.b, *parameters),
             results=(((*self.a.shape[:-1], self.columns), self.places.result),),
-            numbers=self._numbers(packed is not None, parameters),
+            numbers=self._numbers(parameters),
             factors=(),
-            scratch_bytes=ix(0) if packed is not None else panels,
+            scratch_bytes=ix(0),
             flops=self.rows * self.depth * self.columns * 2,
             reference=reference,
         )
@@ -86,10 +86,10 @@ class _Product:
         )  # fmt: skip
         return [self._given(place, dtype, *sizes) for place, dtype, sizes in wanted]
 
-    def _numbers(self, packed: bool, parameters: Sequence[Tensor | None]) -> tuple[Ix, ...]:
+    def _numbers(self, parameters: Sequence[Tensor | None]) -> tuple[Ix, ...]:
         signed = [int(x.dtype == "i8") for x in (self.a, self.b)]
         counts = [ix(1) if found is None else found.elements for found in parameters[:5]]
-        sizes = (self.rows, self.depth, self.columns, *signed, int(packed), RESULTS[self.places.result])
+        sizes = (self.rows, self.depth, self.columns, *signed, 0, RESULTS[self.places.result])
         return (*(ix(n) for n in sizes), *counts)
 
     def _given(self, place: int, dtype: str, size: Ix, what: str) -> Tensor | None:
@@ -111,7 +111,6 @@ def reference(arrays: Arrays, numbers: Sequence[int], _: Sequence[float]) -> tup
     """By numpy in int64, from the same operands."""
     a, b, a_zero, b_zero, a_scale, b_scale, bias, y_scale, y_zero = arrays
     assert a is not None and b is not None
-    b = int8_matrix(b, numbers[1], numbers[2], bool(numbers[4])) if numbers[5] else b
     rows = None if a_zero is None else a_zero.astype(np.int64).reshape(-1, 1)
     matrix = b.astype(np.int64) - (0 if b_zero is None else b_zero.astype(np.int64).reshape(1, -1))
     left = a.astype(np.int64).reshape(numbers[0], numbers[1]) - (0 if rows is None else rows)
@@ -133,6 +132,6 @@ def _number(scale: Array | None, shape: tuple[int, ...]) -> Array:
     return np.ones(()) if scale is None else scale.astype(np.float64).reshape(shape)
 
 
-@op("MatMulInteger", since=10, kind="function")
+@op("MatMulInteger", since=10, kind="function", cost="heavy", work=matmul_work)
 def matmul_integer(call: Call) -> Tensor:
     return _Product(call, _Operands(0, 1, 2, 3, "i32")).lower()

@@ -45,7 +45,7 @@ def transpose(call: Call) -> Tensor:
 # Reshape
 
 
-@op("Reshape", since=5, kind="movement")
+@op("Reshape", since=5, kind="movement", cost="view")
 def reshape(call: Call) -> Tensor:
     x = call.x()
     requested = values_or_refuse(call, 1)
@@ -88,7 +88,7 @@ def _quotient(total: Ix, known: Ix) -> Ix:
     return total // known if whole is None else whole
 
 
-@op("Flatten", since=1, kind="movement")
+@op("Flatten", since=1, kind="movement", cost="view")
 def flatten(call: Call) -> Tensor:
     x = call.x()
     axis = call.int("axis", 1)
@@ -101,7 +101,7 @@ def flatten(call: Call) -> Tensor:
 # Squeeze and Unsqueeze
 
 
-@op("Squeeze", since=1, kind="movement")
+@op("Squeeze", since=1, kind="movement", cost="view")
 def squeeze(call: Call) -> Tensor:
     x = call.x()
     given = _axes(call)
@@ -116,7 +116,7 @@ def squeeze(call: Call) -> Tensor:
     return call.k.squeeze(x, axes) if axes else x
 
 
-@op("Unsqueeze", since=1, kind="movement")
+@op("Unsqueeze", since=1, kind="movement", cost="view")
 def unsqueeze(call: Call) -> Tensor:
     x = call.x()
     given = _axes(call)

@@ -146,7 +146,7 @@ def layer_norm_reference(
 
 
 # ONNX Runtime knows the op from opset 1 on.
-@op("LayerNormalization", since=1, kind="normalization", reference=layer_norm_reference)
+@op("LayerNormalization", since=1, kind="normalization", flops=8, reference=layer_norm_reference)
 def layer_norm(call: Call) -> list[Tensor | None]:
     k, x, stash = call.k, call.x(), stash_dtype(call)
     done = standardize(k, k.cast(x, stage_dtype(x, stash)), trailing_axes(call, x), call.float("epsilon", 1e-5))
@@ -166,9 +166,9 @@ def _first_of_rms_norm(x: Array, scale: Array, **attributes: Any) -> Array:
     return rms_norm_reference(x, scale, **attributes)[0]
 
 
-@op("RMSNormalization", since=23, kind="normalization", reference=_first_of_rms_norm)
-@op("SimplifiedLayerNormalization", kind="normalization", reference=rms_norm_reference)
-@op("SimplifiedLayerNormalization", kind="normalization", domain="com.microsoft", reference=rms_norm_reference)
+@op("RMSNormalization", since=23, kind="normalization", flops=5, reference=_first_of_rms_norm)
+@op("SimplifiedLayerNormalization", kind="normalization", flops=5, reference=rms_norm_reference)
+@op("SimplifiedLayerNormalization", kind="normalization", domain="com.microsoft", flops=5, reference=rms_norm_reference)
 def rms_norm(call: Call) -> list[Tensor | None]:
     k, x, stash = call.k, call.x(), stash_dtype(call)
     stage = k.cast(x, stage_dtype(x, stash))
@@ -201,7 +201,7 @@ def channel_groups(call: Call) -> tuple[int, Ix]:
     return groups, each
 
 
-@op("GroupNormalization", since=18, kind="normalization", reference=group_norm_reference)
+@op("GroupNormalization", since=18, kind="normalization", flops=8, reference=group_norm_reference)
 def group_norm(call: Call) -> Tensor:
     """Until opset 20 one scale for each group, from 21 on one for each channel."""
     k, x = call.k, call.x()
@@ -222,7 +222,7 @@ def grouped_parameter(call: Call, position: int, shape: Sequence[Ix]) -> Tensor:
     return k.view(p, shape, lambda w: [w[1] * shape[2] + w[2] if by_channel else w[1]])
 
 
-@op("InstanceNormalization", since=6, kind="normalization")
+@op("InstanceNormalization", since=6, kind="normalization", flops=8)
 def instance_norm(call: Call) -> Tensor:
     k, x = call.k, call.x()
     done = standardize(k, x, range(2, x.rank), call.float("epsilon", 1e-5))
@@ -238,8 +238,8 @@ def batch_norm_reference(
     return (x - mean.reshape(column)) * factor + bias.reshape(column)
 
 
-@op("BatchNormalization", since=14, kind="normalization")
-@op("BatchNormalization", since=7, before=14, kind="normalization", reference=batch_norm_reference)
+@op("BatchNormalization", since=14, kind="normalization", flops=2)
+@op("BatchNormalization", since=7, before=14, kind="normalization", flops=2, reference=batch_norm_reference)
 def batch_norm(call: Call) -> Tensor:
     k, x = call.k, call.x()
     if call.int("training_mode", 0) or (call.opset < 14 and call.n_outputs > 1):
@@ -295,7 +295,7 @@ def lrn_reference(
     return x / (bias + alpha / size * total) ** beta
 
 
-@op("LRN", kind="normalization", reference=lrn_reference)
+@op("LRN", kind="normalization", cost="cheap", reference=lrn_reference)
 def local_response_norm(call: Call) -> Tensor:
     k, x, size = call.k, call.x(), call.int("size")
     if x.rank < 2 or not 0 < size <= WINDOW_LIMIT:

@@ -7,12 +7,15 @@ maximum NaN.
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from smelt.ir.kernel import Builder, Geometry, Tensor, Unsupported, ix, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.in_loops import LEAST, require_pixels, seen_taps
 from smelt.ops.pooling_places import LOWEST, maxima_with_places
-from smelt.ops.registry import Call, op
+from smelt.ops.registry import Call, Cost, op
 from smelt.ops.window import geometry_of, kernel_of
+from smelt.ops.work import pool_work, read_work
 
 
 def _geometry(call: Call, x: Tensor) -> Geometry:
@@ -22,7 +25,12 @@ def _geometry(call: Call, x: Tensor) -> Geometry:
     return g
 
 
-@op("MaxPool", kind="window")
+def _cost_of_maxima(node: ir.Node) -> Cost:
+    """Where the places are asked for too, ONNX Runtime goes pixel by pixel."""
+    return "heavy" if len(node.outputs) > 1 else "cheap"
+
+
+@op("MaxPool", kind="window", cost=_cost_of_maxima, work=pool_work)
 def max_pool(call: Call) -> Tensor | list[Tensor]:
     x = call.x()
     if x.dtype not in LEAST:
@@ -44,7 +52,7 @@ def _of_padding(k: Builder, x: Tensor, g: Geometry, maxima: Tensor) -> Tensor:
     return k.map(lambda m, c: E.select(E.op("eq", c, none), least, m), maxima, count)
 
 
-@op("AveragePool", kind="window")
+@op("AveragePool", kind="window", work=pool_work)
 def average_pool(call: Call) -> Tensor:
     x = call.x()
     if x.dtype not in E.FLOATS:
@@ -58,7 +66,7 @@ def average_pool(call: Call) -> Tensor:
     return call.k.pool("mean", x, g, counted=counted)
 
 
-@op("LpPool", since=2, kind="window")
+@op("LpPool", since=2, kind="window", work=pool_work)
 def lp_pool(call: Call) -> Tensor:
     x, k, p = call.x(), call.k, call.int("p", 2)
     if x.dtype not in E.FLOATS or p < 1:
@@ -93,14 +101,14 @@ def _spatial(call: Call) -> list[int]:
     return list(range(2, x.rank))
 
 
-@op("GlobalAveragePool", kind="window")
+@op("GlobalAveragePool", kind="window", work=read_work)
 def global_average_pool(call: Call) -> Tensor:
     k, x, axes = call.k, call.x(), _spatial(call)
     count = E.cast(E.index(product(x.shape[2:])), x.dtype)
     return k.map(lambda e: E.op("div", e, count), k.reduce("sum", x, axes))
 
 
-@op("GlobalMaxPool", kind="window")
+@op("GlobalMaxPool", kind="window", work=read_work)
 def global_max_pool(call: Call) -> Tensor:
     return call.k.reduce("max", call.x(), _spatial(call))
 

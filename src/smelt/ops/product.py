@@ -14,6 +14,7 @@ from smelt.ir.kernel import Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 
 from .registry import Call, op
+from .work import gemm_work, matmul_work
 
 Array = np.ndarray[Any, Any]
 MICROSOFT = "com.microsoft"
@@ -37,7 +38,7 @@ def _scaled(call: Call, x: Tensor, factor: float) -> Tensor:
     return x if factor == 1.0 else call.k.map(lambda e: E.op("mul", e, E.const(factor, "f32")), x)
 
 
-@op("MatMul", since=1, kind="product")
+@op("MatMul", since=1, kind="product", work=matmul_work)
 def matmul(call: Call) -> Tensor:
     a, b, k = call.x(0), call.x(1), call.k
     if min(a.rank, b.rank) >= 2:
@@ -67,7 +68,7 @@ def _gemm(call: Call) -> Tensor:
     return k.map(lambda e, c: E.op("add", e, c), out, _scaled(call, bias, call.float("beta", 1.0)))
 
 
-@op("Gemm", since=7, kind="product")
+@op("Gemm", since=7, kind="product", work=gemm_work)
 def gemm(call: Call) -> Tensor:
     return _gemm(call)
 
@@ -83,7 +84,14 @@ def _transposed_array(x: Array, transpose: int, transpose_batch: int) -> Array:
     return np.swapaxes(x, -1, -2) if transpose and x.ndim > 1 else x
 
 
-@op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, kind="product", reference=fused_matmul_reference)
+@op(
+    "FusedMatMul",
+    "TransposeMatMul",
+    domain=MICROSOFT,
+    kind="product",
+    work=matmul_work,
+    reference=fused_matmul_reference,
+)
 def fused_matmul(call: Call) -> Tensor:
     a = call.x(0)
     if a.rank < 2:

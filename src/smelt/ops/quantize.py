@@ -66,8 +66,8 @@ def _precision(call: Call, scale: Tensor) -> str:
     return dtype
 
 
-@op("QuantizeLinear", since=10, kind="elementwise")
-@op("QuantizeLinear", domain=CONTRIB, kind="elementwise")
+@op("QuantizeLinear", since=10, kind="elementwise", steps=True, flops=3)
+@op("QuantizeLinear", domain=CONTRIB, kind="elementwise", steps=True, flops=3)
 def quantize(call: Call) -> Tensor:
     x, scale, zero = call.x(0), call.x(1), call.maybe(2)
     code = call.int("output_dtype", 0)
@@ -83,8 +83,8 @@ def quantize(call: Call) -> Tensor:
     return _same_shape(call, call.k.map(body, x, *_parameters(call, x, scale, zero)), x)
 
 
-@op("DequantizeLinear", since=10, kind="elementwise")
-@op("DequantizeLinear", domain=CONTRIB, kind="elementwise")
+@op("DequantizeLinear", since=10, kind="elementwise", flops=2)
+@op("DequantizeLinear", domain=CONTRIB, kind="elementwise", flops=2)
 def dequantize(call: Call) -> Tensor:
     x, scale, zero = call.x(0), call.x(1), call.maybe(2)
     if x.dtype not in RESTORABLE or (zero is not None and zero.dtype != x.dtype):
@@ -106,7 +106,7 @@ def _parameters(call: Call, x: Tensor, scale: Tensor, zero: Tensor | None) -> Se
     return [spread(call, x, p) for p in (scale, zero) if p is not None]
 
 
-@op("DynamicQuantizeLinear", since=11, kind="reduction")
+@op("DynamicQuantizeLinear", since=11, kind="reduction", steps=True)
 def dynamic_quantize(call: Call) -> list[Tensor]:
     """The range always holds 0. A tensor of zeros has scale 1, as in ONNX Runtime."""
     x, k = call.x(), call.k

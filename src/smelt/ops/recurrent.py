@@ -17,6 +17,7 @@ from .recurrent_reference import ACTIVATIONS, KINDS, USUAL, activation_numbers, 
 from .registry import Call, op
 
 UNIT: Final = "#include <smelt/recurrent/recurrent_unit.h>\n"
+LINKS: Final = ("tiles",)
 GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
@@ -47,9 +48,9 @@ class _Layer:
         return (self.steps, ix(self.directions), self.rows, self.hidden)
 
 
-@op("LSTM", since=7, kind="function", reference=lstm)
-@op("GRU", since=7, kind="function", reference=gru)
-@op("RNN", since=7, kind="function", reference=rnn)
+@op("LSTM", since=7, kind="function", cost="heavy", reference=lstm)
+@op("GRU", since=7, kind="function", cost="heavy", reference=gru)
+@op("RNN", since=7, kind="function", cost="heavy", reference=rnn)
 def recurrent(call: Call) -> Sequence[Tensor]:
     layer = _layer(call)
     codes, factors = _activations(call, layer)
@@ -64,6 +65,7 @@ def recurrent(call: Call) -> Sequence[Tensor]:
     function = Function(
         name="smelt_recurrent",
         text=UNIT,
+        links=LINKS,
         operands=(call.x(0), call.x(1), call.x(2), *_optional(call, layer)),
         results=tuple((shape, "f32") for shape in (*results, *absent)),
         numbers=tuple(ix(n) for n in numbers),

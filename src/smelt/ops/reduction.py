@@ -225,7 +225,7 @@ for _name, _since in _AXES_AS_INPUT.items():
     op(_name, since=_since, kind="reduction", reference=_REFERENCES.get(_name))(reduce_by_input)
 
 
-@op("ArgMax", "ArgMin", kind="reduction")
+@op("ArgMax", "ArgMin", kind="reduction", steps=True)
 def arg_extreme(call: Call) -> Tensor:
     x = call.x()
     axis = static_axis(call.int("axis", 0), x.rank)

@@ -1,4 +1,4 @@
-"""One declaration per ONNX op: name, versions, types, lowering, and optionally a numpy reference.
+"""One declaration per ONNX op: name, versions, types, lowering, cost, flops, and optionally a numpy reference.
 
 Input: functions decorated with `@op`. Output: `lookup(domain, name, opset)`. Invariant: one declaration answers for a
 range of since-versions; no model is converted to another opset.
@@ -6,15 +6,16 @@ range of since-versions; no model is converted to another opset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from smelt.base.dtype import KERNEL_DTYPES
 from smelt.ir.kernel import Builder, Ix, Sym, Tensor, Unsupported, of
+from smelt.ops.work import Shapes, read_work
 
 SHORT: dict[ir.DataType, str] = {ir.DataType(dtype.onnx): dtype.name for dtype in KERNEL_DTYPES}
 LONG = {short: long for long, short in SHORT.items()}
@@ -117,11 +118,17 @@ class Call:
 
 Lowering = Callable[[Call], "Tensor | Sequence[Tensor | None]"]
 Reference = Callable[..., "np.ndarray[Any, Any] | tuple[np.ndarray[Any, Any], ...]"]
+Cost = Literal["view", "move", "cheap", "heavy"]
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """`since` is the first opset version this lowering holds for, `before` the first one it does not (0: none)."""
+    """`since` is the first opset version this lowering holds for, `before` the first one it does not (0: none).
+
+    `cost` says what a node is to partitioning: a view, data that are moved, one cheap operation, or worth a region of
+    its own; where the node decides it, a function. `steps`: a rounding error before it may become a whole step after
+    it. `flops` are those of one element of the result; `work` counts them where they are no such multiple.
+    `in_stock` is false for ops that stock ONNX Runtime has no kernel for."""
 
     domain: str
     name: str
@@ -130,6 +137,11 @@ class Declaration:
     kind: str
     lowering: Lowering
     reference: Reference | None = None
+    cost: Cost | Callable[[ir.Node], Cost] = "cheap"
+    steps: bool = False
+    flops: float = 0.0
+    work: Callable[[Shapes], float] | None = None
+    in_stock: bool = True
 
     def lower(self, call: Call) -> tuple[Tensor | None, ...]:
         made = self.lowering(call)
@@ -137,6 +149,9 @@ class Declaration:
 
 
 KINDS = ("elementwise", "reduction", "normalization", "movement", "shape", "product", "window", "function")
+_COSTS: dict[str, Cost] = {"movement": "move", "shape": "view", "product": "heavy", "normalization": "heavy"}
+_FLOPS = {"elementwise": 1.0}
+_WORK: dict[str, Callable[[Shapes], float]] = {"reduction": read_work}
 
 
 @dataclass
@@ -148,18 +163,44 @@ _registry = _Registry()
 
 
 def op(
-    *names: str, since: int = 1, before: int = 0, kind: str, domain: str = "", reference: Reference | None = None
-) -> Callable[[Lowering], Lowering]:
-    """Declare the lowering of one or more ops of a domain for opsets in [since, before)."""
+    *names: str, since: int = 1, before: int = 0, kind: str, domain: str = "", reference: Reference | None = None,
+    cost: Cost | Callable[[ir.Node], Cost] | None = None, steps: bool | Collection[str] = False,
+    flops: float | Mapping[str, float] | None = None, work: Callable[[Shapes], float] | None = None,
+) -> Callable[[Lowering], Lowering]:  # fmt: skip
+    """Declare the lowering of one or more ops of a domain for opsets in [since, before).
+
+    What is not told of `cost` and `flops` follows from the kind; `steps` and `flops` may differ by name."""
     assert kind in KINDS, kind
+    usual, rule = _FLOPS.get(kind, 0.0), work or _WORK.get(kind)
 
     def register(lowering: Lowering) -> Lowering:
         for name in names:
-            declaration = Declaration(domain, name, since, before, kind, lowering, reference)
+            each = flops.get(name, usual) if isinstance(flops, Mapping) else usual if flops is None else flops
+            stepping = steps if isinstance(steps, bool) else name in steps
+            weight = cost or _COSTS.get(kind, "cheap")
+            declaration = Declaration(
+                domain, name, since, before, kind, lowering, reference, weight, stepping, each, rule
+            )
             _registry.by_name.setdefault((domain, name), []).append(declaration)
         return lowering
 
     return register
+
+
+def cost_of(node: ir.Node) -> Cost:
+    """What a node is to partitioning; an op that is not declared is one cheap operation."""
+    found = _registry.by_name.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    if found is None:
+        return "cheap"
+    return found[-1].cost(node) if callable(found[-1].cost) else found[-1].cost
+
+
+def register_declaration(declaration: Declaration) -> None:
+    _registry.by_name.setdefault((declaration.domain, declaration.name), []).append(declaration)
+
+
+def forget_declaration(domain: str, name: str) -> None:
+    _registry.by_name.pop((domain, name), None)
 
 
 def lookup(domain: str, name: str, opset: int) -> Declaration | None:

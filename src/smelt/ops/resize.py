@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import onnx_ir as ir
+
 from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 from smelt.ops.axes import axes_of
-from smelt.ops.registry import Call, op
+from smelt.ops.registry import Call, Cost, op
 from smelt.ops.resize_coordinates import TRANSFORMS, Axis, original
 from smelt.ops.resize_interpolated import interpolated
 from smelt.ops.shape_only import Sized, shape_rule
@@ -88,7 +90,13 @@ def resized(call: Call) -> list[Sized | None]:
     return [Sized(call.x().dtype, tuple(a.after for a in resized_axes(call)))]
 
 
-@op("Resize", since=10, kind="window")
+def _cost_of_mode(node: ir.Node) -> Cost:
+    """Cubic interpolation is what ONNX Runtime does pixel by pixel."""
+    mode = node.attributes.get("mode")
+    return "heavy" if mode is not None and not mode.is_ref() and mode.value == "cubic" else "cheap"
+
+
+@op("Resize", since=10, kind="window", cost=_cost_of_mode)
 @op("Upsample", since=7, before=10, kind="window")
 def resize(call: Call) -> Tensor:
     x = call.x()

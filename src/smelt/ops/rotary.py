@@ -62,7 +62,7 @@ def rows_of(call: Call, table: Tensor, places: Tensor | None, length: Ix) -> Ten
     return k.unsqueeze(k.slice(table, [ix(0), ix(0)], [ix(1), ix(1)], [length, table.shape[1]]), [0])
 
 
-@op("RotaryEmbedding", since=23, kind="elementwise")
+@op("RotaryEmbedding", since=23, kind="elementwise", flops=3)
 def rotary_embedding(call: Call) -> Tensor:
     x, places = call.x(0), call.maybe(3)
     heads = call.int("num_heads", 0)

@@ -9,7 +9,7 @@ from smelt.ops.reduction import axis_flags, static_axis
 from smelt.ops.registry import Call, op
 
 
-@op("CumSum", since=11, kind="reduction")
+@op("CumSum", since=11, kind="reduction", cost="heavy")
 @op("CumProd", since=26, kind="reduction")
 def running(call: Call) -> Tensor:
     x = call.x()

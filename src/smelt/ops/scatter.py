@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
-@op("ScatterElements", since=11, kind="function")
+@op("ScatterElements", since=11, kind="function", cost="move")
 @op("Scatter", since=9, before=11, kind="function")
 def scatter_elements(call: Call) -> Tensor:
     x, indices, updates, reduction = _operands(call, elements_since=16)
@@ -40,7 +40,7 @@ def scatter_elements(call: Call) -> Tensor:
     )  # fmt: skip
 
 
-@op("ScatterND", since=11, kind="function")
+@op("ScatterND", since=11, kind="function", cost="move")
 def scatter_nd(call: Call) -> Tensor:
     x, indices, updates, reduction = _operands(call, elements_since=16)
     length = indices.shape[-1].const if indices.rank else None

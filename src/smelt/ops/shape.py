@@ -109,7 +109,7 @@ def constant_of_shape(call: Call) -> Tensor:
 # Range
 
 
-@op("Range", since=11, kind="shape")
+@op("Range", since=11, kind="shape", cost="move")
 def range_(call: Call) -> Tensor:
     start, limit, delta = (_scalar(call, i) for i in range(3))
     dtype = start.dtype

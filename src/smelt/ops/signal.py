@@ -26,7 +26,7 @@ _COEFFICIENTS = {
 }
 
 
-@op("HannWindow", "HammingWindow", "BlackmanWindow", since=17, kind="shape")
+@op("HannWindow", "HammingWindow", "BlackmanWindow", since=17, kind="shape", cost="cheap")
 def window(call: Call) -> Tensor:
     found = call.values(0)
     kind = {_FLOAT: "f32", _DOUBLE: "f64"}.get(call.int("output_datatype", _FLOAT))

@@ -56,14 +56,14 @@ def log_softmax_reference(x: Array, axis: int = -1) -> Array:
     return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 
-@op("Softmax", since=13, kind="normalization")
-@op("LogSoftmax", since=13, kind="normalization", reference=log_softmax_reference)
+@op("Softmax", since=13, kind="normalization", flops=20)
+@op("LogSoftmax", since=13, kind="normalization", flops=22, reference=log_softmax_reference)
 def softmax(call: Call) -> Tensor:
     x = call.x()
     return _OVER[call.op](call, x, [static_axis(call.int("axis", -1), x.rank)])
 
 
-@op("Hardmax", since=13, kind="normalization")
+@op("Hardmax", since=13, kind="normalization", steps=True)
 def hardmax(call: Call) -> Tensor:
     x = call.x()
     return hardmax_over(call, x, static_axis(call.int("axis", -1), x.rank))
@@ -99,14 +99,14 @@ def _by_rows(rows: Callable[[Array], Array]) -> Callable[..., Array]:
     return reference
 
 
-@op("Softmax", before=13, kind="normalization", reference=_by_rows(_softmax_rows))
-@op("LogSoftmax", before=13, kind="normalization", reference=_by_rows(log_softmax_reference))
+@op("Softmax", before=13, kind="normalization", flops=20, reference=_by_rows(_softmax_rows))
+@op("LogSoftmax", before=13, kind="normalization", flops=22, reference=_by_rows(log_softmax_reference))
 def softmax_matrix(call: Call) -> Tensor:
     x = call.x()
     return _OVER[call.op](call, x, list(range(matrix_axis(call, x.rank), x.rank)))
 
 
-@op("Hardmax", before=13, kind="normalization", reference=_by_rows(_hardmax_rows))
+@op("Hardmax", before=13, kind="normalization", steps=True, reference=_by_rows(_hardmax_rows))
 def hardmax_matrix(call: Call) -> Tensor:
     x = call.x()
     axis = matrix_axis(call, x.rank)

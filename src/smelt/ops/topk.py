@@ -20,7 +20,7 @@ from .registry import Call, op
 Array = np.ndarray[Any, Any]
 
 
-@op("TopK", since=1, kind="function")
+@op("TopK", since=1, kind="function", steps=True)
 def topk(call: Call) -> Sequence[Tensor]:
     x = call.x()
     if x.rank == 0 or x.dtype == "b":

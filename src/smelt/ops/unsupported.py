@@ -13,7 +13,6 @@ _SEQUENCES: Final = "it works on sequences or optional values, and kernels hold 
 _STRINGS: Final = "it works on text"
 _RANDOM: Final = "its random numbers come from ONNX Runtime's own generator"
 _CONTROL: Final = "ONNX Runtime runs control flow; nodes inside its bodies get kernels of their own"
-_INTEGERS: Final = "integer products stay with ONNX Runtime"
 _FOURIER: Final = "it becomes a matrix product only where its length and window are known"
 _RARE: Final = "no kernel yet"
 
@@ -28,7 +27,6 @@ REASONS: Final[Mapping[str, str]] = {
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _RANDOM,
     ),
     **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
-    **dict.fromkeys(("ConvInteger", "QLinearConv", "QLinearMatMul"), _INTEGERS),
     **dict.fromkeys(("DFT", "STFT"), _FOURIER),
     "MelWeightMatrix": "it is folded where its inputs are constant, and seldom runs where they are not",
     **dict.fromkeys(

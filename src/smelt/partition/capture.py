@@ -87,7 +87,9 @@ class _Choice:
 
     def _asked(self, backend: Backend, node: ir.Node) -> Claim:
         try:
-            return backend.claims(node)
+            claim = backend.claims(node)
+            beyond = backend.capabilities.refusal(node) if claim.ok else ""
+            return Claim(False, f"backend {backend.name}: {beyond}") if beyond else claim
         except Exception as error:
             return Claim(False, self.faults.contain("capture", error, [node]))
 

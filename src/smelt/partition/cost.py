@@ -7,55 +7,25 @@ answer depends on the region only, never on the machine; measured decisions are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from smelt.ir.records import Claim, Region
+from smelt.ops import cost_of
+from smelt.ops.user import is_user_op
 
 NOMINAL_DIM = 128
-
-VIEWS = frozenset(
-    (
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Identity",
-        "Shape",
-        "Size",
-        "Constant",
-        "Dropout",
-        "ConstantOfShape",
-    )
-)
-MOVERS = frozenset(
-    (
-        "Transpose", "Concat", "Split", "Slice", "Gather", "GatherElements", "GatherND", "Expand", "Tile", "Pad",
-        "Trilu", "Range", "DepthToSpace", "SpaceToDepth", "ReverseSequence", "EyeLike", "OneHot", "ScatterND",
-        "ScatterElements",
-    )
-)  # fmt: skip
-HEAVY = frozenset(
-    (
-        "MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Conv", "FusedConv", "Attention", "MultiHeadAttention",
-        "GroupQueryAttention", "MatMulInteger", "Softmax", "LogSoftmax", "Hardmax",
-        "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
-        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization",
-        "GroupNormalization", "InstanceNormalization", "BatchNormalization", "LpNormalization",
-        "MeanVarianceNormalization", "LSTM", "GRU", "RNN", "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "CumSum",
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes that cross the border, bytes that no longer go through memory, and the arithmetic inside."""
+    """Bytes that cross the border, bytes that no longer go through memory, and the nodes by what they cost."""
 
     border_bytes: int
     saved_bytes: int
-    flops: int
     views: int
     movers: int
     heavy: int
@@ -67,29 +37,18 @@ class Cost:
 
 
 def estimate(region: Region) -> Cost:
-    """Count a region's nodes by kind and its memory traffic."""
-    kinds = [node.op_type for node in region.nodes]
-    heavy = sum(_is_heavy(node) for node in region.nodes)
+    """Count a region's nodes by what their declarations say they cost, and its memory traffic."""
+    counts = Counter(cost_of(node) for node in region.nodes)
     border = set(region.outputs)
     inner = [v for node in region.nodes for v in node.outputs if v not in border]
-    views = sum(kind in VIEWS for kind in kinds)
     return Cost(
         border_bytes=_bytes(region.inputs) + _bytes(region.outputs),
         saved_bytes=2 * _bytes(inner),
-        flops=sum(_flops(node) for node in region.nodes),
-        views=views,
-        movers=sum(kind in MOVERS for kind in kinds),
-        heavy=heavy,
-        nodes=len(kinds),
+        views=counts["view"],
+        movers=counts["move"],
+        heavy=counts["heavy"],
+        nodes=len(region.nodes),
     )
-
-
-def _is_heavy(node: ir.Node) -> bool:
-    """Worth a region of its own: among others what ONNX Runtime does pixel by pixel."""
-    if node.op_type in HEAVY or (node.op_type == "MaxPool" and len(node.outputs) > 1):
-        return True
-    mode = node.attributes.get("mode") if node.op_type == "Resize" else None
-    return mode is not None and not mode.is_ref() and mode.value == "cubic"
 
 
 def pays(region: Region) -> Claim:
@@ -106,8 +65,10 @@ def pays(region: Region) -> Claim:
 
 
 def _only_in_kernels(region: Region) -> bool:
-    """Stock ONNX Runtime moves bfloat16, and computes nothing in it."""
-    computed = [n for n in region.nodes if n.op_type not in VIEWS and n.op_type not in MOVERS and n.op_type != "Cast"]
+    """Stock ONNX Runtime moves bfloat16, and computes nothing in it; ops of the user's own it does not know."""
+    if any(is_user_op(node) for node in region.nodes):
+        return True
+    computed = [n for n in region.nodes if cost_of(n) not in ("view", "move") and n.op_type != "Cast"]
     return any(v.dtype == ir.DataType.BFLOAT16 for n in computed for v in (*n.inputs, *n.outputs) if v is not None)
 
 
@@ -130,15 +91,3 @@ def _item_bits(value: ir.Value) -> int:
     if dtype is None or dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         return 32
     return dtype.bitwidth
-
-
-def _flops(node: ir.Node) -> int:
-    if node.op_type in VIEWS or node.op_type in MOVERS:
-        return 0
-    out = max((element_count(value) for value in node.outputs), default=0)
-    if node.op_type not in ("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "MatMulInteger"):
-        sources = (element_count(value) for value in node.inputs if value is not None)
-        return max(out, max(sources, default=0))
-    left = node.inputs[0]
-    depth = left.shape[-1] if left is not None and left.shape else NOMINAL_DIM
-    return 2 * out * (depth if isinstance(depth, int) else NOMINAL_DIM)

@@ -16,8 +16,8 @@ from typing import Final
 import onnx_ir as ir
 
 from smelt.base.errors import ConfigError, PassError, SmeltError
-from smelt.passes.applications import Applications
 from smelt.passes.bind_dims import BindDims
+from smelt.passes.blocked_weights import BlockedWeights
 from smelt.passes.common_subexpressions import CommonSubexpressions
 from smelt.passes.constants_to_initializers import ConstantsToInitializers
 from smelt.passes.dedupe_initializers import DedupeInitializers
@@ -33,14 +33,19 @@ from smelt.passes.inline_branches import InlineBranches
 from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
 from smelt.passes.merge_parallel_convolutions import MergeParallelConvolutions
+from smelt.passes.narrow import PREPARED, check_narrow
+from smelt.passes.narrow import narrow as _narrow
 from smelt.passes.ort_cast import OrtCast, cast_for_stock
 from smelt.passes.ort_preoptimize import ort_preoptimize
-from smelt.passes.outcome import Outcome, Pass
 from smelt.passes.outline_modules import OutlineModules, wanted_classes
 from smelt.passes.recompose_gelu import RecomposeGelu
 from smelt.passes.recompose_layer_norm import RecomposeLayerNorm
 from smelt.passes.recompose_rms_norm import RecomposeRmsNorm
 from smelt.passes.remove_unused import RemoveUnused
+from smelt.passes.rewriter.applications import Applications
+from smelt.passes.rewriter.outcome import Outcome, Pass
+from smelt.passes.rewriter.rules import Rule
+from smelt.passes.rewriter.selection import Entry, Patterns, Table, spelled
 from smelt.passes.rewrites.einsum_to_matmul import EINSUM_TO_MATMUL
 from smelt.passes.rewrites.fourier_to_products import FOURIER_TO_PRODUCTS
 from smelt.passes.rewrites.gather_by_ranges import GATHER_BY_RANGES
@@ -51,9 +56,7 @@ from smelt.passes.rewrites.ort_activations import ORT_ACTIVATIONS
 from smelt.passes.rewrites.ort_attention import ORT_ATTENTION
 from smelt.passes.rewrites.ort_normalization import ORT_NORMALIZATION
 from smelt.passes.rewrites.ort_products import ORT_PRODUCTS
-from smelt.passes.rules import Rule
 from smelt.passes.scale_products import ScaleProducts
-from smelt.passes.selection import Entry, Patterns, Table, spelled
 from smelt.passes.simplify_shapes import SimplifyShapes
 from smelt.passes.split_transposed_convolutions import SplitTransposedConvolutions
 
@@ -67,6 +70,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "eliminate-identity": EliminateIdentity,
     "einsum-to-matmul": EINSUM_TO_MATMUL,
     **{rule.name: rule for rule in FOURIER_TO_PRODUCTS},
+    "blocked-weights": BlockedWeights,
     "fold-constants": FoldConstants,
     "fold-weights": FoldWeights,
     "fold-channel-affine": FoldChannelAffine,
@@ -131,6 +135,11 @@ def run_passes(
     return done
 
 
+def narrow(model: ir.Model, precision: str, accuracy: str) -> tuple[str, ...]:
+    """Narrower weights and activations where they are asked for; notes for the report."""
+    return _narrow(model, precision, accuracy, lambda given: run_passes(given, only=PREPARED))
+
+
 def _plain(name: str, step: Pass, model: ir.Model) -> Outcome:
     del name
     return step(model)
@@ -167,6 +176,8 @@ __all__ = [
     "Patterns",
     "Rule",
     "cast_for_stock",
+    "check_narrow",
+    "narrow",
     "ort_preoptimize",
     "run_passes",
     "spelled",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from smelt.passes.surgery import Array, int_attribute, ints_attribute
+from smelt.passes.rewriter.surgery import Array, int_attribute, ints_attribute
 
 _Binary = Callable[[Array, Array], Array]
 

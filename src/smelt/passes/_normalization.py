@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import (
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import (
     ONNX,
     Names,
     array_of,

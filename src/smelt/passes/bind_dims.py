@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from smelt.base.errors import ModelError
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
+from smelt.passes.rewriter.outcome import Outcome
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 

@@ -12,8 +12,8 @@ from collections import Counter
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import drop_node
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import drop_node
 
 _DOMAINS = frozenset(("", "com.microsoft"))
 _RANDOM = frozenset(

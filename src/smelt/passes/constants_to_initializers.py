@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from smelt.ir.walk import model_nodes
-from smelt.passes.outcome import Outcome
+from smelt.passes.rewriter.outcome import Outcome
 
 
 class ConstantsToInitializers:

@@ -11,8 +11,8 @@ from collections import Counter
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import tensor_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import tensor_of
 
 MAX_SIZE = 1024
 

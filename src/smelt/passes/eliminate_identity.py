@@ -13,8 +13,16 @@ import onnx_ir as ir
 
 from smelt.ir.sizes import known_shape
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ONNX, array_of, drop_node, input_at, int_attribute, ints_attribute, replace_value
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import (
+    ONNX,
+    array_of,
+    drop_node,
+    input_at,
+    int_attribute,
+    ints_attribute,
+    replace_value,
+)
 
 _VARIADIC = frozenset(("Concat", "Sum", "Max", "Min", "Mean"))
 

@@ -15,8 +15,8 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ONNX, Array, array_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import ONNX, Array, array_of
 
 MOST = 1 << 22  # elements of a weight that is looked at
 LARGE = 2.0**-60

@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import (
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import (
     Array,
     Names,
     add_constant,

@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs, subgraphs
 from smelt.passes._evaluate import Case, evaluate
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ONNX, Array, Names, add_constant, array_of, drop_node, tensor_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import ONNX, Array, Names, add_constant, array_of, drop_node, tensor_of
 
 SMALL = 1 << 16
 WEIGHT = 1 << 24

@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from smelt.ops.reference import NoReferenceError, evaluate
 from smelt.passes.fold_constants import replace_by_constant
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ONNX, Array, Names, array_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import ONNX, Array, Names, array_of
 
 RESULT = 1 << 22
 TOTAL = 1 << 26

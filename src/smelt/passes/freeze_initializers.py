@@ -13,7 +13,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from smelt.passes.outcome import Outcome
+from smelt.passes.rewriter.outcome import Outcome
 
 _WEIGHTS: Final[Mapping[str, tuple[int, ...]]] = {
     "Conv": (1,), "ConvTranspose": (1,), "Gemm": (1,), "MatMul": (1,), "LSTM": (1, 2), "GRU": (1, 2), "RNN": (1, 2),

@@ -11,8 +11,8 @@ from collections import Counter
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ints_attribute, is_op
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import ints_attribute, is_op
 
 
 class FuseTransposes:

@@ -21,8 +21,8 @@ from onnx_ir import serde
 from smelt.ir.proto import bodies_of, to_proto
 from smelt.ir.sizes import Mark, mark_sizes
 from smelt.ir.walk import model_graphs, nested_graphs, subgraphs
-from smelt.passes.outcome import Outcome
 from smelt.passes.pool_sizes import infer_with_pools
+from smelt.passes.rewriter.outcome import Outcome
 
 LARGE = 1024
 

@@ -18,9 +18,9 @@ from smelt.ir.body import body_model
 from smelt.ir.walk import model_graphs, nested_graphs
 from smelt.passes.fold_constants import FoldConstants
 from smelt.passes.infer_shapes import InferShapes
-from smelt.passes.outcome import Outcome
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import ONNX, array_of, is_op, replace_value
 from smelt.passes.simplify_shapes import SimplifyShapes
-from smelt.passes.surgery import ONNX, array_of, is_op, replace_value
 
 BRANCHES: Final = ("then_branch", "else_branch")
 MOST_NODES: Final = 5000  # of a model that is tried with either branch

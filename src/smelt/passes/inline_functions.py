@@ -13,7 +13,7 @@ from onnx_ir.passes.common import InlinePass
 
 from smelt.ir.verifier import verify_functions
 from smelt.ir.walk import model_nodes, subgraphs
-from smelt.passes.outcome import Outcome
+from smelt.passes.rewriter.outcome import Outcome
 
 
 class InlineFunctions:

@@ -11,7 +11,7 @@ from collections import Counter
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
+from smelt.passes.rewriter.outcome import Outcome
 
 
 class LegacyInitializers:

@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
 from smelt.passes.fold_channel_affine import MOST, Affine, normalization_of, set_bias
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import (
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import (
     Array,
     Names,
     add_constant,

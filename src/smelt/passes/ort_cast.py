@@ -16,9 +16,9 @@ import onnx_ir as ir
 
 from smelt.ir.ort_kernels import formal_of, result_formal, substitutes
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.rules import drop_unread
-from smelt.passes.surgery import ONNX, Names, replace_value
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.rules import drop_unread
+from smelt.passes.rewriter.surgery import ONNX, Names, replace_value
 
 # Ops that say by their types what they do: another type is another result.
 _TYPED = frozenset((

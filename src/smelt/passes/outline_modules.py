@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from smelt.ir.walk import subgraphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import Names, tensor_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import Names, tensor_of
 
 MODULE = "smelt.module"
 DOMAIN = "smelt.modules"

@@ -12,8 +12,8 @@ from typing import Any
 
 from smelt.base.errors import ConfigError
 from smelt.passes import TABLE, run_passes
-from smelt.passes.rules import Match, Rewrite, Rule, borrowed
-from smelt.passes.selection import named
+from smelt.passes.rewriter.rules import Match, Rewrite, Rule, borrowed
+from smelt.passes.rewriter.selection import named
 
 
 def rule(name: str, ops: str | Iterable[str] = (), sets: Iterable[str] = ()) -> Callable[[Match], Rule]:

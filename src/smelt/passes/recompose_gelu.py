@@ -13,8 +13,17 @@ from collections import Counter
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import ONNX, Names, drop_node, insert_node, is_op, only_user, replace_value, scalar_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import (
+    ONNX,
+    Names,
+    drop_node,
+    insert_node,
+    is_op,
+    only_user,
+    replace_value,
+    scalar_of,
+)
 
 CONTRIB = "com.microsoft"
 _TOLERANCE = 1e-5

@@ -16,8 +16,8 @@ from smelt.passes._normalization import (
     square_source,
     take_the_place,
 )
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import Names
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import Names
 
 SINCE = 23
 

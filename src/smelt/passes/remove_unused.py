@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from smelt.ir.walk import model_graphs, nested_graphs, subgraphs
-from smelt.passes.outcome import Outcome
+from smelt.passes.rewriter.outcome import Outcome
 
 
 class RemoveUnused:

@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import Names, add_constant, drop_node, is_op, only_user, scalar_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import Names, add_constant, drop_node, is_op, only_user, scalar_of
 
 LARGEST = 1e6
 

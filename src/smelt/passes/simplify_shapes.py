@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from smelt.ir.sizes import known_shape
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import (
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import (
     ONNX,
     Names,
     add_constant,

@@ -18,6 +18,7 @@ from smelt.report.facts import (
 from smelt.report.page import format_html
 from smelt.report.picture import Picture, PictureNode, count_ops, draw, op_name, value_text
 from smelt.report.readable import counted, in_bytes, in_time, readable
+from smelt.report.scaling import Costs, LaunchRow, Scaling, scaling_lines, scaling_of
 from smelt.report.tables import listed, table
 from smelt.report.text import (
     check_line,
@@ -36,8 +37,10 @@ from smelt.report.times import Launch, Peaks, Times, by_op, divide
 __all__ = [
     "Check",
     "CodeRow",
+    "Costs",
     "KernelRow",
     "Launch",
+    "LaunchRow",
     "OpRow",
     "PassRow",
     "Peaks",
@@ -46,6 +49,7 @@ __all__ = [
     "ReasonRow",
     "RegionRow",
     "Report",
+    "Scaling",
     "Times",
     "as_dict",
     "by_op",
@@ -71,6 +75,8 @@ __all__ = [
     "reasons_of",
     "region_lines",
     "report_of",
+    "scaling_lines",
+    "scaling_of",
     "stage_lines",
     "table",
     "timed_lines",

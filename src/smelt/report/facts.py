@@ -18,6 +18,7 @@ from smelt.ir.records import KernelInfo, Library, Plan
 from smelt.ir.walk import subgraphs
 from smelt.report.picture import Picture, op_name
 from smelt.report.readable import readable
+from smelt.report.scaling import Scaling
 from smelt.report.times import Launch, Times
 
 _EXAMPLES = 5
@@ -69,6 +70,7 @@ class KernelRow:
     bound_us: float | None = None
     form: str = ""
     reason: str = ""
+    micro_kernels: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ class Report:
     timed: tuple[str, ...] = ()
     version: str = __version__
     faults: tuple[Fault, ...] = ()
+    scaling: Scaling | None = None
 
     @property
     def in_kernels(self) -> int:
@@ -226,6 +229,8 @@ def as_dict(report: Report, *, graph: bool = True, sources: bool = True) -> dict
         "time_share": report.times.kernel_share if report.times else None,
         "speedup": report.times.speedup if report.times else None,
     }
+    if report.scaling is not None:
+        content["scaling"]["off"] = report.scaling.off
     if not graph:
         del content["picture"]
     if not sources:
@@ -350,7 +355,8 @@ def _kernel(info: KernelInfo) -> KernelRow:
     # Sizes are named d:<dim> inside; the prefix says nothing to a reader.
     units, flops, moved = (readable(text.replace("d:", ""), 200) for text in sizes)
     nodes = tuple(readable(name) for name in info.nodes)
-    return KernelRow(info.name, info.kind, nodes, units, flops, moved, form=info.form, reason=info.reason)
+    form = (info.form, info.reason, info.micro_kernels)
+    return KernelRow(info.name, info.kind, nodes, units, flops, moved, None, None, *form)
 
 
 def reasons_of(left: Iterable[tuple[str, str, str]]) -> tuple[ReasonRow, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from smelt.report.facts import Report
 from smelt.report.readable import counted, in_bytes, in_time
+from smelt.report.scaling import assumptions
 from smelt.report.tables import listed
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def format_html(report: Report) -> str:
             report=report,
             codes=report.codes,
             whole_us=report.times.kernel_us + report.times.fallback_us if report.times else 0.0,
+            assumptions=assumptions(report.scaling) if report.scaling else "",
             style=_text("page.css"),
             script=script,
             script_digest=digest,

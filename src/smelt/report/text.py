@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from smelt.report.facts import Check, CodeRow, KernelRow, PassRow, Report
 from smelt.report.readable import counted, in_bytes, in_time
+from smelt.report.scaling import scaling_lines
 from smelt.report.tables import listed, table
 
 _MAX_ROWS = 20
@@ -27,6 +28,7 @@ def format_report(report: Report, *, full: bool = False) -> str:
         form_lines(report),
         reason_lines(report, limit),
         time_lines(report, limit),
+        scaling_lines(report.scaling, limit),
         pass_lines(report),
         stage_lines(report),
         [check_line(report.check)],
@@ -91,12 +93,12 @@ def kernel_lines(report: Report, limit: int = _MAX_ROWS) -> list[str]:
 
 
 def form_lines(report: Report) -> list[str]:
-    """Which kernel forms the backend chose from its table, and why."""
-    found = Counter((k.form, k.reason) for code in report.codes for k in code.kernels if k.form)
+    """Which kernel forms the backend chose from its table, the family of their micro-kernels, and why."""
+    found = Counter((k.form, k.micro_kernels, k.reason) for code in report.codes for k in code.kernels if k.form)
     if not found:
         return []
-    rows = [(form, count, reason) for (form, reason), count in sorted(found.items())]
-    return table(("kernel form", "kernels", "taken because"), rows)
+    rows = [(form, count, micro or "-", reason) for (form, micro, reason), count in sorted(found.items())]
+    return table(("kernel form", "kernels", "micro-kernels", "taken because"), rows)
 
 
 def _kernel_cells(rows: list[KernelRow], whole: float) -> tuple[str, ...]:

@@ -9,11 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smelt.runtime.artifact import MANIFEST, open_artifact, read_manifest, trusted_library
+    from smelt.runtime.artifact import FORMAT, MANIFEST, open_artifact, read_manifest, trusted_library
     from smelt.runtime.call_file import read_call, write_call
     from smelt.runtime.executable import Executable
-    from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, input_specs, output_specs
+    from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, declared_inputs, input_specs, output_specs
     from smelt.runtime.launch_clocks import LaunchClocks
+    from smelt.runtime.launch_trace import LaunchTracer, Trace, TracedLaunch
     from smelt.runtime.profile import NodeTime, node_times, read_profile
     from smelt.runtime.session import (
         Session,
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed, runner_of
 
 _HOMES = {
-    "artifact": ("MANIFEST", "open_artifact", "read_manifest", "trusted_library"),
+    "artifact": ("FORMAT", "MANIFEST", "open_artifact", "read_manifest", "trusted_library"),
     "call_file": ("read_call", "write_call"),
     "executable": ("Executable",),
-    "feeds": ("FeedChecker", "InputSpec", "OutputSpec", "input_specs", "output_specs"),
+    "feeds": ("FeedChecker", "InputSpec", "OutputSpec", "declared_inputs", "input_specs", "output_specs"),
     "launch_clocks": ("LaunchClocks",),
+    "launch_trace": ("LaunchTracer", "Trace", "TracedLaunch"),
     "profile": ("NodeTime", "node_times", "read_profile"),
     "session": (
         "Session",
@@ -49,6 +51,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "FORMAT",
     "MANIFEST",
     "Executable",
     "Feed",
@@ -56,12 +59,16 @@ __all__ = [
     "Fetch",
     "InputSpec",
     "LaunchClocks",
+    "LaunchTracer",
     "NodeTime",
     "OutputSpec",
     "Session",
     "SessionSettings",
     "TorchRunner",
+    "Trace",
+    "TracedLaunch",
     "available_providers",
+    "declared_inputs",
     "default_threads",
     "input_specs",
     "integer_feed",

@@ -20,6 +20,7 @@ from smelt.base.errors import ArtifactError
 
 MANIFEST: Final = "manifest.json"
 MODEL: Final = "model.onnx"
+FORMAT: Final = 1  # of the manifest; what an older one lacks is not needed to load and run
 _MANIFEST_LIMIT_BYTES: Final = 1 << 28
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -59,7 +60,20 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise ArtifactError("SM-ARTIFACT-001", f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise ArtifactError("SM-ARTIFACT-001", f"{path} is not a JSON object")
-    return cast("dict[str, Any]", content)
+    manifest = cast("dict[str, Any]", content)
+    _refuse_if_newer(path, manifest)
+    return manifest
+
+
+def _refuse_if_newer(path: Path, manifest: Mapping[str, Any]) -> None:
+    found = manifest.get("format")
+    if isinstance(found, int) and found > FORMAT:
+        made_by = f"smelt {manifest.get('smelt', '(unknown)')}"
+        raise ArtifactError(
+            "SM-ARTIFACT-001",
+            f"{path} was made by {made_by} in format {found}; this version reads formats up to {FORMAT}",
+            hint=f"Install {made_by} or a later one, or load model.onnx and its library with ONNX Runtime alone.",
+        )
 
 
 def trusted_library(path: Path, sha256: str) -> Path:

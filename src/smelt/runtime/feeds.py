@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import numpy as np
@@ -45,6 +47,26 @@ OutputSpec = InputSpec
 
 def input_specs(session: Session) -> tuple[InputSpec, ...]:
     return tuple(_spec(argument) for argument in session.get_inputs())
+
+
+def declared_inputs(path: Path) -> tuple[InputSpec, ...]:
+    """Inputs as an ONNX file declares them, without a session."""
+    import onnx
+
+    graph = onnx.load_model(str(path), load_external_data=False).graph
+    held = {tensor.name for tensor in graph.initializer}
+    return tuple(_declared(value) for value in graph.input if value.name not in held)
+
+
+def _declared(value: Any) -> InputSpec:
+    import onnx
+
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        return InputSpec(value.name, str(value.type.WhichOneof("value")), None, None)
+    name = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
+    dims = [(d.dim_param or None) if d.WhichOneof("value") != "dim_value" else d.dim_value for d in kind.shape.dim]
+    return _spec(SimpleNamespace(name=value.name, type=f"tensor({name})", shape=dims))
 
 
 def output_specs(session: Session) -> tuple[OutputSpec, ...]:

@@ -26,6 +26,16 @@ class LaunchClocks:
             for entry, count in launches.items()
         }
 
+    def places(self) -> dict[int, tuple[str, int]]:
+        """The entry and the place of each launch, by the address of its clock."""
+        size = ctypes.sizeof(ctypes.c_int64)
+        return {
+            ctypes.addressof(table) + size * place: (entry, place)
+            for entry, tables in self._tables.items()
+            for table in tables
+            for place in range(len(table))
+        }
+
     def reset(self) -> None:
         for tables in self._tables.values():
             for table in tables:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
+from smelt.base.config import custom_op_libraries
 from smelt.base.cpus import usable_cpus
 
 Optimization = Literal["disable", "basic", "extended", "all"]
@@ -123,6 +124,8 @@ def session_options(settings: SessionSettings, library: Path | None = None) -> A
         options.add_session_config_entry(_EXTERNAL_DATA_KEY, str(settings.external_data_dir.absolute()))
     for key, value in (settings.config or {}).items():
         options.add_session_config_entry(key, value)
+    for other in custom_op_libraries():
+        options.register_custom_ops_library(str(other))
     if library is not None:
         options.register_custom_ops_library(str(library.absolute()))
     return options

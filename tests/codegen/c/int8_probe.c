@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #define SMELT_LEVEL probe
+#include <smelt/base/cpu.h>
 #include <smelt/int8/int8_unit.h>
 
 static void parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) {
@@ -17,6 +18,12 @@ static void *scratch(smelt_env *env, int64_t bytes) {
 static void free_scratch(smelt_env *env, void *block) {
   (void)env;
   free(block);
+}
+
+/* With all features of this CPU, or those of the build alone. */
+void probe_features(int all) {
+  if (all) smelt_cpu_level();
+  else smelt_features = 0;
 }
 
 int32_t probe_int8(void *const *buffers, const int64_t *sizes, int64_t processors) {

@@ -483,6 +483,11 @@ def test_the_host_takes_an_absent_input_and_a_level(host: Path, tmp_path: Path) 
     must(host, dump(tmp_path, [], [np.array(0, np.int32)]), "--region", "level", "--level", "v2")
 
 
+def test_the_host_refuses_a_machine_that_it_cannot_read(host: Path, tmp_path: Path) -> None:
+    made = call(host, tmp_path / "any.call", env={**os.environ, "SMELT_MACHINE": "threads=4,cores=2"})
+    assert made.returncode == 2 and "cores=2" in made.stderr and "l1, l2, l3, processors, threads" in made.stderr
+
+
 def test_the_host_names_a_region_failure(host: Path, tmp_path: Path) -> None:
     path = dump(tmp_path, [np.ones(5, np.float32), np.array([9], np.int64)], [np.ones(1, np.float32)])
     done = call(host, path, "--region", "gather")

@@ -14,7 +14,7 @@ import pytest
 
 import smelt
 from smelt.base.target import host_features
-from smelt.ir.kernel.int8_panels import HEADER_BYTES, int8_matrix, int8_panels
+from smelt.codegen.c.layout.int8_panels import HEADER_BYTES, int8_matrix, int8_panels
 from smelt.ops import integer_product
 
 HERE = Path(__file__).parent
@@ -92,14 +92,21 @@ class Probe:
 
 
 @pytest.fixture(scope="module", params=BUILDS)
-def probe(request, tmp_path_factory) -> Iterator[Probe]:
+def library(request, tmp_path_factory) -> Path:
     march, vector_bytes, needs, extra = BUILDS[request.param]
     if needs not in host_features() or shutil.which("gcc") is None:
         pytest.skip(f"no {march} here")
     path = tmp_path_factory.mktemp("int8") / "probe.so"
     source = [f"-march={march}", f"-DSMELT_VL={vector_bytes}", f"-I{INCLUDE}", str(HERE / "int8_probe.c")]
     subprocess.run(["gcc", *FLAGS, *extra, *source, "-o", str(path)], check=True)
-    yield Probe(path)
+    return path
+
+
+@pytest.fixture(scope="module", params=["all-features", "of-the-build"])
+def probe(request, library: Path) -> Iterator[Probe]:
+    found = Probe(library)
+    found.library.probe_features(request.param == "all-features")
+    yield found
 
 
 def whole(rng: np.random.Generator, dtype: type, *shape: int) -> np.ndarray:

@@ -1,31 +1,60 @@
 """Which of the units that no model changes a model links."""
 
 import pytest
+from region_check import Graph, generated
 
+from smelt.base.errors import CodegenError
+from smelt.codegen.backends import _shared
 from smelt.codegen.c.backend import INCLUDE
 from smelt.codegen.c.library import LIBRARY, library_units
+from smelt.ir.records import Unit
 
 
-def names(*texts: str) -> list[str]:
-    return [unit.name for unit in library_units(texts)]
+def names(*links: str) -> list[str]:
+    return [unit.name for unit in library_units(links)]
 
 
 def test_only_what_is_called_is_linked() -> None:
-    assert names("smelt_launch(&task0, f);") == []
-    assert names("SMELT_POOL(&w);") == ["pool"]
-    assert names("SMELT_DEPTHWISE(&w);") == ["depthwise"]
-    assert names("SMELT_DEPTHWISE_WIDE(&w);") == ["depthwise", "depthwise_wide"]
-    assert names("SMELT_CONVOLVE_DOTS(&w);") == ["tiles", "convolve_dots"]
-    assert names("SMELT_WINOGRAD(&w);") == ["tiles", "winograd", "window"]
-    assert names("SMELT_PRODUCT_PREFETCH(a);") == ["tiles", "gemm"]
-    assert names("SMELT_CONVOLVE(&w);", "SMELT_PACK(b);") == ["tiles", "window", "gemm"]
-    assert names("#include <smelt/gemm/gemm_unit.h>") == ["tiles", "gemm"]
-    assert names("#include <smelt/functions/topk_unit.h>", "#include <smelt/gemm/no_such_unit.h>") == []
+    assert names() == []
+    assert names("pool") == ["pool"]
+    assert names("depthwise_wide") == ["depthwise", "depthwise_wide"]
+    assert names("convolve_dots") == ["tiles", "convolve_dots"]
+    assert names("winograd") == ["tiles", "winograd", "window"]
+    assert names("window", "gemm") == ["tiles", "window", "gemm"]
+    with pytest.raises(CodegenError, match="no unit 'winnow'") as found:
+        names("winnow")
+    assert "winograd" in found.value.hint
+
+
+LINKED = {
+    "(float[n,8,9,9] x) => (float[n,8,4,4] y) { y = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x) }": ["pool"],
+    "(float[n,8] x, float[8,m] w) => (float[n,m] y) { y = MatMul(x, w) }": ["tiles", "gemm"],
+    "(float[n,8] x) => (float[n,8] y) { y = Exp(x) }": [],
+    "(float[5,2,8] x, float[1,12,8] w, float[1,12,3] r) => (float[5,1,2,3] y) { y = LSTM<hidden_size=3>(x, w, r) }": [
+        "tiles"
+    ],
+}
+
+
+@pytest.mark.parametrize("graph", LINKED)
+def test_a_model_links_what_its_kernels_name(graph: str) -> None:
+    units = generated(Graph(graph, []).model(21)).source.units
+    library = {entry.name for entry in LIBRARY}
+    assert [unit.name for unit in units if unit.name in library] == LINKED[graph]
 
 
 @pytest.mark.parametrize("entry", LIBRARY, ids=lambda entry: entry.name)
 def test_a_unit_is_one_header_that_defines_what_it_says(entry) -> None:
     assert entry.unit.text == f"#include <smelt/{entry.room}/{entry.name}_unit.h>\n"
     header = (INCLUDE / "smelt" / entry.room / f"{entry.name}_unit.h").read_text(encoding="utf-8")
-    for name in set(entry.defines) - {"SMELT_TILES_LINKED"}:
-        assert any(line.startswith(("void ", "int ", "int64_t ")) and name in line for line in header.splitlines())
+    assert f"#define SMELT_{entry.name.upper()}_UNIT" in header
+
+
+def test_a_function_that_two_backends_call_is_one_unit() -> None:
+    units = [
+        Unit("extern_1", "text", kernels=("a",)),
+        Unit("regions0", "r"),
+        Unit("extern_1", "text", kernels=("b", "a")),
+    ]
+    assert _shared(units) == (Unit("extern_1", "text", kernels=("a", "b")), Unit("regions0", "r"))
+    assert len(_shared([Unit("extern_1", "text"), Unit("extern_1", "other")])) == 2

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from tests.frontends.batch.data import (  # noqa: E402
 from tests.frontends.batch.test_runs import command, environment  # noqa: E402
 
 from smelt.base.errors import BatchError, ConfigError, SmeltError  # noqa: E402
+from smelt.frontends.batch import models  # noqa: E402
 from smelt.frontends.batch.part_writer import PartWriter  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("in_threads")
@@ -92,6 +94,27 @@ def test_a_missing_column_shows_both_lists(run, tmp_path: Path):
         lambda: run(dense_model(tmp_path), write_parquet(tmp_path / "ok.parquet", rows(3)), keep=["no"]), "SM-BATCH-004"
     )
     refused(lambda: run(dense_model(tmp_path), tmp_path / "ok.parquet", outputs=["no"]), "SM-BATCH-004")
+
+
+def test_columns_are_checked_before_the_model_is_compiled(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def compiled(*_: object) -> None:
+        raise AssertionError("it was compiled")
+
+    monkeypatch.setattr(models, "_compile", compiled)
+    monkeypatch.setattr(models, "_sentences", compiled)
+    pq.write_table(pa.table({"a": [1.0], "text": ["t"]}), tmp_path / "in.parquet")
+    model, data = dense_model(tmp_path), tmp_path / "in.parquet"
+    said = refused(lambda: run(model, data, map={"x": "z"}, stock=False), "SM-BATCH-004")
+    assert "'z'" in said and "x: tensor(float)[n,8]" in said and "a: double; text: string" in said
+    folder = tmp_path / "sentences"
+    folder.mkdir()
+    for name in ("modules.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    for stock in (False, True):
+        said = refused(partial(run, folder, data, text="txt", stock=stock), "SM-BATCH-004")
+        assert "there is no column 'txt'" in said and "input_ids: tensor(int64)[rows,tokens]" in said
+    with pytest.raises(AssertionError, match="it was compiled"):
+        run(folder, data, stock=False)
 
 
 def test_a_column_of_the_wrong_type_or_shape_shows_both_lists(run, tmp_path: Path):

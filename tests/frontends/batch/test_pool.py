@@ -72,9 +72,16 @@ class Pretenders:
     together: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     made: int = 0
 
+    ids: set[int] = field(default_factory=set[int])
+
     def member(self) -> Any:
+        """At the address of an earlier one, where the allocator gives one away."""
+        made = [Pretender.__new__(Pretender) for _ in range(200)]
+        chosen = next((one for one in made if id(one) in self.ids), made[0])
+        self.ids.add(id(chosen))
         self.made += 1
-        return Pretender(self)
+        chosen.__init__(self)
+        return chosen
 
 
 class Listener:
@@ -128,6 +135,13 @@ def test_a_silent_worker_is_stopped_and_replaced():
     heard = run(crew, timeout_s=0.05)
     assert heard.made == Counter([0, 1, 2, 3, 5])
     assert "did nothing for 0.05 s" in heard.parts_failed[4]
+
+
+@pytest.mark.timeout(30)
+def test_a_worker_at_the_address_of_a_stopped_one_is_another_worker():
+    crew = Pretenders(silent_at={0, 1, 2, 3, 4, 5})
+    heard = run(crew, workers=1, timeout_s=0.01)
+    assert set(heard.parts_failed) == set(range(6)) and not heard.made
 
 
 def test_workers_that_never_start_end_the_run():

@@ -237,11 +237,15 @@ def test_a_worker_that_hangs_is_stopped(tmp_path: Path):
     assert len(list((tmp_path / "out").glob("part-*"))) == 2
 
 
+def wait_for_part(process: subprocess.Popen[Any], output: Path, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(list(output.glob("part-*"))) < count and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def interrupted(process: subprocess.Popen[Any], output: Path, number: int, wait_for: int = 1) -> int:
     """Send a signal once some parts are there; the exit code."""
-    deadline = time.monotonic() + 120
-    while len(list(output.glob("part-*"))) < wait_for and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for_part(process, output, wait_for)
     process.send_signal(number)
     return process.wait(timeout=120)
 
@@ -272,9 +276,11 @@ def test_twenty_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path):
     assert subprocess.run(calm, env=environment(), timeout=600, stdout=subprocess.DEVNULL).returncode == 4
     random = np.random.default_rng(7)
     killed = command(model, tmp_path / "in.parquet", tmp_path / "out", *options)
-    for _ in range(20):
+    for turn in range(20):
         with subprocess.Popen(killed, env=environment(), stdout=subprocess.DEVNULL, start_new_session=True) as process:
-            time.sleep(float(random.uniform(0.2, 3.0)))
+            if turn % 2:  # while parts are made, however long the start takes here; else at any time
+                wait_for_part(process, tmp_path / "out", len(list((tmp_path / "out").glob("part-*"))) + 1)
+            time.sleep(float(random.uniform(0.0, 1.5)))
             assert process.poll() is None, "the run ended before it was killed"
             os.killpg(process.pid, signal.SIGKILL)
     assert 0 < len(list((tmp_path / "out").glob("part-*"))) < 240  # the kills met it in the middle

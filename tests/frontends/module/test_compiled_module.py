@@ -309,6 +309,9 @@ def test_a_loaded_module_says_what_it_does_not_serve(net: Any, tmp_path: Path) -
     for wrong in (torch.ones(3, 9), torch.ones(3, 8).double(), torch.ones(2, 3, 8)):
         with pytest.raises(InputError):
             module(wrong)
+    with pytest.raises(InputError, match="a size is 1, where it takes 2 or more") as refused:
+        module(torch.ones(1, 8))
+    assert "save(folder, *args" in refused.value.hint
     with pytest.raises(InputError):
         module(torch.ones(3, 8), as_dict=False)
     with pytest.raises(TorchError):
@@ -394,6 +397,14 @@ def test_it_is_told_at_once_what_is_compiled(net: Any, caplog: pytest.LogCapture
         fast(torch.randn(5, 8))
     assert told[0].startswith("compiling Net") and told[-1].startswith("Net is compiled for (float32[s")
     assert len(caplog.records) == len(told)  # one program serves other sizes
+
+
+@torch.no_grad()
+def test_torch_compile_shows_that_it_traces(net: Any, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)  # a notebook, as far as progress can see
+    torch._dynamo.reset()
+    torch.compile(net, backend="smelt", options=PLAIN)(torch.randn(3, 8))
+    assert "trace a graph of 5 calls 0 of 1, 0 s" in capfd.readouterr().err
 
 
 @torch.no_grad()

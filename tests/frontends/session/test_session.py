@@ -24,6 +24,7 @@ from smelt.base.cpus import Cpus
 from smelt.cli import doctor
 from smelt.frontends.session import store
 from smelt.frontends.session.compiled import Wanted, artifact_for
+from smelt.frontends.session.identity import digest_of
 from smelt.frontends.session.store import Store
 from smelt.toolchain import Cache
 
@@ -179,6 +180,25 @@ def test_external_data_count_as_the_model(cache, tmp_path):
         onnx.save(mlp(seed), path, save_as_external_data=True, location="big.data", size_threshold=0)
         found = smelt.InferenceSession(path).run(None, {"x": X})[0]
         np.testing.assert_allclose(found, stock(path), rtol=1e-5, atol=1e-5)
+
+
+def test_external_data_that_come_later_or_through_links_count_too(tmp_path):
+    """As a cache of downloads has them: links in a folder, the files themselves elsewhere and under other names."""
+    (tmp_path / "memo").mkdir()
+    seen = set()
+    for seed in (0, 1):
+        files, links = tmp_path / f"files{seed}", tmp_path / f"links{seed}"
+        for folder in (files, links):
+            folder.mkdir()
+        onnx.save(mlp(seed), files / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+        (files / "m.data").rename(files / "other")
+        (links / "m.onnx").symlink_to(files / "m.onnx")
+        seen.add(digest_of(links / "m.onnx", tmp_path / "memo"))  # the same twice: no data yet
+        (links / "m.data").symlink_to(files / "other")
+        found = digest_of(links / "m.onnx", tmp_path / "memo")
+        assert found == digest_of(links / "m.onnx", tmp_path / "memo")
+        seen.add(found)
+    assert len(seen) == 3
 
 
 def test_the_hook_reaches_subclasses_and_early_imports(cache, saved, hook):

@@ -18,7 +18,7 @@ import smelt
 from smelt.base import ConfigError, NoCompilerError
 from smelt.export import forget_converter, register_converter
 from smelt.frontends.torch_compile import Listening
-from smelt.frontends.torch_compile.sessions import forget_sessions
+from smelt.frontends.torch_compile.parts.sessions import forget_sessions
 
 PLAIN = {"kernels": False}
 

@@ -9,7 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from smelt.frontends.torch_compile import _torch, bare, part  # noqa: E402
+from smelt.frontends.torch_compile import _torch  # noqa: E402
+from smelt.frontends.torch_compile.calls import bare  # noqa: E402
+from smelt.frontends.torch_compile.parts import part  # noqa: E402
 
 Function = Callable[..., Any]
 

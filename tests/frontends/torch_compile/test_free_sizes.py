@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import smelt  # noqa: E402
-from smelt.frontends.torch_compile import bare, free_sizes  # noqa: E402
-from smelt.frontends.torch_compile.free_sizes import FreeSizes  # noqa: E402
+from smelt.frontends.torch_compile.calls import bare, free_sizes  # noqa: E402
+from smelt.frontends.torch_compile.calls.free_sizes import FreeSizes  # noqa: E402
 
 Function = Callable[..., Any]
 
@@ -174,7 +174,7 @@ def counted(x: Any) -> Any:
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["torch.compile", "wrapper"])
 def test_a_session_reads_sizes_from_its_tensors_and_takes_no_integers(wrapped: bool, monkeypatch: pytest.MonkeyPatch):
-    from smelt.frontends.torch_compile import part
+    from smelt.frontends.torch_compile.parts import part
     from smelt.runtime import TorchRunner
 
     fed: list[list[str]] = []

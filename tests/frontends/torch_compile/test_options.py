@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
@@ -59,3 +60,13 @@ def test_a_transform_that_returns_no_model_is_named():
 def test_a_pass_that_there_is_not_is_an_error_with_a_suggestion():
     with pytest.raises(ConfigError, match="fold-constants"):
         read_options({"skip_passes": ["fold-constant"]}, Config.from_env())
+
+
+def test_weights_of_products_may_be_narrow():
+    module = torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.Tanh()).eval()
+    x = torch.randn(3, 128, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = module(x)
+        got = torch.compile(module, backend="smelt", options={"precision": "w8", "kernels": True})(x)
+    error = ((got - wanted).norm() / wanted.norm()).item()
+    assert 1e-5 < error < 2e-2

@@ -15,9 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from smelt.frontends.torch_compile import Listening, first_call, worth
-from smelt.frontends.torch_compile.table_gradients import table_gradient
-from smelt.frontends.torch_compile.zero_sums import summed
+from smelt.frontends.torch_compile import Listening
+from smelt.frontends.torch_compile.graph import worth
+from smelt.frontends.torch_compile.graph.table_gradients import table_gradient
+from smelt.frontends.torch_compile.graph.zero_sums import summed
+from smelt.frontends.torch_compile.parts import first_call
 
 PLAIN = {"kernels": False}
 
@@ -259,7 +261,7 @@ class Turned(nn.Module):
 
 
 def test_kernels_of_training_graphs_are_verified_on_the_first_call(monkeypatch: pytest.MonkeyPatch):
-    from smelt.frontends.torch_compile import sessions
+    from smelt.frontends.torch_compile.parts import sessions
 
     fed: list[Mapping[str, Any] | None] = []
     compile_to = sessions.compile_to
@@ -288,7 +290,7 @@ def test_kernels_of_training_graphs_are_verified_on_the_first_call(monkeypatch: 
 
 
 def test_a_part_that_cannot_be_compiled_at_its_first_call_gets_a_plain_session(monkeypatch: pytest.MonkeyPatch):
-    from smelt.frontends.torch_compile import sessions
+    from smelt.frontends.torch_compile.parts import sessions
 
     def broken(*_: Any) -> Any:
         raise OSError("no space left")

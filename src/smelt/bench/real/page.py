@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from smelt.bench.real.results import Facts, Known
+from smelt.bench.real.results import NOT_SLOWER, Facts, Known
 
 PAGE: Final = Path("docs/real_models.md")
 _MARKED: Final = re.compile(r"<!-- real -->\n(.*?)<!-- /real -->", re.DOTALL)
-_SLOWER: Final = 0.98  # of stock's speed, by the lower end of the interval
 
 
 def write_page(known: Sequence[Known], machine: str, page: Path = PAGE) -> None:
@@ -61,11 +60,11 @@ def _means(models: Sequence[Known]) -> list[str]:
         of_these = [row for row in rows if row["threads"] == threads]
         stock, best = ([row[key] for row in of_these if row.get(key)] for key in ("ratio", "vs_best"))
         slower = sum(ratio[2] < 1 for ratio in stock)
-        unsure = sum(ratio[1] < _SLOWER for ratio in stock)
+        unsure = sum(ratio[1] < NOT_SLOWER for ratio in stock)
         lines.append(
             f"{_threads(threads)}: {_mean(stock):.2f}x stock, {_mean(best):.2f}x the best of ONNX Runtime and OpenVINO "
             f"(geometric means of {len(stock)} measurements, every size one), slower than stock on {slower}, lower end "
-            f"of the interval below {_SLOWER} on {unsure}"
+            f"of the interval below {NOT_SLOWER} on {unsure}"
         )
     return lines
 

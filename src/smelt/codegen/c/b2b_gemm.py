@@ -172,7 +172,7 @@ class FusedGemmWriter(ProductWriter):
         rows = self._rows()
         extents = [self._integer(v.extent) for v in rows]
         columns = self._integer(self.columns)
-        decode = ["int64_t rest = at / t->units; (void)rest;"]
+        decode = ["int64_t rest = at / t->row_blocks; (void)rest;"]
         for place in range(len(rows) - 2, -1, -1):
             name, extent = self.var_names[rows[place]], extents[place]
             decode.append(f"const int64_t {name} = rest % ({extent}); rest /= ({extent}); (void){name};")
@@ -241,8 +241,8 @@ class B2bGemmWriter:
     def body(self) -> list[str]:
         first, second = self.producer, self.consumer
         head = [
-            "const int64_t first = (at % t->units) * t->step;",
-            f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
+            "const int64_t first = (at % t->row_blocks) * t->block_rows;",
+            f"const int64_t count = smelt_min(t->block_rows, ({first.height()}) - first);",
             f"const int64_t ld = {first.width()}, ld2 = {second.width()};",
             *block_pointers(("block", "ld"), ("block2", "ld2"), *([] if first.in_place else [("kept", "ld")])),
             "(void)row;",
@@ -259,11 +259,11 @@ class B2bGemmWriter:
     def task_lines(self, lines: list[str]) -> list[str]:
         """What a task does for each of its batch indices."""
         return [
-            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            "char *local = t->memory ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->block_bytes, 512);",
             "for (int64_t at = task * t->group; at < (task + 1) * t->group; at++) {",
             *("  " + line for line in lines),
             "}",
-            "if (t->rows) smelt_release(t, local);",
+            "if (t->memory) smelt_release(t, local);",
         ]
 
 
@@ -271,6 +271,6 @@ def block_pointers(*blocks: tuple[str, str]) -> list[str]:
     """Blocks of a task's rows, each a name and its floats in a row, one after the other; `row` is behind them."""
     lines = ["char *row = local;"]
     for name, wide in blocks:
-        lines.append(f"float *{name} = (float *)SMELT_FENCED(row, t->step * {wide} * 4);")
-        lines.append(f"row += t->step * {wide} * 4;")
+        lines.append(f"float *{name} = (float *)SMELT_FENCED(row, t->block_rows * {wide} * 4);")
+        lines.append(f"row += t->block_rows * {wide} * 4;")
     return lines

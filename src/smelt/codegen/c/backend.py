@@ -8,7 +8,7 @@ per unit, and no string of the model reaches the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -126,7 +126,7 @@ def _source(codes: Sequence[CRegionCode], names: dict[str, str], facts: Facts, t
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
     kernels = [k for c in distinct for k in (*c.kernels, *(c.general.kernels if c.general is not None else ()))]
     functions = extern.units(kernels)
-    library = library_units([*(k.text for k in kernels), *(u.text for u in functions)])
+    library = library_units(unit for kernel in kernels for unit in kernel.links)
     units = [*library, *functions, *_kernel_units(distinct, names, min(targets, key=lambda t: t.index).name)]
     return Source(tuple(units), entries, (INCLUDE,))
 
@@ -144,14 +144,12 @@ def _kernel_units(codes: Sequence[CRegionCode], names: dict[str, str], lowest: s
     """Each kernel once, in files of moderate size that compile in parallel; then the functions that launch them."""
     kernels = {k.name: k for c in codes for k in c.kernels if k.extern is None}
     units = _units_of_kernels("kernels", kernels)
-    regions = [c.text.replace("@NAME@", names[c.digest]).replace("@LOWEST@", lowest) for c in codes]
+    regions = [_Launcher(names[c.digest], c.text.replace("@LOWEST@", lowest), c.kernels) for c in codes]
     general = [names[c.digest] for c in codes if c.general is not None]
     head = _launch_head(k for c in codes for k in c.kernels)
     head += "".join(f"int32_t SMELT_AT({n}_general, {lowest})(smelt_env *);\n" for n in general)
     # What launches kernels runs once a call: it need not be fast.
-    units += [
-        Unit(f"regions{n}", f"{head}\n" + "\n".join(part), optimize=0) for n, part in enumerate(_cut(regions, str))
-    ]
+    units += [replace(unit, optimize=0) for unit in _launch_units("regions", head, regions)]
     return units + _general_units(codes, names, kernels)
 
 
@@ -160,16 +158,36 @@ def _general_units(codes: Sequence[CRegionCode], names: dict[str, str], known: C
     every = [k for c in codes if c.general is not None for k in c.general.kernels]
     own = {k.name: k for k in every if k.extern is None and k.name not in known}
     units = _units_of_kernels("general_kernels", own, rare=True)
-    regions = [c.general.text.replace("@NAME@", names[c.digest]) for c in codes if c.general is not None]
-    head = _launch_head(every)
-    return units + [
-        Unit(f"general{n}", f"{head}\n" + "\n".join(p), rare=True) for n, p in enumerate(_cut(regions, str))
-    ]
+    regions = [_Launcher(names[c.digest], g.text, g.kernels) for c in codes if (g := c.general) is not None]
+    return units + [replace(unit, rare=True) for unit in _launch_units("general", _launch_head(every), regions)]
+
+
+@dataclass(frozen=True)
+class _Launcher:
+    """The function of an entry that launches its kernels; `template` has its name as @NAME@."""
+
+    entry: str
+    template: str
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def text(self) -> str:
+        return self.template.replace("@NAME@", self.entry)
+
+
+def _launch_units(name: str, head: str, regions: Sequence[_Launcher]) -> list[Unit]:
+    units: list[Unit] = []
+    for part in _cut(regions, lambda one: one.text):
+        launches = tuple(dict.fromkeys(kernel.name for one in part for kernel in one.kernels))
+        text = f"{head}\n" + "\n".join(one.text for one in part)
+        units.append(Unit(f"{name}{len(units)}", text, entries=tuple(one.entry for one in part), launches=launches))
+    return units
 
 
 def _units_of_kernels(name: str, kernels: Mapping[str, Kernel], *, rare: bool = False) -> list[Unit]:
     headers = {kernel.name: kernel.headers for kernel in kernels.values()}
-    bodies = share_bodies({kernel.name: kernel.text for kernel in kernels.values()})
+    alike = {kernel.name for kernel in kernels.values() if kernel.window is not None}
+    bodies = share_bodies({kernel.name: kernel.text for kernel in kernels.values()}, alike)
     parts = _cut(bodies, lambda body: body.text)
     return [_kernel_unit(f"{name}{n}", part, headers, rare=rare) for n, part in enumerate(parts)]
 
@@ -201,4 +219,5 @@ def _kernel_unit(name: str, bodies: Sequence[Body], headers: Mapping[str, frozen
     """`headers` are what the kernels' texts need, by kernel."""
     needed = {header for body in bodies for kernel in body.kernels for header in headers[kernel]}
     text = "\n".join(body.text for body in bodies)
-    return Unit(name, f"{_HEADERS}{includes(needed)}\n{text}", rare=rare)
+    kernels = tuple(kernel for body in bodies for kernel in body.kernels)
+    return Unit(name, f"{_HEADERS}{includes(needed)}\n{text}", rare=rare, kernels=kernels)

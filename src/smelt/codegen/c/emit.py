@@ -1,6 +1,6 @@
 """A loop nest as C: one function over vec.h's vocabulary.
 
-Input: a `Nest`. Output: a `Kernel`: its text, and the buffers and sizes it expects in `smelt_task`. Invariant: names
+Input: a `Nest`. Output: a `Kernel`: its text, and the buffers and sizes it expects in its task. Invariant: names
 are generated; equal nests give equal text, so that kernels can be shared between regions.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from smelt.codegen.cluster import Extern
 from smelt.codegen.kernel_forms import KernelForm
 from smelt.codegen.loops import Nest
+from smelt.codegen.settings import GEMM_UNIT
 from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 
@@ -23,27 +24,32 @@ from .online_softmax import b2b_gemm_writer
 from .product import ProductSizes
 from .row_access import RowSizes, row_affine_buffers, row_affine_of_b2b
 from .row_pairs import PAIRED, RowPairWriter
+from .tasks import B2B, GEMM, LOOPS, TaskStruct
+from .tasks import WINDOW as WINDOW_TASK
 from .traits import IN_REGISTERS, REGISTER_EPILOGUE, ROW_PAIRS
 from .transpose import TransposeWriter, find_transpose
-from .window import WindowSizes, WindowWriter
+from .window import WindowSizes, WindowWriter, window_units
 
 CHUNK_COST = 6000
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """`units` and `unit_cost` are size expressions; `row_bytes` is the row buffer that one task needs.
+    """`units` and `unit_cost` are size expressions; `row_bytes` is the row buffer that one task needs. Its body reads a
+    `task` of its launcher.
 
     `written` has the uids of the buffers that the kernel writes; None: it may write any of its buffers. `over` has
     those that it reads, each element just before it writes one at the same place: the result may lie over any of them.
     `row_affine` has those of which it touches, for a row of its result, that row alone; with `row_sizes` these
     are not the rows of its product. `first_panels`: the constant operand that it reads first, and its depth. One
     with an `extern` has no text: it is a call of a function, which cuts its own work. `form` tells which
-    kernel form it is, and why; `traits` what else was chosen for it; `headers` are those that its text needs.
+    kernel form it is, and why; `traits` what else was chosen for it; `headers` are those that its text needs, `links`
+    the units of the library that it calls (`library.py`).
     """
 
     name: str
     text: str
+    task: TaskStruct
     buffers: tuple[Buffer, ...]
     symbols: tuple[Sym, ...]
     units: Ix
@@ -64,6 +70,7 @@ class Kernel:
     extern: Extern | None = None
     form: KernelForm | None = None
     headers: frozenset[str] = frozenset()
+    links: frozenset[str] = frozenset()
     traits: tuple[str, ...] = ()
 
 
@@ -75,10 +82,11 @@ def write_kernel(nest: Nest) -> Kernel:
 def _transposed(nest: Nest, writer: TransposeWriter) -> Kernel:
     body = writer.body()
     buffers = tuple(b for _, b in writer.buffers.values())
-    name, text = _function(body, buffers, writer.written, len(writer.symbols))
+    name, text = _function(LOOPS, body, buffers, writer.written, len(writer.symbols))
     return Kernel(
         name=name,
         text=text,
+        task=LOOPS,
         buffers=buffers,
         symbols=tuple(writer.symbols),
         units=writer.units(),
@@ -101,10 +109,11 @@ def write_b2b_gemm(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) 
     writer = b2b_gemm_writer(producer, kept, consumer)
     body, sizes, nests = writer.body(), writer.sizes(), (producer, consumer)
     found = None if sizes.by_rows or writer.producer.bias is not None else row_affine_of_b2b(producer, consumer)
-    name, text = _function(body, writer.buffers, writer.written, len(writer.symbols))
+    name, text = _function(B2B, body, writer.buffers, writer.written, len(writer.symbols))
     return Kernel(
         name=name,
         text=text,
+        task=B2B,
         buffers=tuple(writer.buffers),
         symbols=tuple(writer.symbols),
         units=sizes.batches * sizes.rows,
@@ -121,14 +130,16 @@ def write_b2b_gemm(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) 
         row_sizes=found[0] if found is not None else None,
         first_panels=writer.producer.first_panels(),
         headers=headers_of(*nests) | writer.headers,
+        links=frozenset((GEMM_UNIT,)),
         form=writer.form,
         traits=writer.traits(),
     )
 
 
 def _function(
-    body: list[str], buffers: Sequence[Buffer], written: Collection[int], symbols: int, over: Collection[int] = ()
-) -> tuple[str, str]:
+    task: TaskStruct, body: list[str], buffers: Sequence[Buffer], written: Collection[int], symbols: int,
+    over: Collection[int] = (),
+) -> tuple[str, str]:  # fmt: skip
     """(name, text): the name is a digest of the body, so that equal kernels are one."""
 
     def declared(buffer: Buffer) -> str:
@@ -141,7 +152,7 @@ def _function(
     arguments += [f"const int64_t s{place} = t->s[{place}];" for place in range(symbols)]
     text = "\n".join(["  " + line for line in arguments + body])
     name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    return name, f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  smelt_task *t = p;\n{text}\n}}\n"
+    return name, f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  {task.local}\n{text}\n}}\n"
 
 
 class _KernelWriter(RowPairWriter, WindowWriter):
@@ -149,11 +160,13 @@ class _KernelWriter(RowPairWriter, WindowWriter):
 
     def kernel(self) -> Kernel:
         body = self._product_body() if self.nest.products else self._units_body()
-        cost, over = self._unit_cost(), self._over()
-        name, whole = _function(body, [b for _, b in self.buffers.values()], self.written, len(self.symbols), over)
+        cost, over, task = self._unit_cost(), self._over(), self._task()
+        buffers = [b for _, b in self.buffers.values()]
+        name, whole = _function(task, body, buffers, self.written, len(self.symbols), over)
         return Kernel(
             name=name,
             text=whole,
+            task=task,
             buffers=tuple(b for _, b in self.buffers.values()),
             symbols=tuple(self.symbols),
             units=self._units(),
@@ -171,6 +184,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             row_affine=row_affine_buffers(self.nest),
             first_panels=self.first_panels(),
             headers=headers_of(self.nest) | self._own_headers(),
+            links=self._links(),
             traits=self._traits(),
         )
 
@@ -187,6 +201,17 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         if not self.nest.products:
             return frozenset()
         return frozenset((WINDOW if self._window() is not None else PRODUCT,))
+
+    def _task(self) -> TaskStruct:
+        if not self.nest.products:
+            return LOOPS
+        return GEMM if self._window() is None else WINDOW_TASK
+
+    def _links(self) -> frozenset[str]:
+        if not self.nest.products:
+            return frozenset()
+        window = self._window()
+        return frozenset((GEMM_UNIT,) if window is None else window_units(window))
 
     def _units(self) -> Ix:
         return product(v.extent for v in self._rows())
@@ -234,7 +259,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         step = self._advance(rows, extents, chunks is not None)
         pairs = self._pair_loop(rows, extents, step) if self._paired() else []
         loop = [*pairs, "for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
-        end = ["if (t->rows) smelt_release(t, local);"] if self.phases.row_buffers else []
+        end = ["if (t->memory) smelt_release(t, local);"] if self.phases.row_buffers else []
         return [*scope.lines, *head, *decode, *loop, *end]
 
     def _row_pointers(self) -> list[str]:
@@ -242,7 +267,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         if not self.phases.row_buffers:
             return []
         lines = [
-            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            "char *local = t->memory ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
             "char *row = local;",
         ]
         for paired in ("", PAIRED) if self._paired() else ("",):

@@ -18,6 +18,7 @@ from smelt.ir.records import Unit
 
 from .emit import Kernel
 from .names import constant
+from .tasks import FUNCTION
 
 _IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*\Z")
 
@@ -32,6 +33,7 @@ def write_extern(call: Extern) -> Kernel:
     return Kernel(
         name=function.name,
         text="",
+        task=FUNCTION,
         buffers=buffers,
         symbols=tuple(symbols),
         units=ix(1),
@@ -45,6 +47,7 @@ def write_extern(call: Extern) -> Kernel:
         whole_rows=True,
         written=frozenset(b.uid for b in written),
         extern=call,
+        links=frozenset(function.links),
     )
 
 
@@ -69,8 +72,7 @@ def call_lines(call: Extern, place: int, pointer: Callable[[Buffer], str], numbe
         f"void *buffers{place}[] = {{{pointers}}};",
         f"const int64_t sizes{place}[] = {{{numbers}}};",
         f"const double factors{place}[] = {{{factors}}};",
-        f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .f = factors{place}, "
-        ".work = &work};",
+        FUNCTION.declared(place, f=f"factors{place}"),
         f"if (SMELT_NAME({function.name})(&task{place})) return env->code;",
     ]
 
@@ -82,9 +84,12 @@ def declarations(kernels: Iterable[Kernel]) -> str:
 
 def units(kernels: Iterable[Kernel]) -> list[Unit]:
     """The units that define the functions. Named after their text: one that no model changes is compiled once."""
-    texts = dict.fromkeys(k.extern.function.text for k in kernels if k.extern is not None)
-    return [function_unit(text) for text in texts]
+    names: dict[str, dict[str, None]] = {}
+    for kernel in kernels:
+        if kernel.extern is not None:
+            names.setdefault(kernel.extern.function.text, {})[kernel.name] = None
+    return [function_unit(text, *every) for text, every in names.items()]
 
 
-def function_unit(text: str) -> Unit:
-    return Unit(f"extern_{hashlib.sha256(text.encode()).hexdigest()[:8]}", text)
+def function_unit(text: str, *kernels: str) -> Unit:
+    return Unit(f"extern_{hashlib.sha256(text.encode()).hexdigest()[:8]}", text, kernels=kernels)

@@ -20,13 +20,18 @@ from smelt.codegen.cluster import (
     UnpackedGemm,
     WindowGemm,
 )  # fmt: skip
-from smelt.codegen.kernel_forms import KernelForm, WindowKernel
+from smelt.codegen.kernel_forms import KernelForm, WindowForm, WindowKernel
 from smelt.ir.kernel import Ix, product
 
 from .layout.products import product_form
 
 _PACK: Final = KernelForm("pack", "a right operand that comes at run time is packed into panels before its product")
 _FUNCTION: Final = KernelForm("function", "no loop nest states it: a function written in C")
+# "lines" of an image in L1 are read where they lie; depthwise and narrow ones are no products of matrices.
+_WINDOW_MICRO_KERNELS: Final[dict[WindowForm, str]] = {
+    "pointwise": "f32_gemm_epilogue", "im2col": "f32_gemm_epilogue", "lines": "f32_igemm", "nchw": "f32_igemm",
+    "square": "f32_gemm_epilogue", "dots": "f32_igemm", "winograd": "f32_gemm",
+}  # fmt: skip
 _COPY: Final = KernelForm("KV-cache copy", "past and new keys are copied together, unless a GEMV copies what it reads")
 
 
@@ -58,4 +63,5 @@ def _window_form(work: WindowGemm) -> KernelForm:
     """What was chosen with the layout."""
     made = work.made.definition
     assert isinstance(made, WindowKernel)
-    return KernelForm(f"{made.pool} pool" if made.pool else f"convolution, {made.form}", made.reason)
+    name = f"{made.pool} pool" if made.pool else f"convolution, {made.form}"
+    return KernelForm(name, made.reason, _WINDOW_MICRO_KERNELS.get(made.form, ""))

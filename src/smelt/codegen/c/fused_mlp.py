@@ -115,8 +115,8 @@ class FusedMlpWriter(B2bGemmWriter):
         first, second = self.producer, self.consumer
         assert isinstance(first, _MlpGemm) and isinstance(second, _MlpGemm)
         head = [
-            "const int64_t first = task * t->step;",
-            f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
+            "const int64_t first = task * t->block_rows;",
+            f"const int64_t count = smelt_min(t->block_rows, ({first.height()}) - first);",
             f"const int64_t ld = {first.width()}, ld2 = {second.width()};",
             *block_pointers(("block", "ld"), ("block2", "ld2"), *([] if first.in_place else [("kept", "ld")])),
             "(void)row;",
@@ -130,8 +130,8 @@ class FusedMlpWriter(B2bGemmWriter):
             *second.block_of_rows((kept, "ld"), "block2", "ld2"),
         ]
         return [
-            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->row_bytes, 512);",
+            "char *local = t->memory ? smelt_claim(t) : __builtin_alloca_with_align((size_t)t->block_bytes, 512);",
             *head,
             *lines,
-            "if (t->rows) smelt_release(t, local);",
+            "if (t->memory) smelt_release(t, local);",
         ]

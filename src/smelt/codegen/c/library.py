@@ -1,14 +1,12 @@
 """Units that no model changes: the kernels that generated code calls, compiled once per compiler and CPU level.
 
-Input: the texts of generated kernels and of other units. Output: the units that define what they call, and what those
-call in turn.
+Input: names of units that kernels and functions link. Output: these units, and what they call in turn.
 Invariant: a unit's text is one include of a header `<name>_unit.h`, so its object is found in the cache whatever the
 model is.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,9 @@ from typing import Final
 
 import onnx_ir as ir
 
+from smelt.base.errors import CodegenError
+from smelt.codegen.settings import GEMM_UNIT
+from smelt.ir.kernel import Function
 from smelt.ir.records import Source, Unit
 
 from .extern import function_unit
@@ -24,12 +25,10 @@ from .layout.window_sizes import LEAST_CHANNELS
 
 @dataclass(frozen=True)
 class LibraryUnit:
-    """`name` has the header `<room>/<name>_unit.h`; `defines` are names that generated text calls; `needs` are other
-    units."""
+    """`name` has the header `<room>/<name>_unit.h`; `needs` are other units."""
 
     name: str
     room: str
-    defines: tuple[str, ...]
     needs: tuple[str, ...] = ()
     optimize: int = 2
 
@@ -39,24 +38,21 @@ class LibraryUnit:
 
 
 INCLUDE: Final = Path(__file__).parent / "include"
-_INCLUDED: Final = re.compile(r"#include <(smelt/\w+/\w+_unit\.h)>")
 # Those that take longest to compile come first.
 LIBRARY: Final = (
     # Its loops are spelled out: the compiler has nothing to choose there.
-    LibraryUnit("tiles", "gemm", ("SMELT_TILES_LINKED",), optimize=1),
-    LibraryUnit("winograd", "conv", ("SMELT_WINOGRAD(",), ("window", "tiles")),
-    LibraryUnit("window", "conv", ("SMELT_CONVOLVE(",), ("tiles",)),
-    LibraryUnit("depthwise", "conv", ("SMELT_DEPTHWISE(",)),
-    LibraryUnit("depthwise_wide", "conv", ("SMELT_DEPTHWISE_WIDE(",), ("depthwise",)),
-    LibraryUnit("convolve_dots", "conv", ("SMELT_CONVOLVE_DOTS(",), ("tiles",)),
-    LibraryUnit("convolve_narrow", "conv", ("SMELT_CONVOLVE_NARROW(",), ("tiles",)),
-    LibraryUnit("pool", "conv", ("SMELT_POOL(",)),
-    LibraryUnit(
-        "gemm", "gemm", ("SMELT_PRODUCT", "SMELT_PACK", "SMELT_GEMV", "SMELT_MODEST", "SMELT_MOVE"), ("tiles",)
-    ),
+    LibraryUnit("tiles", "gemm", optimize=1),
+    LibraryUnit("winograd", "conv", ("window", "tiles")),
+    LibraryUnit("window", "conv", ("tiles",)),
+    LibraryUnit("depthwise", "conv"),
+    LibraryUnit("depthwise_wide", "conv", ("depthwise",)),
+    LibraryUnit("convolve_dots", "conv", ("tiles",)),
+    LibraryUnit("convolve_narrow", "conv", ("tiles",)),
+    LibraryUnit("pool", "conv"),
+    LibraryUnit(GEMM_UNIT, "gemm", ("tiles",)),
 )
 
-_FUNCTIONS: Final = ("recurrent/recurrent", "int8/int8", "functions/roi_align", "functions/suppression")
+_FUNCTIONS: Final = ("recurrent/recurrent", "int8/int8", "nbits/nbits", "functions/roi_align", "functions/suppression")
 _PRODUCTS: Final = {
     "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",
 }  # fmt: skip
@@ -96,11 +92,22 @@ def _likely_of_convolution(node: ir.Node) -> set[str]:
     )
 
 
-def library_units(texts: Iterable[str]) -> list[Unit]:
-    """The units that these texts, and the headers of units that they include, need, in the order of `LIBRARY`."""
-    whole = "\n".join(texts)
-    headers = [INCLUDE / name for name in dict.fromkeys(_INCLUDED.findall(whole))]
-    whole += "\n".join(path.read_text(encoding="utf-8") for path in headers if path.is_file())
-    named = {entry.name for entry in LIBRARY if any(name in whole for name in entry.defines)}
+def library_units(links: Iterable[str]) -> list[Unit]:
+    """The units of these names and those that they call, in the order of `LIBRARY`."""
+    named = set(links)
+    unknown = sorted(named - {entry.name for entry in LIBRARY})
+    if unknown:
+        known = ", ".join(entry.name for entry in LIBRARY)
+        raise CodegenError("SM-CODEGEN-001", f"the library has no unit {unknown[0]!r}", hint=f"It has {known}.")
     needed = named | {other for entry in LIBRARY if entry.name in named for other in entry.needs}
     return [entry.unit for entry in LIBRARY if entry.name in needed]
+
+
+def function_units(functions: Iterable[Function]) -> list[Unit]:
+    """The units that define functions in C, and what they link: the same for every backend."""
+    names: dict[str, dict[str, None]] = {}
+    links: set[str] = set()
+    for function in functions:
+        names.setdefault(function.text, {})[function.name] = None
+        links |= set(function.links)
+    return [*library_units(links), *(function_unit(text, *every) for text, every in names.items())]

@@ -67,6 +67,5 @@ def info_of(kernel: Kernel, sources: tuple[str, ...], launch: int, *, tiled: boo
     sizes = (f"{show(kernel.units)} units", show(kernel.flops), show(kernel.moved_bytes))
     made = None if tiled or kernel.extern is not None else launch_of(kernel)
     launcher, flags = (made.launcher, made.flags) if made is not None else ("", ())
-    return KernelInfo(
-        kernel.name, kind, sources, *sizes, launch, form.name, form.reason, launcher, flags, kernel.traits
-    )
+    chosen = (launch, form.name, form.reason, launcher, flags, kernel.traits, form.micro_kernels)
+    return KernelInfo(kernel.name, kind, sources, *sizes, *chosen)

@@ -1,7 +1,7 @@
 """Online softmax: attention weights block by block of their columns, with a running maximum.
 
 Input: a back-to-back GEMM whose producer is a plain softmax of its product. Output: the lines of a kernel that makes
-`t->part` columns of weights at a time and adds up what they give (`online_softmax.h`); where rows are short that is one
+`t->span` columns of weights at a time and adds up what they give (`online_softmax.h`); where rows are short that is one
 block, and nothing is added up. Invariant: powers stay undivided until a row is complete; a row's sum is that of all its
 blocks.
 """
@@ -188,11 +188,11 @@ class OnlineSoftmaxWriter(B2bGemmWriter):
         first, second = self.producer, self.consumer
         assert isinstance(first, _ProducerWriter)
         head = [
-            "const int64_t first = (at % t->units) * t->step;",
-            f"const int64_t count = smelt_min(t->step, ({first.height()}) - first);",
-            f"const int64_t ld = t->part, ld2 = {second.width()};",
+            "const int64_t first = (at % t->row_blocks) * t->block_rows;",
+            f"const int64_t count = smelt_min(t->block_rows, ({first.height()}) - first);",
+            f"const int64_t ld = t->span, ld2 = {second.width()};",
             *block_pointers(("block", "ld"), ("block2", "ld2"), ("whole", "ld2"), ("room", "4")),
-            "const smelt_softmax_state seen = smelt_softmax_state_of(room, t->step);",
+            "const smelt_softmax_state seen = smelt_softmax_state_of(room, t->block_rows);",
             "row = (char *)(((uintptr_t)row + 63) & ~(uintptr_t)63);",
             *first.row_pointers("w"),
             *second.row_pointers("y"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from smelt.codegen.cluster import Pack
+from smelt.codegen.settings import GEMM_UNIT
 from smelt.codegen.shared_panels import GEMV_ROWS
 from smelt.ir.kernel import Ix, Sym, Var, flat, fn, ix, of, product
 from smelt.ir.kernel.index import coefficient, substitute
@@ -17,6 +18,7 @@ from .emit import Kernel
 from .headers import PRODUCT
 from .names import Integers
 from .row_access import RowIndex, is_own
+from .tasks import PACK
 
 NOTE = "__atomic_store_n(&t->work->unusual, 1, __ATOMIC_RELAXED);"
 
@@ -47,10 +49,11 @@ class _PackWriter:
         head = [f"  const int64_t s{place} = t->s[{place}];" for place in self.symbols.values()]
         text = "\n".join([*head, *body])
         name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-        whole = f"void SMELT_NAME({name})(void *p_, int64_t task) {{\n  const smelt_task *t = p_;\n{text}\n}}\n"
+        whole = f"void SMELT_NAME({name})(void *p_, int64_t task) {{\n  const {PACK.name} *t = p_;\n{text}\n}}\n"
         return Kernel(
             name=name,
             text=whole,
+            task=PACK,
             buffers=(pack.source.buffer, pack.target),
             symbols=tuple(self.symbols),
             units=product(v.extent for v in pack.batch) * pack.target.shape[-3] * _wanted(pack),
@@ -66,6 +69,7 @@ class _PackWriter:
             row_affine=frozenset() if rows is None else frozenset((pack.source.buffer.uid,)),
             row_sizes=None if rows is None else rows.sizes,
             headers=frozenset((PRODUCT,)),
+            links=frozenset((GEMM_UNIT,)),
         )
 
     def _text(self, size: Ix) -> str:
@@ -98,7 +102,7 @@ class _PackWriter:
         extents = [self._text(v.extent) for v in rows.batch]
         total = " * ".join(f"({e})" for e in [*extents, self._text(rows.row.extent)])
         lines = [
-            f"const int64_t first = task * t->step, count = smelt_min(t->step, {total} - first);",
+            f"const int64_t first = task * t->block_rows, count = smelt_min(t->block_rows, {total} - first);",
             f"const int64_t at = first % ({self._text(rows.row.extent)});",
             f"int64_t rest = first / ({self._text(rows.row.extent)}); (void)rest;",
         ]

@@ -22,7 +22,7 @@ from .register_epilogue import RegisterEpilogue, find_register_epilogue
 from .rows import RowWriter
 
 TASK_OF_ROWS = (
-    "const int64_t width = t->row_bytes, first = smelt_row_block(t, task) * t->step, "
+    "const int64_t width = t->block_panels, first = smelt_row_block(t, task) * t->block_rows, "
     "p0 = smelt_column_block(t, task) * width;"
 )
 APART = "t->whole + first * all + p0 * 16"
@@ -143,7 +143,7 @@ class ProductWriter(RowWriter):
         step = self._advance(rows, extents, False) if shared else [f"++{self.var_names[rows[-1]]};"]
         loop = ["for (; u < stop; u++) {", *("  " + x for x in unit.lines + step), "}"]
         lines = self._product_lines(rows, extents, columns, loop)
-        return [*self.scopes[0].lines, *lines, "if (t->rows) smelt_release(t, local);"]
+        return [*self.scopes[0].lines, *lines, "if (t->memory) smelt_release(t, local);"]
 
     def _product_lines(self, rows: list[Var], extents: list[str], columns: str, loop: list[str]) -> list[str]:
         """The task's block of the product, then the loop of its epilogue."""
@@ -179,7 +179,7 @@ class ProductWriter(RowWriter):
             *self._place_lines(),
             self._epilogue_text(epilogue, columns),
             f"SMELT_PRODUCT_EPILOGUE({left}, {panels}, {depth}, block, ld, count, p0, p1, &epilogue, {self._next()});",
-            "if (t->rows) smelt_release(t, local);",
+            "if (t->memory) smelt_release(t, local);",
         ]
 
     def _epilogue_text(self, epilogue: RegisterEpilogue, columns: str) -> str:
@@ -219,7 +219,7 @@ class ProductWriter(RowWriter):
 
     def _next(self) -> str:
         """What the product is followed by, where the task has its last columns."""
-        return f"smelt_next_after(t, c1 >= {self._integer(self.nest.products[0].shape[-1])})"
+        return f"smelt_next_after(t->next, c1 >= {self._integer(self.nest.products[0].shape[-1])})"
 
     def first_panels(self) -> tuple[Buffer, Ix] | None:
         """The constant operand that is read first, and its depth."""
@@ -269,11 +269,11 @@ class ProductWriter(RowWriter):
         copies, extra = len(self.nest.products), self._integer(self.extra_bytes())
         return [
             *self._share_lines(rows, columns),
-            f"const int64_t all = (({columns}) + 15) / 16 * 16, size = t->apart ? ({rows}) * all : t->step * ld;",
+            f"const int64_t all = (({columns}) + 15) / 16 * 16, size = t->apart ? ({rows}) * all : t->block_rows * ld;",
             *apart,
             f"const int64_t held = t->apart ? 0 : {copies} * size * 4;",
             f"const int64_t slot = held + ((({extra}) + 63) & ~(int64_t)63);",
-            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
+            "char *local = t->memory ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
             "float *block = t->apart ? t->whole + first * all : (float *)SMELT_FENCED(local, held);",
             *self._row_lines("held"),
         ]
@@ -283,10 +283,10 @@ class ProductWriter(RowWriter):
         operand, row = self.batched.left, rows[-1]
         assert isinstance(operand, Operand)
         lines = [
-            f"const int64_t width = t->row_bytes, panels = (({columns}) + 15) / 16;",
+            f"const int64_t width = t->block_panels, panels = (({columns}) + 15) / 16;",
             "const int64_t across = smelt_max((panels + width - 1) / width, 1);",
-            "const int64_t per = t->units * across, within = task % per;",
-            "const int64_t first = (within % t->units) * t->step, p0 = within / t->units * width;",
+            "const int64_t per = t->row_blocks * across, within = task % per;",
+            "const int64_t first = (within % t->row_blocks) * t->block_rows, p0 = within / t->row_blocks * width;",
             *self._block_lines(extents[-1], columns),
             "int64_t rest = task / per;",
         ]
@@ -351,21 +351,21 @@ class ProductWriter(RowWriter):
     def _block_lines(self, rows: str, columns: str) -> list[str]:
         """The task's share: `count` rows from `first` on, columns c0..c1-1 in whole panels."""
         held = f"{len(self.nest.products)} * size * 4"
-        size = "const int64_t size = t->step * width * 16;"
+        size = "const int64_t size = t->block_rows * width * 16;"
         return [*self._share_lines(rows, columns), *self._place_lines(), size, *self._row_lines(held)]
 
     def _place_lines(self) -> list[str]:
         """The block, and the row buffers behind it."""
         copies, extra = len(self.nest.products), self._integer(self.extra_bytes())
         return [
-            f"const int64_t slot = SMELT_SLOT(t->step, width * {copies}, {extra});",
-            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
-            f"float *block = (float *)SMELT_FENCED(local, t->step * width * {copies * 64});",
+            f"const int64_t slot = SMELT_SLOT(t->block_rows, width * {copies}, {extra});",
+            "char *local = t->memory ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
+            f"float *block = (float *)SMELT_FENCED(local, t->block_rows * width * {copies * 64});",
         ]
 
     def _share_lines(self, rows: str, columns: str) -> list[str]:
         return [
-            f"const int64_t count = smelt_min(t->step, ({rows}) - first);",
+            f"const int64_t count = smelt_min(t->block_rows, ({rows}) - first);",
             f"const int64_t p1 = smelt_min(p0 + width, (({columns}) + 15) / 16);",
             f"const int64_t c0 = p0 * 16, c1 = smelt_min(p1 * 16, {columns});",
             "const int64_t ld = (p1 - p0) * 16;",

@@ -19,11 +19,12 @@ import onnx_ir as ir
 from smelt.codegen.cluster import Schedule
 from smelt.codegen.schedule import schedule
 from smelt.ir.backend import Packed, RegionCode
-from smelt.ir.kernel import Assemble, Buffer, Ix, Result, Stored, Sym, Tensor, Unsupported, ix, of
+from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Result, Stored, Sym, Tensor, Unsupported, ix, of
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import coefficient, nonneg, one_not_1
 from smelt.ir.records import Region, Unit
 from smelt.ops import Facts, lower
+from smelt.ops.analysis import OwnRules
 
 from .arena import Lifetime, assign_slots, lifetimes
 from .checked_sizes import Check, Products, arena_lines, known_shapes
@@ -52,10 +53,13 @@ class General:
 
 @dataclass(frozen=True)
 class CRegionCode(RegionCode):
-    """`text` has the placeholder @NAME@ for the function's name, and @LOWEST@ for the level of the general one."""
+    """`text` has the placeholder @NAME@ for the function's name, and @LOWEST@ for the level of the general one.
+    `launches` are how the kernels run together; `slots` have the uids of the temporaries that lie in one place."""
 
     text: str
     kernels: tuple[Kernel, ...]
+    launches: Launches
+    slots: tuple[tuple[int, ...], ...] = ()
     general: General | None = None
 
     @property
@@ -64,15 +68,12 @@ class CRegionCode(RegionCode):
         return hashlib.sha256(f"{self.text}{general}".encode()).hexdigest()
 
     def is_in(self, unit: Unit, entry: str) -> bool:
-        return super().is_in(unit, entry) or any(_defines(unit.text, kernel) for kernel in self.kernels)
+        general = self.general.kernels if self.general is not None else ()
+        return super().is_in(unit, entry) or any(kernel.name in unit.kernels for kernel in (*self.kernels, *general))
 
     @property
     def work(self) -> tuple[tuple[Ix, Ix], ...]:
         return tuple((kernel.flops, kernel.moved_bytes) for kernel in self.kernels)
-
-
-def _defines(text: str, kernel: Kernel) -> bool:
-    return kernel.text in text or f"void SMELT_NAME({kernel.name})(void *p, int64_t task) {{" in text
 
 
 BACKEND = "c"  # its name
@@ -81,25 +82,27 @@ GENERAL = "@NAME@_general"
 
 def write_region(region: Region, facts: Facts, carriers: Sequence[ir.Value]) -> CRegionCode:
     """`carriers` are values that may be added as inputs only for their shapes (the model's own inputs)."""
-    writer = _Writer(region, facts, carriers)
+    writer = RegionWriter(region, facts, carriers)
     code = writer.code()
     if facts.general is None or not writer.guarded:
         return code
     try:
-        general = _Writer(region, facts.general, carriers, code.inputs).code(GENERAL)
+        general = RegionWriter(region, facts.general, carriers, code.inputs).code(GENERAL)
     except Unsupported:
         return code  # the region keeps to its hints, and fails where they are wrong
     text = writer.function(f"SMELT_AT({GENERAL}, @LOWEST@)(env)")
     return replace(code, text=text, inputs=general.inputs, general=General(general.text, general.kernels))
 
 
-class _Writer:
+class RegionWriter:
+    rules: OwnRules = RULES
+
     def __init__(
         self, region: Region, facts: Facts, carriers: Sequence[ir.Value], given: Sequence[ir.Value | Packed] = ()
     ) -> None:
         """`given` are inputs that the op has already, in their order."""
         self.region, self.facts, self.carriers = region, facts, carriers
-        self.builder = CpuBuilder(assuming=facts.hints, equal=facts.equal)
+        self.builder, self.packed_as = self.new_builder()
         self.guarded = False
         self.groups = 0
         self.hints = Hints(facts)
@@ -116,7 +119,12 @@ class _Writer:
         self.panels_after: dict[int, tuple[Buffer, Ix]] = {}
         self.found: dict[Sym, Buffer] = {}
         self.waiting = Waiting()
-        self.slots = 0
+        self.held: list[tuple[int, ...]] = []  # by slot
+
+    def new_builder(self) -> tuple[Builder, Mapping[int, tuple[ir.Value, str]]]:
+        """What lowers the nodes, and the weights that it packs, by buffer."""
+        builder = CpuBuilder(assuming=self.facts.hints, equal=self.facts.equal)
+        return builder, builder.packed_as
 
     # from nodes to kernels
 
@@ -150,7 +158,8 @@ class _Writer:
             for launch, group in enumerate(order)
             for place in group
         )
-        return CRegionCode(tuple(self.inputs), self.region.outputs, info, text, tuple(kernels))
+        inputs, slots = tuple(self.inputs), tuple(self.held)
+        return CRegionCode(inputs, self.region.outputs, info, text, tuple(kernels), launches, slots)
 
     def _behind_found(self, made: list[tuple[Kernel, tuple[str, ...]]]) -> list[tuple[Kernel, tuple[str, ...]]]:
         """Kernels that use sizes found in data come after the functions that find them."""
@@ -164,10 +173,12 @@ class _Writer:
                 self._operand(value)
         for node in self.region.nodes:
             self.builder.source = node.name or node.op_type
-            made = lower(self.facts, self.builder, node, self.inside, RULES)
+            made = lower(self.facts, self.builder, node, self.inside, self.rules)
             for value, result in zip(node.outputs, made, strict=False):
                 if result is not None:
                     self.inside[value] = result[0]
+                    if isinstance(self.builder, CpuBuilder):
+                        self.builder.note_readers(result[0], len(value.uses()) + value.is_graph_output())
         out: list[tuple[Tensor, Buffer]] = []
         for place, value in enumerate(self.region.outputs):
             if value not in self.inside:
@@ -202,7 +213,7 @@ class _Writer:
                 self.inputs.setdefault(value, len(self.inputs))
         for kernel in kernels:
             for buffer in kernel.buffers:
-                found = self.builder.packed_as.get(buffer.uid)
+                found = self.packed_as.get(buffer.uid)
                 if found is not None:
                     packed = Packed(*found, BACKEND)
                     self.by_buffer[buffer.uid] = packed
@@ -484,8 +495,8 @@ class _Writer:
         slots = assign_slots(temporaries)
         if not slots:
             return
-        self.lines += arena_lines([[held.name for held in slot.held] for slot in slots], sizes, self.slots)
-        self.slots += len(slots)
+        self.lines += arena_lines([[held.name for held in slot.held] for slot in slots], sizes, len(self.held))
+        self.held += [tuple(held.uid for held in slot.held) for slot in slots]
 
     # running
 
@@ -511,20 +522,19 @@ class _Writer:
             lines += [
                 f"void *buffers{place}[] = {{{pointers}}};",
                 f"const int64_t sizes{place}[] = {{{sizes}}};",
-                f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work, "
-                f".cut = SMELT_CUT_{kernel.name}{self._next_panels(kernel)}}};",
+                kernel.task.declared(place, cut=f"SMELT_CUT_{kernel.name}", **self._next_panels(kernel)),
                 f"if ({launch_of(kernel).call(f'task{place}', kernel.name, self.integers.text)}) return env->code;",
             ]
         lines += ["if (smelt_run_collected(env, &work)) return env->code;"] if together else []
         self.lines += ["{", *("  " + line for line in lines), "}"]
 
-    def _next_panels(self, kernel: Kernel) -> str:
+    def _next_panels(self, kernel: Kernel) -> dict[str, str]:
         """What the last tiles of a product prefetch: panels of the next one."""
         found = self.panels_after.get(id(kernel)) if kernel.first_panels is not None else None
         if found is None:
-            return ""
+            return {}
         buffer, depth = found
-        return f", .next = {{{self._pointer(buffer)}, ({self.integers.text(depth)}) * 16}}"
+        return {"next": f"{{{self._pointer(buffer)}, ({self.integers.text(depth)}) * 16}}"}
 
     def _launch_tiled(self, launch: str, group: Sequence[Kernel], inner: Collection[int]) -> None:
         """Kernels of windows that run as one; what lies inside of tiles has no pointer here."""
@@ -536,7 +546,7 @@ class _Writer:
             lines += [
                 f"void *buffers{place}[] = {{{pointers}}};",
                 f"const int64_t sizes{place}[] = {{{sizes}}};",
-                f"smelt_task task{place} = {{.env = env, .b = buffers{place}, .s = sizes{place}, .work = &work}};",
+                kernel.task.declared(place),
             ]
             stages.append(stage_text(kernel, f"task{place}", {b.uid: at for at, b in enumerate(kernel.buffers)}))
         window = group[-1].window

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,17 +46,18 @@ class Body:
     text: str
 
 
-def share_bodies(kernels: Mapping[str, str]) -> list[Body]:
-    """One text for each group of alike kernels, in the order of their first."""
+def share_bodies(kernels: Mapping[str, str], windows: Container[str]) -> list[Body]:
+    """One text for each group of alike kernels, in the order of their first. `windows` are the names of those that may
+    be: a kernel that is more than one function keeps to itself."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name, text in kernels.items():
-        groups[_outline(name, text)].append(name)
+        groups[_outline(name, text) if name in windows else text].append(name)
     return [Body(tuple(names), _joined({name: kernels[name] for name in names})) for names in groups.values()]
 
 
 def _outline(name: str, text: str) -> str:
     """The text without its numbers; all of it where it keeps to itself."""
-    if "const smelt_window w = " not in text or not text.startswith(_HEAD.format(name)):
+    if not text.startswith(_HEAD.format(name)):
         return text
     return _NUMBER.sub(lambda m: "<float>" if m["float"] else "<integer>", _body(name, text))
 

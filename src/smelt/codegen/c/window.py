@@ -31,6 +31,11 @@ _FILLED_BY = {
     "depthwise": "SMELT_DEPTHWISE", "dots": "SMELT_CONVOLVE_DOTS", "narrow": "SMELT_CONVOLVE_NARROW",
 }  # fmt: skip
 _WIDE = "SMELT_DEPTHWISE_WIDE"
+_CONVOLVE = "SMELT_CONVOLVE"
+_UNITS = {
+    _CONVOLVE: "window", _WIDE: "depthwise_wide", "SMELT_DEPTHWISE": "depthwise",
+    "SMELT_CONVOLVE_DOTS": "convolve_dots", "SMELT_CONVOLVE_NARROW": "convolve_narrow",
+}  # fmt: skip
 _PATCH_TAPS = 16  # SMELT_PATCH_TAPS of window.h
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
@@ -183,7 +188,7 @@ class WindowWriter(ProductWriter):
         else:
             part = [self._fill(window, in_registers=True)]
         lines = self._window_lines(window, extents, self._integer(self._columns_of()), part)
-        return [*lines, "if (t->rows) smelt_release(t, local);"]
+        return [*lines, "if (t->memory) smelt_release(t, local);"]
 
     def _product_lines(self, rows: list[Var], extents: list[str], columns: str, loop: list[str]) -> list[str]:
         window = self._window()
@@ -205,28 +210,30 @@ class WindowWriter(ProductWriter):
         return [
             *self._window_task_lines(total, columns, self._unit(window)),
             f"const smelt_window w = {self._geometry(window)};",
-            "for (int64_t first = from; first < until; first += t->part)",
-            "for (int64_t p0 = unit; p0 < last_unit; p0 += t->wide) {",
+            "for (int64_t first = from; first < until; first += t->part_rows)",
+            "for (int64_t p0 = unit; p0 < last_unit; p0 += t->part_wide) {",
             *("  " + x for x in lines),
             "}",
         ]
 
     def _window_task_lines(self, rows: str, columns: str, unit: int) -> list[str]:
         """The task's share: windows from..until-1, columns in units unit..last_unit-1; memory for a part of it."""
-        wide = "t->wide" if unit == PANEL else f"((t->wide * {unit} + 15) / 16)"
+        wide = "t->part_wide" if unit == PANEL else f"((t->part_wide * {unit} + 15) / 16)"
         return [
-            "const int64_t from = t->start + (task % t->units) * t->step, unit = task / t->units * t->row_bytes;",
-            f"const int64_t until = smelt_min(from + t->step, {rows}), columns = {columns};",
-            f"const int64_t last_unit = smelt_min(unit + t->row_bytes, (columns + {unit - 1}) / {unit});",
-            f"const int64_t slot = SMELT_SLOT(t->part, {wide}, {self._integer(self.extra_bytes())});",
-            "char *local = t->rows ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
-            f"float *block = (float *)SMELT_FENCED(local, t->part * {wide} * 64);",
-            *self._row_buffer_lines(f"t->part * {wide} * 64"),
+            "const int64_t from = t->start + (task % t->row_blocks) * t->block_rows;",
+            "const int64_t unit = task / t->row_blocks * t->block_wide;",
+            f"const int64_t until = smelt_min(from + t->block_rows, {rows}), columns = {columns};",
+            f"const int64_t last_unit = smelt_min(unit + t->block_wide, (columns + {unit - 1}) / {unit});",
+            f"const int64_t slot = SMELT_SLOT(t->part_rows, {wide}, {self._integer(self.extra_bytes())});",
+            "char *local = t->memory ? smelt_claim(t) : __builtin_alloca_with_align((size_t)slot, 512);",
+            f"float *block = (float *)SMELT_FENCED(local, t->part_rows * {wide} * 64);",
+            *self._row_buffer_lines(f"t->part_rows * {wide} * 64"),
         ]
 
     def _window_part_lines(self, unit: int) -> list[str]:
         return [
-            "const int64_t count = smelt_min(t->part, until - first), p1 = smelt_min(p0 + t->wide, last_unit);",
+            "const int64_t count = smelt_min(t->part_rows, until - first);",
+            "const int64_t p1 = smelt_min(p0 + t->part_wide, last_unit);",
             f"const int64_t c0 = p0 * {unit}, c1 = smelt_min(p1 * {unit}, columns);",
             f"const int64_t ld = (p1 - p0) * {unit}{'' if unit % 16 == 0 else ' + 15 & ~(int64_t)15'};",
         ]
@@ -271,14 +278,24 @@ class WindowWriter(ProductWriter):
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.pool]}, first, count, c0, c1, {to});"
         assert isinstance(nest.work, WindowGemm) and nest.work.weights is not None
         panels, form, task = self._buffer(nest.work.weights), window.form, "first, count, c0, c1, block, ld"
-        name = _WIDE if form == "depthwise" and _is_wide(window) else _FILLED_BY.get(form, "SMELT_CONVOLVE")
+        name = _WIDE if form == "depthwise" and _is_wide(window) else _FILLED_BY.get(form, _CONVOLVE)
         plain = f"{name}(&w, {image}, {panels}, {task}, {'&epilogue' if in_registers else 'NULL'});"
         if form not in _BY_LINES:
             return plain
-        used = f"SMELT_SLOT(t->part, t->wide, {self._integer(self.extra_bytes())})"
+        used = f"SMELT_SLOT(t->part_rows, t->part_wide, {self._integer(self.extra_bytes())})"
         transformed = int(form == "winograd")
         fast = f"SMELT_WINOGRAD(&w, {image}, {panels}, {transformed}, {task}, (float *)(local + {used}));"
         return fast if transformed else f"if (t->winograd) {fast}\nelse {plain}"
+
+
+def window_units(window: WindowKernel) -> tuple[str, ...]:
+    """The units of the library whose functions fill its blocks, as `_fill` calls them."""
+    if window.pool:
+        return ("pool",)
+    if window.form == "winograd":
+        return ("winograd",)
+    name = _WIDE if window.form == "depthwise" and _is_wide(window) else _FILLED_BY.get(window.form, _CONVOLVE)
+    return (_UNITS[name], "winograd") if window.form in _BY_LINES else (_UNITS[name],)
 
 
 def _is_wide(window: WindowKernel) -> bool:

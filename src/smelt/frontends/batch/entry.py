@@ -19,10 +19,10 @@ from smelt.base.errors import BatchError, ConfigError, InputError
 from smelt.base.progress import Progress, Silent
 from smelt.frontends.batch.crew import Crew, how_it_died, listen, start
 from smelt.frontends.batch.functions import Function, resolve
-from smelt.frontends.batch.models import Named, named, opened
+from smelt.frontends.batch.models import Named, inputs_to_compile, named, opened
 from smelt.frontends.batch.output_folder import OutputFolder
 from smelt.frontends.batch.packages import package
-from smelt.frontends.batch.plan import Wanted, check_same, concat_allowed, find_data, make_job
+from smelt.frontends.batch.plan import Wanted, check_mapping, check_same, concat_allowed, find_data, make_job
 from smelt.frontends.batch.pool import Pool
 from smelt.frontends.batch.probe import probe
 from smelt.frontends.batch.records import Job, PartRecord
@@ -113,6 +113,9 @@ class _Run:
             raise InputError(
                 "SM-BATCH-007", f"{folder.root} was made with another model: now {what.source}, then {then}"
             )
+        if specs := inputs_to_compile(what, folder, self.stock):
+            tokenized = what.kind == "sentences" or bool(self.wanted.tokenizer or what.tokenizer)
+            check_mapping(specs, data, self.wanted, tokenized)
         model = opened(what, folder, self.config, self.progress, self.stock, self.options)
         kept = folder.own / "tokenizer.json"
         job = make_job(folder.root, model, data, self.wanted, kept if kept.is_file() else what.tokenizer)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from smelt.base.config import Config
@@ -23,7 +24,7 @@ from smelt.frontends.batch.output_folder import OutputFolder
 from smelt.frontends.batch.packages import package
 from smelt.frontends.batch.records import ModelRef
 from smelt.frontends.session.identity import digest_of
-from smelt.runtime import MANIFEST
+from smelt.runtime import MANIFEST, InputSpec, declared_inputs
 
 _SENTENCES: Final = "modules.json"
 
@@ -83,6 +84,18 @@ def _object(model: Any) -> Named:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     return Named(type(model).__name__, digest.hexdigest(), "sentences", None, model)
+
+
+def inputs_to_compile(what: Named, folder: OutputFolder, stock: bool) -> tuple[InputSpec, ...]:
+    """Inputs of a model that takes a while until it can be opened, as its file declares them; nothing for others."""
+    if what.kind == "sentences":
+        made = folder.own / "stock" / "model.onnx" if stock else folder.model / MANIFEST
+        kind = np.dtype(np.int64)
+        names = () if made.is_file() else ("input_ids", "attention_mask")
+        return tuple(InputSpec(name, "tensor(int64)", kind, ("rows", "tokens")) for name in names)
+    if what.kind != "onnx" or stock or what.path is None or (folder.model / MANIFEST).is_file():
+        return ()
+    return declared_inputs(what.path)
 
 
 def opened(

@@ -20,9 +20,10 @@ from smelt.frontends.batch.images import parse_steps
 from smelt.frontends.batch.mapping import map_columns, retyped
 from smelt.frontends.batch.model_call import ModelCall, check_batch
 from smelt.frontends.batch.output_folder import ENDINGS
-from smelt.frontends.batch.records import InputFile, Job, ModelRef, Part, Text, digest_of_json, schema_to_text
+from smelt.frontends.batch.records import Feed, InputFile, Job, ModelRef, Part, Text, digest_of_json, schema_to_text
 from smelt.frontends.batch.sources import Facts, find_files, format_of, inspect_file
 from smelt.frontends.batch.sources.find import image_files
+from smelt.runtime import InputSpec
 
 _READERS: Final = 8
 _TEXTUAL: Final = frozenset(("csv", "jsonl"))
@@ -91,20 +92,7 @@ def make_job(output: Path, model: ModelRef, data: Data, wanted: Wanted, tokenize
     """The job, before anything of it ran."""
     session = ModelCall(model, 1)
     text = _text(wanted, tokenizer)
-    first = next((place for place, facts in enumerate(data.facts) if facts.pieces), 0)
-    schema = data.facts[first].schema
-    if not schema.names:
-        raise InputError("SM-BATCH-003", f"{data.files[first].path} is empty: it has neither columns nor rows")
-    if data.files[first].format in _TEXTUAL:
-        schema = retyped(schema, session.inputs, wanted.map, text is not None)
-    mapped = _preprocessed_schema(data, first, schema, wanted)
-    feeds = map_columns(
-        session.inputs, mapped, wanted.map, text=wanted.text, tokenized=text is not None, cast_=wanted.cast
-    )
-    check_batch(session.inputs, feeds, wanted.batch)
-    _check_images(wanted, any(feed.kind == "image" for feed in feeds))
-    used = {name for feed in feeds for name in feed.columns}
-    keep = _kept(wanted, schema, used)
+    first, schema, feeds, keep = _mapped(session.inputs, data, wanted, text is not None)
     if wanted.part_format not in ENDINGS:
         raise ConfigError("SM-CONFIG-001", f"--format {wanted.part_format!r} is not one of {', '.join(ENDINGS)}")
     job = Job(
@@ -116,6 +104,30 @@ def make_job(output: Path, model: ModelRef, data: Data, wanted: Wanted, tokenize
     )  # fmt: skip
     _check_schemas(job, data, first, schema)
     return job
+
+
+def check_mapping(specs: Sequence[InputSpec], data: Data, wanted: Wanted, tokenized: bool) -> None:
+    """Mistakes in names and types, told before the model is compiled. Columns that a function makes are seen later."""
+    if wanted.preprocess is None:
+        _mapped(specs, data, wanted, tokenized)
+
+
+def _mapped(
+    specs: Sequence[InputSpec], data: Data, wanted: Wanted, tokenized: bool
+) -> tuple[int, Any, tuple[Feed, ...], tuple[str, ...]]:
+    """The first file with rows, the schema, what feeds the model, what passes through."""
+    first = next((place for place, facts in enumerate(data.facts) if facts.pieces), 0)
+    schema = data.facts[first].schema
+    if not schema.names:
+        raise InputError("SM-BATCH-003", f"{data.files[first].path} is empty: it has neither columns nor rows")
+    if data.files[first].format in _TEXTUAL:
+        schema = retyped(schema, specs, wanted.map, tokenized)
+    mapped = _preprocessed_schema(data, first, schema, wanted)
+    feeds = map_columns(specs, mapped, wanted.map, text=wanted.text, tokenized=tokenized, cast_=wanted.cast)
+    check_batch(specs, feeds, wanted.batch)
+    _check_images(wanted, any(feed.kind == "image" for feed in feeds))
+    used = {name for feed in feeds for name in feed.columns}
+    return first, schema, feeds, _kept(wanted, schema, used)
 
 
 def _tokenizes(feeds: Sequence[Any]) -> bool:

@@ -55,8 +55,8 @@ class Pool:
         self.suspects: set[int] = set()
         self.interrupts = 0
         self._idle_deaths = 0
-        self._hung: set[int] = set()
-        self._finishing: set[int] = set()
+        self._hung: set[Member] = set()  # the members themselves: the id() of one that is gone may be another's
+        self._finishing: set[Member] = set()
 
     def run(self, workers: int) -> bool:
         """Make all parts; False when interrupted."""
@@ -92,15 +92,15 @@ class Pool:
                 if self.todo and not self.interrupts and len(member.held) == depth and self._may_have_more(member):
                     member.give(self.parts[self.todo.popleft()])
         for member in self.members:
-            if not member.held and id(member) not in self._finishing:
-                self._finishing.add(id(member))
+            if not member.held and member not in self._finishing:
+                self._finishing.add(member)
                 member.finish()
 
     def _may_have_more(self, member: Member) -> bool:
         """A part that a worker died at is alone in the next one's hands, so that it is known which one it was."""
         together = [*member.held, self.todo[0]]
         alone = len(together) == 1 or not self.suspects.intersection(together)
-        return alone and id(member) not in self._finishing
+        return alone and member not in self._finishing
 
     def _take(self, event: Event) -> None:
         told, member = event.told, event.member
@@ -124,7 +124,7 @@ class Pool:
     def _gone(self, member: Member) -> None:
         self.members.remove(member)
         how = member.end()
-        if id(member) in self._hung:
+        if member in self._hung:
             how = f"did nothing for {self.timeout_s:g} s and was stopped"
         if not member.held or not member.ready:
             self.todo.extendleft(reversed(member.held))  # no part's fault
@@ -154,8 +154,8 @@ class Pool:
         now = time.monotonic()
         for member in self.members:
             limit = self.timeout_s if member.ready else max(self.timeout_s, _START_LIMIT_S)
-            if member.held and now - member.heard_at > limit and id(member) not in self._hung:
-                self._hung.add(id(member))
+            if member.held and now - member.heard_at > limit and member not in self._hung:
+                self._hung.add(member)
                 member.drop()
 
     @contextmanager

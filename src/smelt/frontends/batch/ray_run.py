@@ -170,7 +170,7 @@ def packed(artifact: Path) -> bytes:
         if artifact.is_dir():
             archive.add(artifact, arcname="model")
         else:
-            for file in (artifact, *external_files(artifact)):
+            for file in (artifact, *filter(Path.is_file, external_files(artifact))):
                 archive.add(file, arcname=file.relative_to(artifact.parent))
     return block.getvalue()
 

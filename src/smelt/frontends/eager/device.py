@@ -17,20 +17,20 @@ from torch.utils import backend_registration
 
 from ._internals import torch_c
 from .memory import on_ort
+from .registered import REGISTERED
 
 NAME: Final = "ort"
 _KEY: Final = "PrivateUse1"
 _libraries: list[Any] = []
 _ready = threading.Lock()
-_state: dict[str, bool] = {}
 
 
 def register() -> bool:
     """Make `torch.device("ort")` known. False if another package has taken PyTorch's one place for such a device."""
     with _ready:
-        if "name" not in _state:
-            _state["name"] = _register_name()
-        return _state["name"]
+        if "name" not in REGISTERED:
+            REGISTERED["name"] = _register_name()
+        return REGISTERED["name"]
 
 
 def autoload() -> None:
@@ -49,11 +49,6 @@ def has_own_accelerator() -> bool:
     drivers = {"cuda": "/dev/nvidiactl", "hip": "/dev/kfd", "xpu": "/dev/dri"}
     found = any(kinds.get(kind) is not None and Path(driver).exists() for kind, driver in drivers.items())
     return found or torch.backends.mps.is_built()
-
-
-def in_use() -> bool:
-    """Whether this process has made a tensor on the device."""
-    return "kernels" in _state
 
 
 def _register_name() -> bool:
@@ -90,14 +85,14 @@ def _as_module(functions: Any) -> ModuleType:
 
 def ensure_kernels() -> None:
     """Register all kernels, once."""
-    if "kernels" in _state:
+    if "kernels" in REGISTERED:
         return
     with _ready:
-        if "kernels" not in _state:
+        if "kernels" not in REGISTERED:
             from .kernels import register_kernels
 
             _libraries.extend(register_kernels(_KEY))
-            _state["kernels"] = True
+            REGISTERED["kernels"] = True
 
 
 def _empty(

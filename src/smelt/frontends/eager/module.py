@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from . import providers
-from .device import in_use
+from .registered import in_use
 
 _frame: Final[Any] = vars(sys)["_getframe"]
 _CHOOSERS: Final = ("torch.accelerator", "torch._utils")  # the second for nn.DataParallel

@@ -28,12 +28,12 @@ from smelt.base.config import Config
 from smelt.base.errors import TorchError
 from smelt.base.log import logger
 from smelt.base.progress import open_progress
-from smelt.frontends.torch_compile.frozen import watch
+from smelt.frontends.torch_compile.calls.frozen import watch
+from smelt.frontends.torch_compile.inspection.record import Listening, Record
 from smelt.frontends.torch_compile.lower import lower
 from smelt.frontends.torch_compile.options import TorchOptions, read_options
-from smelt.frontends.torch_compile.part import Fixed
-from smelt.frontends.torch_compile.record import Listening, Record
-from smelt.frontends.torch_compile.sessions import Settings
+from smelt.frontends.torch_compile.parts.part import Fixed
+from smelt.frontends.torch_compile.parts.sessions import Settings
 from smelt.pipeline import Options
 
 from .alike import Alike, alike
@@ -293,6 +293,8 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
             tune=options.tune,
             skip_passes=tuple(options.skip_passes),
             patterns=options.patterns,
+            precision=options.precision,
+            accuracy=options.accuracy,
         )
         return save_program(captured, directory, chosen, self._settings.config)
 

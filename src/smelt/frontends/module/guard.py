@@ -8,6 +8,7 @@ and constants of the traced one, and sizes that tracing left free; what is writt
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,8 @@ class Guard:
     def _outside(self, sizes: Mapping[str, int]) -> str:
         for name, (low, high) in self.ranges.items():
             if name in sizes and not low <= sizes[name] <= high:
-                return f"a size is {sizes[name]}, outside {low} to {high}"
+                wanted = f"{low} or more" if math.isinf(high) else f"{low} to {high}"
+                return f"a size is {sizes[name]}, where it takes {wanted}"
         return ""
 
 

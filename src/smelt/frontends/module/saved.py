@@ -130,7 +130,10 @@ class LoadedModule(torch.nn.Module):
             raise InputError("SM-INPUT-001", f"the arguments have another structure than {guard.in_spec}")
         reason = guard.refuses(leaves)
         if reason:
-            raise InputError("SM-INPUT-002", f"the saved program does not serve this call: {reason}")
+            raise InputError(
+                "SM-INPUT-002", f"the saved program does not serve this call: {reason}",
+                hint="Save one for such calls: save(folder, *args, **kwargs) with arguments like these.",
+            )  # fmt: skip
         made = self._runner(leaves)
         return pytree.tree_unflatten([take(made, leaves) for take in self._takers], self._saved.out_spec)
 

@@ -22,18 +22,21 @@ def digest_of(model: Path | bytes, memo: Path) -> str:
     """The digest of a model; `memo` is a folder that remembers those of files."""
     if isinstance(model, bytes):
         return hashlib.sha256(model).hexdigest()
-    path = model.resolve()
+    path = model.absolute()  # links stay: external data lie beside the name that is given
     note = memo / hashlib.sha256(os.fsencode(path)).hexdigest()
     known = _recall(note)
     if known is not None:
         return known
-    files = [path, *sorted(external_files(path))]
+    named = sorted(external_files(path))
+    files = [path, *(file for file in named if file.is_file())]
     before = [_stamp(file) for file in files]
     digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
-    if before == [_stamp(file) for file in files]:
+    if len(files) <= len(named):  # the loader's to complain about, and not to be remembered: it may come
+        digest.update(b"without some of its data")
+    elif before == [_stamp(file) for file in files]:
         _remember(note, files, before, digest.hexdigest())
     return digest.hexdigest()
 
@@ -60,14 +63,14 @@ def _remember(note: Path, files: list[Path], stamps: list[list[int]], digest: st
 
 
 def external_files(path: Path) -> set[Path]:
-    """Files that hold tensors of the model. Those that are not there are the loader's to complain about."""
+    """Files that hold tensors of the model, whether they are there or not."""
     import onnx  # a model that is known is not read
 
     proto = onnx.load_model(str(path), load_external_data=False)
     names = {
         entry.value for tensor in tensors_of(proto.graph) for entry in tensor.external_data if entry.key == "location"
     }
-    return {file for name in names if (file := path.parent / name).is_file()}
+    return {path.parent / name for name in names}
 
 
 def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -1,10 +1,9 @@
 """`torch.compile(model, backend="smelt")`: graphs of PyTorch in stock ONNX Runtime, forward and backward."""
 
 from smelt.frontends.torch_compile.backend import debug_backend, register, smelt_backend
-from smelt.frontends.torch_compile.explain import Explanation, explain
-from smelt.frontends.torch_compile.frozen import refresh
-from smelt.frontends.torch_compile.options import TorchOptions
-from smelt.frontends.torch_compile.record import (
+from smelt.frontends.torch_compile.calls.frozen import refresh
+from smelt.frontends.torch_compile.inspection.explain import Explanation, explain
+from smelt.frontends.torch_compile.inspection.record import (
     FallbackNode,
     GraphReport,
     Listening,
@@ -12,6 +11,7 @@ from smelt.frontends.torch_compile.record import (
     Record,
     process_record,
 )
+from smelt.frontends.torch_compile.options import TorchOptions
 
 register()
 

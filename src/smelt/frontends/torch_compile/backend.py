@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 
 from smelt.base.config import Config
 from smelt.base.log import logger
+from smelt.base.progress import open_progress
 from smelt.frontends.torch_compile._torch import (
     aot_autograd,
     compiled_before,
@@ -22,14 +23,14 @@ from smelt.frontends.torch_compile._torch import (
     min_cut_rematerialization_partition,
     static_inputs,
 )
-from smelt.frontends.torch_compile.bare import Bare
-from smelt.frontends.torch_compile.debug import intercepted
-from smelt.frontends.torch_compile.frozen import FrozenGraph, frozen_parameters
+from smelt.frontends.torch_compile.calls.bare import Bare
+from smelt.frontends.torch_compile.calls.frozen import FrozenGraph, frozen_parameters
+from smelt.frontends.torch_compile.calls.on_device import device_index
+from smelt.frontends.torch_compile.inspection.debug import intercepted
 from smelt.frontends.torch_compile.lower import Boxed, lower
-from smelt.frontends.torch_compile.on_device import device_index
 from smelt.frontends.torch_compile.options import TorchOptions, read_options
-from smelt.frontends.torch_compile.part import Fixed
-from smelt.frontends.torch_compile.sessions import Settings
+from smelt.frontends.torch_compile.parts.part import Fixed
+from smelt.frontends.torch_compile.parts.sessions import Settings
 
 _log: Final = logger("torch")
 
@@ -44,26 +45,31 @@ def smelt_backend(
     settings = Settings(read_options(options, config), config)
     if settings.options.intercept:
         return intercepted(graph, settings.options.intercept)
-    _tell(graph)
+    what = _tell(graph)
     bare = Bare(len(example_inputs), frame_arguments(graph))
-    wrapped = aot_autograd(
-        fw_compiler=_compiler("forward", settings),
-        bw_compiler=_compiler("backward", settings),
-        inference_compiler=_inference_compiler(settings, list(example_inputs), bare),
-        partition_fn=min_cut_rematerialization_partition,
-    )(graph, example_inputs)
+    with open_progress(config, what) as progress:  # tracing takes seconds before the first kernel is compiled
+        step = progress.task(f"trace {what}", 1)
+        wrapped = aot_autograd(
+            fw_compiler=_compiler("forward", settings),
+            bw_compiler=_compiler("backward", settings),
+            inference_compiler=_inference_compiler(settings, list(example_inputs), bare),
+            partition_fn=min_cut_rematerialization_partition,
+        )(graph, example_inputs)
+        step()
     return bare.function(wrapped)
 
 
-def _tell(graph: GraphModule) -> None:
+def _tell(graph: GraphModule) -> str:
     """What is compiled, and whether it is because Dynamo could not leave something free the first time."""
     count = sum(node.op != "placeholder" and node.op != "output" for node in graph.graph.nodes)
-    _log.info("compiling a graph of %d calls from torch.compile", count)
+    what = f"a graph of {count} calls"
+    _log.info("compiling %s from torch.compile", what)
     if compiled_before():
         _log.info(
             "the same function was compiled before: for another module, or Dynamo had fixed what has changed; "
             "torch.compile(..., dynamic=True) leaves sizes free, TORCH_LOGS=recompiles says what changed"
         )
+    return what
 
 
 def debug_backend(

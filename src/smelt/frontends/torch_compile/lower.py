@@ -18,18 +18,18 @@ from torch.fx import GraphModule, Node
 
 from smelt.base.errors import TorchError
 from smelt.frontends.torch_compile._torch import no_modes, visible_results
-from smelt.frontends.torch_compile.node_check import checked_nodes
-from smelt.frontends.torch_compile.on_device import OnDevice, device_index, results_on_device, to_host
-from smelt.frontends.torch_compile.part import CompiledPart, Fixed, compile_part, copied
-from smelt.frontends.torch_compile.random_nodes import free_random_nodes
-from smelt.frontends.torch_compile.record import FallbackNode, GraphReport, report
-from smelt.frontends.torch_compile.sessions import Settings
-from smelt.frontends.torch_compile.shared_results import keep_shared
-from smelt.frontends.torch_compile.split import Part, Split, fallback_node, outer_graph, split
-from smelt.frontends.torch_compile.support import reason_to_stay
-from smelt.frontends.torch_compile.table_gradients import keep_table_gradients, spare_zeros
-from smelt.frontends.torch_compile.worth import kernels_pay
-from smelt.frontends.torch_compile.zero_sums import keep_zero_sums, spare_threads
+from smelt.frontends.torch_compile.calls.on_device import OnDevice, device_index, results_on_device, to_host
+from smelt.frontends.torch_compile.graph.random_nodes import free_random_nodes
+from smelt.frontends.torch_compile.graph.shared_results import keep_shared
+from smelt.frontends.torch_compile.graph.split import Part, Split, fallback_node, outer_graph, split
+from smelt.frontends.torch_compile.graph.support import reason_to_stay
+from smelt.frontends.torch_compile.graph.table_gradients import keep_table_gradients, spare_zeros
+from smelt.frontends.torch_compile.graph.worth import kernels_pay
+from smelt.frontends.torch_compile.graph.zero_sums import keep_zero_sums, spare_threads
+from smelt.frontends.torch_compile.inspection.node_check import checked_nodes
+from smelt.frontends.torch_compile.inspection.record import FallbackNode, GraphReport, report
+from smelt.frontends.torch_compile.parts.part import CompiledPart, Fixed, compile_part, copied
+from smelt.frontends.torch_compile.parts.sessions import Settings
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 _LISTED = 20

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, cast
 
 from smelt.base.config import Config
 from smelt.base.errors import ConfigError
-from smelt.passes import TABLE, Patterns, Rule
+from smelt.passes import TABLE, Patterns, Rule, check_narrow
 from smelt.runtime import available_providers
 
 Provider = str | tuple[str, Mapping[str, Any]]
@@ -41,6 +41,8 @@ class TorchOptions:
     session       configuration entries of the sessions
     threads       threads of a session; 0: as many as torch uses
     transforms    functions that change the ONNX model before its session is made, in place or by returning another
+    precision     "w8" or "w4": weights of products in so many bits, in blocks; parameters are frozen
+    accuracy      "fast": products with such weights quantize their activations to 8 bits
     skip_passes   names of passes to leave out
     patterns      which passes and rules run: a selector such as "default+ort", or a list of selectors and rules; None:
                   "default", and "training" for graphs with gradients
@@ -62,6 +64,8 @@ class TorchOptions:
     session: Mapping[str, str] = field(default_factory=dict[str, str])
     threads: int = 0
     transforms: Sequence[Transform] = ()
+    precision: str = ""
+    accuracy: str = "exact"
     skip_passes: Sequence[str] = ()
     patterns: Patterns | None = None
     dump: Path | None = None
@@ -91,9 +95,12 @@ def read_options(given: TorchOptions | Mapping[str, Any] | None, config: Config)
     """The options as given, completed from the environment's knobs."""
     options = given if isinstance(given, TorchOptions) else _from_mapping(given or {})
     _check(options)
+    check_narrow(options.precision, options.accuracy)
     threads = options.threads or config.threads
     dump = Path(options.dump) if options.dump else None
-    return dataclasses.replace(options, dump=dump, threads=threads, exporter=options.exporter or config.exporter)
+    freeze = options.freeze or bool(options.precision)
+    exporter = options.exporter or config.exporter
+    return dataclasses.replace(options, dump=dump, threads=threads, exporter=exporter, freeze=freeze)
 
 
 def _from_mapping(given: Mapping[str, Any]) -> TorchOptions:

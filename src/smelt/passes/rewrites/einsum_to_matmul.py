@@ -11,8 +11,8 @@ import math
 
 import onnx_ir as ir
 
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import tensor_of
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import tensor_of
 
 
 def _apply(node: ir.Node, rewrite: Rewrite) -> ir.Value | None:

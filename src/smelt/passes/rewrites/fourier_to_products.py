@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import input_at, int_attribute
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import input_at, int_attribute
 
 Array = np.ndarray[Any, Any]
 _LARGEST: Final = 1 << 22

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
-from smelt.passes.rules import Rewrite, Rule
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import input_at, int_attribute, is_op
 from smelt.passes.simplify_shapes import Element, dimension
-from smelt.passes.surgery import input_at, int_attribute, is_op
 
 Array = np.ndarray[Any, Any]
 _LARGEST: Final = 1 << 22  # elements of an index that is looked at

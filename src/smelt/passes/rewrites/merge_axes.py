@@ -10,8 +10,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from smelt.ir.sizes import known_shape
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import input_at, int_attribute, is_op
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import input_at, int_attribute, is_op
 
 _AXES_ARE_INPUTS = 13
 

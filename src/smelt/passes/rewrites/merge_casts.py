@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import is_op
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import is_op
 
 D = ir.DataType
 # type -> types that hold all of its values

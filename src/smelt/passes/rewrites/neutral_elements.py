@@ -10,8 +10,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from smelt.ir.sizes import known_shape
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import array_of
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import array_of
 
 _COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or"))
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "And": 1, "Or": 0}

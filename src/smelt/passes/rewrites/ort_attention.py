@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import array_of, int_attribute, ints_attribute, is_op, only_user
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import array_of, int_attribute, ints_attribute, is_op, only_user
 
 SINCE = 23
 _AXES = 4

@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from smelt.passes._normalization import mean_source, normalized_source, square_source, vector_operand
 from smelt.passes.recompose_rms_norm import SINCE as RMS_NORM_SINCE
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import input_at, int_attribute, is_op, only_user
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import input_at, int_attribute, is_op, only_user
 
 _CONTRIB = "com.microsoft"
 _RANK = 3

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from smelt.passes.rules import Rewrite, Rule
-from smelt.passes.surgery import ints_attribute, is_op, only_user
+from smelt.passes.rewriter.rules import Rewrite, Rule
+from smelt.passes.rewriter.surgery import ints_attribute, is_op, only_user
 
 _CONTRIB = "com.microsoft"
 

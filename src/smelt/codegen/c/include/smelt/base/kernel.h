@@ -12,13 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Level numbers index smelt_entry.by_level. A level holds everything that the levels below it hold. */
+/* Entries of smelt_entry.by_level: builds that have regions of their own, numbered by base/feature_list.h. */
 #define SMELT_LEVELS 3
-#if defined(__aarch64__)
-enum { SMELT_LEVEL_armv8 = 0, SMELT_LEVEL_armv82 = 1 };
-#else
-enum { SMELT_LEVEL_v2 = 0, SMELT_LEVEL_v3 = 1, SMELT_LEVEL_v4 = 2 };
-#endif
 
 /* SMELT_AT(r0, v3) is the name that region r0 has when compiled for level v3; the glue unit declares regions by it.
  * Inside a unit compiled with -DSMELT_LEVEL=v3, SMELT_NAME(r0) is that same name. */
@@ -35,7 +30,8 @@ enum {
   SMELT_E_OVERFLOW = 4, /* a size computed from shapes does not fit 63 bits */
   SMELT_E_MEMORY = 5,   /* detail = bytes asked for, 0 if unknown */
   SMELT_E_VALUE = 6,    /* detail = the value that is not allowed */
-  SMELT_E_DIVISION = 7  /* an integer is divided by 0 */
+  SMELT_E_DIVISION = 7, /* an integer is divided by 0 */
+  SMELT_E_DEVICE = 8    /* a GPU's driver failed: what, which and said tell */
 };
 
 typedef struct smelt_env smelt_env;
@@ -58,6 +54,10 @@ struct smelt_env {
   /* Results depend on neither of these. */
   int32_t helpers;    /* threads beside the caller's that have run bodies of this call, as far as they are counted */
   int32_t processors; /* that threads may find, 0: not known */
+  /* Of regions for a GPU, whose inputs, outputs and scratch are device memory; others neither set nor read these. */
+  int32_t device;     /* which driver: device/driver.h */
+  void *queue;        /* the session's stream, NULL: the driver's own */
+  const char *what, *which, *said; /* of SMELT_E_DEVICE: the call that failed, the kernel, the driver's text */
 };
 
 typedef int32_t (*smelt_region)(smelt_env *);

@@ -9,6 +9,7 @@
 #ifndef SMELT_MACHINE_H
 #define SMELT_MACHINE_H
 
+#include <smelt/base/features.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,8 +27,6 @@ typedef struct {
 #include <smelt/base/machine_sizes.h>
 #undef SMELT_SIZE
 } smelt_machine_sizes;
-
-#define SMELT_SHARED_DATA __attribute__((weak, visibility("hidden")))
 
 /* One for the whole library: the linker keeps one of the definitions. */
 SMELT_SHARED_DATA smelt_machine smelt_this_machine = {32768, 1048576, 33554432, 2, 2};

@@ -69,6 +69,10 @@ static void smelt_say_detail(smelt_message *m, const smelt_env *env, int32_t cod
       break;
     case SMELT_E_VALUE: smelt_say(m, "value "), smelt_say_int(m, d[0]), smelt_say(m, " is not allowed here"); break;
     case SMELT_E_DIVISION: smelt_say(m, "integer division by zero"); break;
+    case SMELT_E_DEVICE:
+      smelt_say(m, env->what), smelt_say(m, *env->which ? ", kernel " : ""), smelt_say(m, env->which);
+      smelt_say(m, ": "), smelt_say(m, env->said);
+      break;
     default: smelt_say(m, "failed with code "), smelt_say_int(m, code); break;
   }
 }

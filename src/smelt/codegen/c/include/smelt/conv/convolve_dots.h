@@ -37,8 +37,9 @@ typedef struct {
 #define SMELT_DOTS_REST(at) ld_f32_n(at, rest)
 
 /* R windows times M columns: a vector of partial sums for each, by windows, then columns. */
+#define SMELT_DOTS_MICRO(R, M) SMELT_MICRO_C(f32_igemm, R, M, SMELT_F32_OF_1, SMELT_UNIT_FEATURE)
 #define SMELT_DOTS_TILE(R, M)                                                                                          \
-  static __attribute__((noinline)) void smelt_dots_##R##x##M(const smelt_dots *d, const float *a, v_f32 *sums) {       \
+  static __attribute__((noinline)) void SMELT_DOTS_MICRO(R, M)(const smelt_dots *d, const float *a, v_f32 *sums) {       \
     v_f32 acc[R][M];                                                                                                   \
     _Pragma("GCC unroll 16") for (int r = 0; r < (R); r++)                                                             \
       _Pragma("GCC unroll 16") for (int m = 0; m < (M); m++) acc[r][m] = bc_f32(0);                                    \
@@ -64,13 +65,13 @@ static const int8_t smelt_dots_heights[] = {0, 8, 8, 6, 5, 4, 4, 3, 3};
 #define SMELT_DOTS_EACH(X) X(8, 1) X(5, 2) X(3, 3) X(3, 4) X(2, 5) X(2, 6) X(2, 7) X(2, 8)
 static const int8_t smelt_dots_heights[] = {0, 8, 5, 3, 3, 2, 2, 2, 2};
 #endif
-#define SMELT_DOTS_NAME(R, M) smelt_dots_##R##x##M,
+#define SMELT_DOTS_NAME(R, M) SMELT_DOTS_MICRO(R, M),
 SMELT_DOTS_EACH(SMELT_DOTS_TILE)
 SMELT_DOTS_TILE(1, 1) SMELT_DOTS_TILE(1, 2) SMELT_DOTS_TILE(1, 3) SMELT_DOTS_TILE(1, 4)
 SMELT_DOTS_TILE(1, 5) SMELT_DOTS_TILE(1, 6) SMELT_DOTS_TILE(1, 7) SMELT_DOTS_TILE(1, 8)
 static const smelt_dots_tile smelt_dots_main[] = {0, SMELT_DOTS_EACH(SMELT_DOTS_NAME)};
-static const smelt_dots_tile smelt_dots_one[] = {0,                smelt_dots_1x1, smelt_dots_1x2, smelt_dots_1x3, smelt_dots_1x4,
-                                                 smelt_dots_1x5, smelt_dots_1x6, smelt_dots_1x7, smelt_dots_1x8};
+static const smelt_dots_tile smelt_dots_one[] = {0,                SMELT_DOTS_MICRO(1, 1), SMELT_DOTS_MICRO(1, 2), SMELT_DOTS_MICRO(1, 3), SMELT_DOTS_MICRO(1, 4),
+                                                 SMELT_DOTS_MICRO(1, 5), SMELT_DOTS_MICRO(1, 6), SMELT_DOTS_MICRO(1, 7), SMELT_DOTS_MICRO(1, 8)};
 
 /* Groups of `wide` lanes of two vectors become one: their lower and upper halves, added, side by side. */
 #define SMELT_DOTS_LOW(i) ((i) % wide < wide / 2 ? (i) : (i) - wide / 2 + SMELT_L)

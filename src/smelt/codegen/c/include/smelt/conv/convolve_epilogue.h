@@ -49,40 +49,41 @@ static __attribute__((unused)) const float smelt_no_epilogue[4 * SMELT_GEMM_PANE
 
 #define SMELT_EPILOGUE_MICRO_AS(NAME, R, W, LINES) SMELT_TILE(SMELT_EPILOGUE_MICRO_CODE(NAME, R, W, LINES))
 #define SMELT_EPILOGUE_MICRO_CODE(NAME, R, W, LINES)                                                                     \
-  static __attribute__((noinline)) void smelt_##NAME##_##R##x##W(const float *a_, int64_t lda, const float *b_,        \
+  static __attribute__((noinline)) void SMELT_MICRO(NAME, R, W)(const float *a_, int64_t lda, const float *b_,         \
                                                                  int64_t panel_stride, int64_t kc, const float *next,  \
                                                                  const smelt_epilogue *f) {                              \
     SMELT_GEMM_SUMS(R, W, LINES, f->to, f->ld)                                                                         \
     SMELT_EPILOGUE_TILE(R, W)                                                                                            \
   }
-#define SMELT_EPILOGUE_MICRO(R, W) SMELT_EPILOGUE_MICRO_AS(epilogue, R, W, 1)
+#define SMELT_EPILOGUE_MICRO(R, W) SMELT_EPILOGUE_MICRO_AS(f32_gemm_epilogue, R, W, 1)
 #define SMELT_EPILOGUE_MICRO_3(W) SMELT_EPILOGUE_MICRO(1, W) SMELT_EPILOGUE_MICRO(2, W) SMELT_EPILOGUE_MICRO(3, W)
 #define SMELT_EPILOGUE_MICRO_6(W) SMELT_EPILOGUE_MICRO_3(W) SMELT_EPILOGUE_MICRO(4, W) SMELT_EPILOGUE_MICRO(5, W) SMELT_EPILOGUE_MICRO(6, W)
 #define SMELT_EPILOGUE_MICRO_14(W)                                                                                       \
   SMELT_EPILOGUE_MICRO_6(W) SMELT_EPILOGUE_MICRO(7, W) SMELT_EPILOGUE_MICRO(8, W) SMELT_EPILOGUE_MICRO(9, W)                   \
   SMELT_EPILOGUE_MICRO(10, W) SMELT_EPILOGUE_MICRO(11, W) SMELT_EPILOGUE_MICRO(12, W) SMELT_EPILOGUE_MICRO(13, W)              \
   SMELT_EPILOGUE_MICRO(14, W)
-#define SMELT_EPILOGUE_NAMES_3(W) 0, smelt_epilogue_1x##W, smelt_epilogue_2x##W, smelt_epilogue_3x##W
-#define SMELT_EPILOGUE_NAMES_6(W) SMELT_EPILOGUE_NAMES_3(W), smelt_epilogue_4x##W, smelt_epilogue_5x##W, smelt_epilogue_6x##W
+#define SMELT_EPILOGUE_NAME(R, W) SMELT_MICRO(f32_gemm_epilogue, R, W)
+#define SMELT_EPILOGUE_NAMES_3(W) 0, SMELT_EPILOGUE_NAME(1, W), SMELT_EPILOGUE_NAME(2, W), SMELT_EPILOGUE_NAME(3, W)
+#define SMELT_EPILOGUE_NAMES_6(W) SMELT_EPILOGUE_NAMES_3(W), SMELT_EPILOGUE_NAME(4, W), SMELT_EPILOGUE_NAME(5, W), SMELT_EPILOGUE_NAME(6, W)
 #define SMELT_EPILOGUE_NAMES_14(W)                                                                                       \
-  SMELT_EPILOGUE_NAMES_6(W), smelt_epilogue_7x##W, smelt_epilogue_8x##W, smelt_epilogue_9x##W, smelt_epilogue_10x##W,            \
-      smelt_epilogue_11x##W, smelt_epilogue_12x##W, smelt_epilogue_13x##W, smelt_epilogue_14x##W
+  SMELT_EPILOGUE_NAMES_6(W), SMELT_EPILOGUE_NAME(7, W), SMELT_EPILOGUE_NAME(8, W), SMELT_EPILOGUE_NAME(9, W), SMELT_EPILOGUE_NAME(10, W),            \
+      SMELT_EPILOGUE_NAME(11, W), SMELT_EPILOGUE_NAME(12, W), SMELT_EPILOGUE_NAME(13, W), SMELT_EPILOGUE_NAME(14, W)
 
 typedef void (*smelt_epilogue_tile)(const float *a, int64_t lda, const float *b, int64_t panel_stride, int64_t kc,
                                   const float *next, const smelt_epilogue *f);
 
 #if SMELT_VL == 64 && defined(__AVX512F__)
-SMELT_EPILOGUE_MICRO_14(1) SMELT_EPILOGUE_MICRO_14(2) SMELT_EPILOGUE_MICRO_6(4) SMELT_EPILOGUE_MICRO_AS(epilogue_eager, 5, 4, 2) SMELT_EPILOGUE_MICRO_AS(epilogue_eager, 6, 4, 2)
+SMELT_EPILOGUE_MICRO_14(1) SMELT_EPILOGUE_MICRO_14(2) SMELT_EPILOGUE_MICRO_6(4) SMELT_EPILOGUE_MICRO_AS(f32_gemm_epilogue_eager, 5, 4, 2) SMELT_EPILOGUE_MICRO_AS(f32_gemm_epilogue_eager, 6, 4, 2)
 SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_narrow, SMELT_EPILOGUE_NAMES_14(1))
 SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_main, SMELT_EPILOGUE_NAMES_14(2))
 SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_wide, SMELT_EPILOGUE_NAMES_6(4))
-SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_eager, 0, 0, 0, 0, 0, smelt_epilogue_eager_5x4, smelt_epilogue_eager_6x4)
+SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_eager, 0, 0, 0, 0, 0, SMELT_MICRO(f32_gemm_epilogue_eager, 5, 4), SMELT_MICRO(f32_gemm_epilogue_eager, 6, 4))
 #elif SMELT_VL == 64
 SMELT_EPILOGUE_MICRO_3(1) SMELT_EPILOGUE_MICRO_3(2) SMELT_EPILOGUE_MICRO(4, 2) SMELT_EPILOGUE_MICRO(5, 2) SMELT_EPILOGUE_MICRO(1, 4)
 SMELT_EPILOGUE_MICRO(2, 4)
 SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_narrow, SMELT_EPILOGUE_NAMES_3(1))
-SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_main, SMELT_EPILOGUE_NAMES_3(2), smelt_epilogue_4x2, smelt_epilogue_5x2)
-SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_wide, 0, smelt_epilogue_1x4, smelt_epilogue_2x4)
+SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_main, SMELT_EPILOGUE_NAMES_3(2), SMELT_EPILOGUE_NAME(4, 2), SMELT_EPILOGUE_NAME(5, 2))
+SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_wide, 0, SMELT_EPILOGUE_NAME(1, 4), SMELT_EPILOGUE_NAME(2, 4))
 #elif SMELT_VL == 32
 SMELT_EPILOGUE_MICRO_6(2)
 SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_main, SMELT_EPILOGUE_NAMES_6(2))
@@ -91,7 +92,7 @@ SMELT_EPILOGUE_MICRO_6(4)
 SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_main, SMELT_EPILOGUE_NAMES_6(4))
 #else
 SMELT_EPILOGUE_MICRO_3(2) SMELT_EPILOGUE_MICRO(4, 2)
-SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_main, SMELT_EPILOGUE_NAMES_3(2), smelt_epilogue_4x2)
+SMELT_TILES(smelt_epilogue_tile, smelt_epilogue_main, SMELT_EPILOGUE_NAMES_3(2), SMELT_EPILOGUE_NAME(4, 2))
 #endif
 
 /* One tile of `rows` x `panels` panels. */

@@ -12,10 +12,11 @@
 
 #include <smelt/conv/convolve_epilogue.h>
 
-/* Defines smelt_lines_RxW: R windows `lda` floats apart times W vectors of columns. A window's elements are `segments` runs of
+/* Defines smelt_f32_igemm_<MR>x<NR>__<feature>: R windows `lda` floats apart times W vectors of columns. A window's elements are `segments` runs of
  * `taps` floats, `segment` floats apart. */
+#define SMELT_LINES_NAME(R, W) SMELT_MICRO(f32_igemm, R, W)
 #define SMELT_LINES_MICRO(R, W)                                                                                        \
-  static __attribute__((noinline)) void smelt_lines_##R##x##W(const float *a_, int64_t lda, int64_t segments,          \
+  static __attribute__((noinline)) void SMELT_LINES_NAME(R, W)(const float *a_, int64_t lda, int64_t segments,          \
                                                               int64_t segment, int64_t taps, const float *b_,          \
                                                               int64_t panel_stride, float *c_, int64_t ldc,            \
                                                               const smelt_epilogue *f) {                                 \
@@ -51,32 +52,32 @@ typedef void (*smelt_lines_tile)(const float *a, int64_t lda, int64_t segments, 
 
 /* By height, the tallest first; for main tiles and, on AVX-512, for an odd panel. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
-#define SMELT_LINES_TILES(W) {smelt_lines_14x##W, smelt_lines_8x##W, smelt_lines_4x##W, smelt_lines_1x##W}
+#define SMELT_LINES_TILES(W) {SMELT_LINES_NAME(14, W), SMELT_LINES_NAME(8, W), SMELT_LINES_NAME(4, W), SMELT_LINES_NAME(1, W)}
 SMELT_LINES_MICRO(14, 2) SMELT_LINES_MICRO(8, 2) SMELT_LINES_MICRO(4, 2) SMELT_LINES_MICRO(1, 2)
 SMELT_LINES_MICRO(14, 1) SMELT_LINES_MICRO(8, 1) SMELT_LINES_MICRO(4, 1) SMELT_LINES_MICRO(1, 1)
 static const smelt_lines_tile smelt_lines_main[] = SMELT_LINES_TILES(2), smelt_lines_narrow[] = SMELT_LINES_TILES(1);
 static const int8_t smelt_lines_heights[] = {14, 8, 4, 1};
 #elif SMELT_VL == 64
-#define SMELT_LINES_TILES(W) {smelt_lines_3x##W, smelt_lines_2x##W, smelt_lines_1x##W}
+#define SMELT_LINES_TILES(W) {SMELT_LINES_NAME(3, W), SMELT_LINES_NAME(2, W), SMELT_LINES_NAME(1, W)}
 SMELT_LINES_MICRO(3, 2) SMELT_LINES_MICRO(2, 2) SMELT_LINES_MICRO(1, 2)
 SMELT_LINES_MICRO(3, 1) SMELT_LINES_MICRO(2, 1) SMELT_LINES_MICRO(1, 1)
 static const smelt_lines_tile smelt_lines_main[] = SMELT_LINES_TILES(2), smelt_lines_narrow[] = SMELT_LINES_TILES(1);
 static const int8_t smelt_lines_heights[] = {3, 2, 1};
 #elif defined(__aarch64__)
 SMELT_LINES_MICRO(6, 4) SMELT_LINES_MICRO(3, 4) SMELT_LINES_MICRO(1, 4)
-static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_6x4, smelt_lines_3x4, smelt_lines_1x4};
+static const smelt_lines_tile smelt_lines_main[] = {SMELT_LINES_NAME(6, 4), SMELT_LINES_NAME(3, 4), SMELT_LINES_NAME(1, 4)};
 static const int8_t smelt_lines_heights[] = {6, 3, 1};
 #elif SMELT_VL == 32
 SMELT_LINES_MICRO(6, 2) SMELT_LINES_MICRO(3, 2) SMELT_LINES_MICRO(1, 2)
-static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_6x2, smelt_lines_3x2, smelt_lines_1x2};
+static const smelt_lines_tile smelt_lines_main[] = {SMELT_LINES_NAME(6, 2), SMELT_LINES_NAME(3, 2), SMELT_LINES_NAME(1, 2)};
 static const int8_t smelt_lines_heights[] = {6, 3, 1};
 /* For the first half of the last panel. */
 SMELT_LINES_MICRO(12, 1) SMELT_LINES_MICRO(8, 1) SMELT_LINES_MICRO(4, 1) SMELT_LINES_MICRO(1, 1)
-static const smelt_lines_tile smelt_lines_half[] = {smelt_lines_12x1, smelt_lines_8x1, smelt_lines_4x1, smelt_lines_1x1};
+static const smelt_lines_tile smelt_lines_half[] = {SMELT_LINES_NAME(12, 1), SMELT_LINES_NAME(8, 1), SMELT_LINES_NAME(4, 1), SMELT_LINES_NAME(1, 1)};
 static const int8_t smelt_lines_half_heights[] = {12, 8, 4, 1};
 #else
 SMELT_LINES_MICRO(4, 2) SMELT_LINES_MICRO(2, 2) SMELT_LINES_MICRO(1, 2)
-static const smelt_lines_tile smelt_lines_main[] = {smelt_lines_4x2, smelt_lines_2x2, smelt_lines_1x2};
+static const smelt_lines_tile smelt_lines_main[] = {SMELT_LINES_NAME(4, 2), SMELT_LINES_NAME(2, 2), SMELT_LINES_NAME(1, 2)};
 static const int8_t smelt_lines_heights[] = {4, 2, 1};
 #endif
 

@@ -18,11 +18,11 @@ enum {
   SMELT_MOST_STAGE_BUFFERS = 16
 };
 #define SMELT_SPATIAL_TILE_BYTES smelt_sizes.tile_bytes
-#define SMELT_LEAST_SPATIAL_TILES smelt_sizes.least_tiles
+#define SMELT_LEAST_SPATIAL_TILES 6 /* of an image; see smelt_even_tiles() for more than two threads */
 #define SMELT_LEAST_CHANNEL_TILES smelt_sizes.least_tiles
 
 typedef struct {
-  smelt_task *task;
+  smelt_window_task *task;
   smelt_body body;
   int32_t buffers, from, to;         /* their number; the place of the image, and of the result that is kept (last: unused) */
   int64_t in_lines, lines, line;     /* lines of the image and of the result, windows in one of these */
@@ -33,7 +33,7 @@ typedef struct {
 } smelt_stage;
 
 typedef struct {
-  smelt_task task; /* first: a body gets a pointer to it */
+  smelt_head head; /* first: a body gets a pointer to it */
   smelt_stage *stages;
   int64_t count, tiles, high; /* stages, tiles of an image, most lines of a tile */
   int64_t kept[SMELT_MOST_STAGES]; /* bytes of a task, of what each stage but the last makes */
@@ -58,9 +58,9 @@ static __attribute__((unused)) void smelt_stage_run(const smelt_stage *s, int64_
   for (int32_t i = 0; i < s->buffers; i++) b[i] = s->task->b[i];
   if (from) b[s->from] = from;
   if (to) b[s->to] = to;
-  smelt_task t = *s->task;
-  t.b = b, t.start = (n * s->lines + r.lo) * s->line, t.step = (r.hi - r.lo) * s->line;
-  t.part = smelt_min(t.part, smelt_max(t.step, 1));
+  smelt_window_task t = *s->task;
+  t.b = b, t.start = (n * s->lines + r.lo) * s->line, t.block_rows = (r.hi - r.lo) * s->line;
+  t.part_rows = smelt_min(t.part_rows, smelt_max(t.block_rows, 1));
   s->body(&t, 0);
 }
 
@@ -75,7 +75,7 @@ static __attribute__((unused)) void smelt_spatial_tile(void *p, int64_t index) {
   smelt_lines_of r[SMELT_MOST_STAGES];
   r[last] = (smelt_lines_of){tile * lines / b->tiles, (tile + 1) * lines / b->tiles}; /* cut evenly */
   for (int64_t i = last; i > 0; i--) r[i - 1] = smelt_stage_needs(&b->stages[i], r[i]);
-  char *local = smelt_claim(&b->task), *at = local;
+  char *local = smelt_claim(b), *at = local;
   void *from = NULL;
   for (int64_t i = 0; i <= last; at += b->kept[i], i++) {
     const smelt_stage *s = &b->stages[i];
@@ -83,7 +83,7 @@ static __attribute__((unused)) void smelt_spatial_tile(void *p, int64_t index) {
     if (r[i].hi > r[i].lo) smelt_stage_run(s, n, r[i], from, to);
     from = to;
   }
-  smelt_release(&b->task, local);
+  smelt_release(b, local);
 }
 
 /* Bytes that a task keeps for `high` lines of the last result. */
@@ -98,32 +98,59 @@ static inline __attribute__((unused)) int64_t smelt_spatial_tile_bytes(smelt_til
   return total;
 }
 
+/* Work of a tile of `high` lines of the last result, in multiply-adds. */
+static inline __attribute__((unused)) double smelt_spatial_tile_cost(const smelt_tile_fusion *b, int64_t high) {
+  double total = 0;
+  int64_t lines = high;
+  for (int64_t i = b->count - 1; i >= 0; i--) {
+    const smelt_stage *s = &b->stages[i];
+    total += (double)(lines * s->line) * (double)(s->columns * smelt_max(s->depth, 1));
+    lines = smelt_min((lines - 1) * s->stride + s->extent, s->in_lines);
+  }
+  return total + SMELT_START;
+}
+
+/* Lines of a tile, at most `high`: what takes least time with more than two threads. */
+static inline __attribute__((unused)) int64_t smelt_even_tiles(const smelt_tile_fusion *b, int64_t images, int64_t lines, int64_t high) {
+  const int64_t threads = b->head.env->processors;
+  int64_t best = high;
+  double time = 0;
+  for (int64_t tried = high; threads > 2 && tried > 0; tried--) {
+    const int64_t tasks = images * smelt_ceil_div(lines, tried);
+    const double found = (double)smelt_ceil_div(tasks, threads) * smelt_spatial_tile_cost(b, tried);
+    if (tried == high || found < 0.97 * time) best = tried, time = found;
+    if (tasks > 4 * threads) break;
+  }
+  return best;
+}
+
 /* `images` images through `count` stages. */
 static inline __attribute__((unused)) int32_t smelt_launch_spatial_tiles(smelt_stage *stages, int64_t count, int64_t images) {
-  smelt_tile_fusion b = {.task = *stages[0].task, .stages = stages, .count = count};
+  smelt_tile_fusion b = {.head = stages[0].task->head, .stages = stages, .count = count};
   const int64_t lines = stages[count - 1].lines;
   if (images <= 0 || lines <= 0) return SMELT_OK;
   b.high = (lines + SMELT_LEAST_SPATIAL_TILES - 1) / SMELT_LEAST_SPATIAL_TILES;
   while (b.high > 1 && smelt_spatial_tile_bytes(&b, b.high) > SMELT_SPATIAL_TILE_BYTES) b.high--;
+  b.high = smelt_even_tiles(&b, images, lines, b.high);
   b.tiles = (lines + b.high - 1) / b.high;
   b.high = (lines + b.tiles - 1) / b.tiles;
   const int64_t bytes = smelt_spatial_tile_bytes(&b, b.high), tasks = images * b.tiles;
   for (int64_t i = 0; i < count; i++) {
     smelt_stage *s = &stages[i];
-    s->task->rows = NULL, s->task->units = 1;
-    s->task->row_bytes = (s->columns + s->unit - 1) / s->unit;
-    s->task->step = s->lines * s->line;
+    s->task->memory = NULL, s->task->row_blocks = 1;
+    s->task->block_wide = (s->columns + s->unit - 1) / s->unit;
+    s->task->block_rows = s->lines * s->line;
     smelt_window_parts(s->task, s->line, s->unit, s->depth, s->taps, s->form, s->whole_rows);
   }
-  if (smelt_reserve(&b.task, tasks, bytes)) return b.task.env->code;
-  return smelt_run_now(&b.task, smelt_spatial_tile, tasks);
+  if (smelt_reserve(&b, tasks, bytes)) return b.head.env->code;
+  return smelt_run_now(&b, smelt_spatial_tile, tasks);
 }
 
 static __attribute__((unused)) void smelt_channel_tile(void *p, int64_t index) {
   const smelt_tile_fusion *b = p;
   for (int64_t i = 0; i < b->count; i++) {
     const smelt_stage *s = &b->stages[i];
-    smelt_task t = *s->task;
+    smelt_window_task t = *s->task;
     t.start = index / b->tiles * s->lines * s->line;
     s->body(&t, index % b->tiles);
   }
@@ -138,17 +165,17 @@ SMELT_INLINE int64_t smelt_channel_tile_units(int64_t units) {
 
 /* `images` images through `count` stages that have the same columns, in units of the same size. */
 static inline __attribute__((unused)) int32_t smelt_launch_channel_tiles(smelt_stage *stages, int64_t count, int64_t images) {
-  smelt_tile_fusion b = {.task = *stages[0].task, .stages = stages, .count = count};
+  smelt_tile_fusion b = {.head = stages[0].task->head, .stages = stages, .count = count};
   const int64_t units = (stages[0].columns + stages[0].unit - 1) / stages[0].unit, wide = smelt_channel_tile_units(units);
   if (images <= 0) return SMELT_OK;
   b.tiles = (units + wide - 1) / wide;
   for (int64_t i = 0; i < count; i++) {
     smelt_stage *s = &stages[i];
-    s->task->rows = NULL, s->task->units = 1, s->task->row_bytes = wide;
-    s->task->step = s->lines * s->line;
+    s->task->memory = NULL, s->task->row_blocks = 1, s->task->block_wide = wide;
+    s->task->block_rows = s->lines * s->line;
     smelt_window_parts(s->task, s->line, s->unit, s->depth, s->taps, s->form, s->whole_rows);
   }
-  return smelt_run_now(&b.task, smelt_channel_tile, images * b.tiles);
+  return smelt_run_now(&b, smelt_channel_tile, images * b.tiles);
 }
 
 #endif

@@ -76,6 +76,16 @@ enum {
   SMELT_LINES_COLUMNS = 96      /* of a part of several lines, where one line of all columns would leave L1 */
 };
 
+/* smelt_launch_window(), smelt_launch_winograd(), smelt_launch_square(), and stages of tile fusions. */
+typedef struct {
+  SMELT_TASK
+  int64_t row_blocks;             /* blocks of windows */
+  int64_t block_rows, block_wide; /* windows of a task, and its units of columns */
+  int64_t start;                  /* the first window of all tasks */
+  int64_t part_rows, part_wide;   /* of what a task computes before its epilogue */
+  int32_t winograd;               /* computed by SMELT_WINOGRAD */
+} smelt_window_task;
+
 /* What a kernel reads: pixels as they lie, windows channel by channel, im2col rows, or copies of lines. */
 enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_IM2COL, SMELT_BY_LINES };
 
@@ -135,39 +145,58 @@ SMELT_INLINE int64_t smelt_window_part(int64_t line, int64_t fit) {
 
 /* What a task computes at a time before its epilogue: a part that stays in L1, or all of it where windows are gathered for
  * all columns, and panels pass by for all windows. */
-SMELT_INLINE void smelt_window_parts(smelt_task *task, int64_t line, int64_t unit, int64_t depth, int64_t taps, int form,
+SMELT_INLINE void smelt_window_parts(smelt_window_task *task, int64_t line, int64_t unit, int64_t depth, int64_t taps, int form,
                                      int whole_rows) {
-  task->part = task->step, task->wide = task->row_bytes;
+  task->part_rows = task->block_rows, task->part_wide = task->block_wide;
   if (form == SMELT_BY_IM2COL) return;
   const int patches = form == SMELT_BY_CHANNELS && taps >= SMELT_PATCH_TAPS;
-  if (patches && !whole_rows) task->wide = smelt_min(task->wide, smelt_max(SMELT_PATCH_COLUMNS / unit, 1));
-  if (form == SMELT_BY_CHANNELS && !whole_rows && 2 * line * task->wide * unit > SMELT_WINDOW_PART &&
+  if (patches && !whole_rows) task->part_wide = smelt_min(task->part_wide, smelt_max(SMELT_PATCH_COLUMNS / unit, 1));
+  if (form == SMELT_BY_CHANNELS && !whole_rows && 2 * line * task->part_wide * unit > SMELT_WINDOW_PART &&
       2 * line * SMELT_LINES_COLUMNS <= SMELT_WINDOW_PART)
-    task->wide = smelt_min(task->wide, smelt_max(SMELT_LINES_COLUMNS / unit, 1));
-  const int64_t fit = smelt_max((patches ? SMELT_WINDOW_BLOCK : SMELT_WINDOW_PART) / (task->wide * unit), 14);
-  const int64_t pixels = depth * task->wide * unit > SMELT_K_BLOCK_PANELS ? SMELT_WINDOW_ROWS : smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS);
-  task->part = form == SMELT_BY_PIXELS ? pixels : smelt_window_part(line, fit);
-  task->part = smelt_min(task->part, task->step);
+    task->part_wide = smelt_min(task->part_wide, smelt_max(SMELT_LINES_COLUMNS / unit, 1));
+  const int64_t fit = smelt_max((patches ? SMELT_WINDOW_BLOCK : SMELT_WINDOW_PART) / (task->part_wide * unit), 14);
+  const int64_t pixels = depth * task->part_wide * unit > SMELT_K_BLOCK_PANELS ? SMELT_WINDOW_ROWS : smelt_min(fit / 14 * 14, SMELT_WINDOW_ROWS);
+  task->part_rows = form == SMELT_BY_PIXELS ? pixels : smelt_window_part(line, fit);
+  task->part_rows = smelt_min(task->part_rows, task->block_rows);
+}
+
+/* A finer cut for more than two threads. Lines that lie side by side stay whole; windows are gathered again for each part of the
+ * columns. */
+SMELT_INLINE void smelt_window_evenly(smelt_window_task *task, int64_t rows, int64_t line, int64_t units, int64_t unit, int64_t depth,
+                                      int form, int whole_rows) {
+  if (task->env->processors <= 2) return;
+  const int lines = (form == SMELT_BY_CHANNELS || form == SMELT_BY_LINES) && task->block_rows % line == 0;
+  const int64_t row = lines ? line : 1, least = whole_rows ? units : smelt_min(units, unit == 16 ? 2 : 1);
+  const int products = form != SMELT_BY_CHANNELS;
+  const smelt_overheads o = {products ? smelt_max(SMELT_GEMM_TILE_ROWS / row, 1) : 1,
+                             form == SMELT_BY_IM2COL || form == SMELT_BY_LINES ? 0.4 : 0,
+                             products ? smelt_max(2 * SMELT_GEMM_FETCH / row, 1) : 0,
+                             SMELT_START / (double)(unit * smelt_max(depth, 1) * row)};
+  const smelt_extent all = {(rows + row - 1) / row, units}, one = {task->block_rows / row, task->block_wide};
+  const smelt_extent cut = smelt_cut_evenly(all, one, (smelt_extent){lines ? 1 : SMELT_GEMM_TILE_ROWS, least}, o, task->env->processors);
+  task->block_rows = cut.rows * row, task->block_wide = cut.units;
 }
 
 /* `rows` windows, lines of `line`, of `columns` results, which take `depth` multiply-adds each, over `taps` pixels; columns
  * are cut in units. */
-static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_task *task, smelt_body body, int64_t rows,
+static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_window_task *task, smelt_body body, int64_t rows,
                                                                  int64_t columns, int64_t unit, int64_t depth, int64_t taps,
                                                                  int64_t line, int64_t extra, int form, int whole_rows) {
   if (rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  task->row_bytes = smelt_window_units(rows, columns, unit, depth, taps, whole_rows);
-  const int64_t width = task->row_bytes * unit, all = (columns + unit - 1) / unit;
-  const int64_t parts = (all + task->row_bytes - 1) / task->row_bytes;
+  task->block_wide = smelt_window_units(rows, columns, unit, depth, taps, whole_rows);
+  const int64_t width = task->block_wide * unit, all = (columns + unit - 1) / unit;
+  int64_t parts = (all + task->block_wide - 1) / task->block_wide;
   const double cost = (double)width * (double)smelt_max(depth, 1);
-  task->step = form == SMELT_BY_CHANNELS || form == SMELT_BY_LINES ? smelt_window_lines(rows, line, cost)
+  task->block_rows = form == SMELT_BY_CHANNELS || form == SMELT_BY_LINES ? smelt_window_lines(rows, line, cost)
                                                                    : smelt_window_rows(rows, width, parts, cost);
-  task->units = (rows + task->step - 1) / task->step;
+  smelt_window_evenly(task, rows, line, all, unit, depth, form, whole_rows);
+  parts = (all + task->block_wide - 1) / task->block_wide;
+  task->row_blocks = (rows + task->block_rows - 1) / task->block_rows;
   smelt_window_parts(task, line, unit, depth, taps, form, whole_rows);
-  const int64_t tasks = task->units * parts;
-  const int64_t slot = SMELT_SLOT(task->part, (task->wide * unit + 15) / 16, extra);
-  task->rows = NULL;
+  const int64_t tasks = task->row_blocks * parts;
+  const int64_t slot = SMELT_SLOT(task->part_rows, (task->part_wide * unit + 15) / 16, extra);
+  task->memory = NULL;
   if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
   return smelt_run(task, body, tasks);
 }
@@ -223,25 +252,41 @@ SMELT_INLINE int64_t smelt_winograd_parts(int64_t panels, int64_t units) {
   return parts > 1 && parts * units % 2 ? parts - 1 : parts;
 }
 
+/* Pairs of lines and panels of a task for more than two threads. Patches are transformed again for each part of the panels, which
+ * costs about as much as a panel; so do weights for each block of lines, which come from L3 or from memory and may have to be
+ * transformed. */
+SMELT_INLINE smelt_extent smelt_winograd_evenly(int64_t pairs, int64_t across, int64_t panels, smelt_extent one, int64_t channels,
+                                                int whole_rows, int64_t threads) {
+  if (threads <= 2) return one;
+  const smelt_overheads o = {smelt_max(SMELT_GEMM_TILE_ROWS / across, 1), 0.7, smelt_max(4 * SMELT_GEMM_FETCH / across, 1),
+                             SMELT_START / (double)(SMELT_WINOGRAD_TERMS * 16 * channels * across)};
+  const smelt_extent least = {1, whole_rows ? panels : 1};
+  return smelt_cut_evenly((smelt_extent){pairs, panels}, one, least, o, threads);
+}
+
 /* Convolutions by SMELT_WINOGRAD: `lines` lines of `line` windows, `height` of them an image's, `columns` results of `channels`
  * each, with weights that are `transformed` ahead of time or not. A task begins at an even line of all, which may be an odd one
  * of its image where `height` is odd: then it has a pair of lines more. */
-static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_task *task, smelt_body body, int64_t lines,
+static inline __attribute__((unused)) int32_t smelt_launch_winograd(smelt_window_task *task, smelt_body body, int64_t lines,
                                                                    int64_t height, int64_t line, int64_t columns,
                                                                    int64_t channels, int64_t extra, int transformed,
                                                                    int whole_rows) {
   if (lines <= 0 || line <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   const int64_t panels = (columns + 15) / 16, weights = SMELT_WINOGRAD_TERMS * channels * columns;
-  const int64_t across = SMELT_WINOGRAD_ACROSS(line), high = smelt_winograd_lines_of(lines, across, weights);
-  task->units = (lines + high - 1) / high;
-  const int64_t parts = whole_rows || weights <= SMELT_WINOGRAD_NEAR ? 1 : smelt_winograd_parts(panels, task->units);
-  task->row_bytes = (panels + parts - 1) / parts;
-  task->step = high * line;
-  task->part = task->step, task->wide = task->row_bytes;
-  const int64_t tasks = task->units * ((panels + task->row_bytes - 1) / task->row_bytes);
-  const int64_t slot = SMELT_SLOT(task->step, task->row_bytes, extra) +
-                       4 * smelt_winograd_floats((high / 2 + height % 2) * across, channels, task->row_bytes * 16, transformed);
+  const int64_t across = SMELT_WINOGRAD_ACROSS(line), tall = smelt_winograd_lines_of(lines, across, weights);
+  const int64_t units = (lines + tall - 1) / tall;
+  const int64_t parts = whole_rows || weights <= SMELT_WINOGRAD_NEAR ? 1 : smelt_winograd_parts(panels, units);
+  const smelt_extent one = {tall / 2, (panels + parts - 1) / parts};
+  const smelt_extent cut = smelt_winograd_evenly((lines + 1) / 2, across, panels, one, channels, whole_rows, env->processors);
+  const int64_t high = 2 * cut.rows;
+  task->row_blocks = (lines + high - 1) / high;
+  task->block_wide = cut.units;
+  task->block_rows = high * line;
+  task->part_rows = task->block_rows, task->part_wide = task->block_wide;
+  const int64_t tasks = task->row_blocks * ((panels + task->block_wide - 1) / task->block_wide);
+  const int64_t slot = SMELT_SLOT(task->block_rows, task->block_wide, extra) +
+                       4 * smelt_winograd_floats((high / 2 + height % 2) * across, channels, task->block_wide * 16, transformed);
   if (smelt_reserve(task, tasks, (slot + 63) & ~(int64_t)63)) return env->code;
   return smelt_run(task, body, tasks);
 }
@@ -251,7 +296,7 @@ enum { SMELT_WINOGRAD_PIXELS = 144, SMELT_WINOGRAD_CHANNELS = 16 };
 
 /* Convolutions of 3 x 3 taps side by side with plain weights: by SMELT_WINOGRAD, or by SMELT_CONVOLVE where images are small.
  * `height` lines of `line` windows are one image's. */
-static inline __attribute__((unused)) int32_t smelt_launch_square(smelt_task *task, smelt_body body, int64_t rows,
+static inline __attribute__((unused)) int32_t smelt_launch_square(smelt_window_task *task, smelt_body body, int64_t rows,
                                                                  int64_t height, int64_t line, int64_t columns,
                                                                  int64_t channels, int64_t extra, int whole_rows) {
   if (rows <= 0 || line <= 0) return SMELT_OK;

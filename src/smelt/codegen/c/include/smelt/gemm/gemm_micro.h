@@ -14,6 +14,8 @@
 #error "SMELT_VL (vector bytes) must be defined: 16, 32 or 64"
 #endif
 
+#include <smelt/gemm/micro_names.h>
+
 /* Tiles are compiled where they are used, unless SMELT_TILES_LINKED says that tiles_unit.h has them: then they are declared,
  * and have the level in their tables' names. */
 #if defined(SMELT_TILES_LINKED) || defined(SMELT_TILES_UNIT)
@@ -163,8 +165,8 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 #define SMELT_B_OF_14 p0
 #define SMELT_B_OF_15 p0
 
-/* Defines smelt_gemm_micro_RxW. `rows` is R, `W` the vectors per row; a tile of W vectors covers W * lanes columns. */
-#define SMELT_GEMM_MICRO(R, W) SMELT_GEMM_MICRO_AS(micro, R, W, 1)
+/* Defines smelt_f32_gemm_<MR>x<NR>__<feature>: MR is R, NR the columns of W vectors. */
+#define SMELT_GEMM_MICRO(R, W) SMELT_GEMM_MICRO_AS(f32_gemm, R, W, 1)
 
 /* The sums of a tile as c##row##_##vector. TO, rows `STEP` floats apart, is where they go; `LINES` lines of what comes next are
  * prefetched every four steps. */
@@ -206,7 +208,7 @@ typedef float smelt_gemm_vu __attribute__((vector_size(SMELT_VL), aligned(4), ma
 /* The same by another name. It prefetches `LINES` lines of what comes next every four steps. */
 #define SMELT_GEMM_MICRO_AS(NAME, R, W, LINES) SMELT_TILE(SMELT_GEMM_MICRO_CODE(NAME, R, W, LINES))
 #define SMELT_GEMM_MICRO_CODE(NAME, R, W, LINES)                                                                       \
-  static __attribute__((noinline)) void smelt_gemm_##NAME##_##R##x##W(                                                 \
+  static __attribute__((noinline)) void SMELT_MICRO(NAME, R, W)(                                                       \
       const float *a_, int64_t lda, const float *b_, int64_t panel_stride, int64_t kc, float *c_, int64_t ldc,         \
       int add, const float *next) {                                                                                    \
     SMELT_GEMM_SUMS(R, W, LINES, c_, ldc)                                                                              \
@@ -361,53 +363,54 @@ typedef void (*smelt_gemm_tile)(const float *a, int64_t lda, const float *b, int
 #define SMELT_GEMM_MICRO_12(W)                                                                                         \
   SMELT_GEMM_MICRO_5(W) SMELT_GEMM_MICRO(6, W) SMELT_GEMM_MICRO(7, W) SMELT_GEMM_MICRO(8, W) SMELT_GEMM_MICRO(9, W)    \
   SMELT_GEMM_MICRO(10, W) SMELT_GEMM_MICRO(11, W) SMELT_GEMM_MICRO(12, W)
-#define SMELT_GEMM_NAMES_3(W) 0, smelt_gemm_micro_1x##W, smelt_gemm_micro_2x##W, smelt_gemm_micro_3x##W
-#define SMELT_GEMM_NAMES_5(W) SMELT_GEMM_NAMES_3(W), smelt_gemm_micro_4x##W, smelt_gemm_micro_5x##W
+#define SMELT_GEMM_NAME(R, W) SMELT_MICRO(f32_gemm, R, W)
+#define SMELT_GEMM_NAMES_3(W) 0, SMELT_GEMM_NAME(1, W), SMELT_GEMM_NAME(2, W), SMELT_GEMM_NAME(3, W)
+#define SMELT_GEMM_NAMES_5(W) SMELT_GEMM_NAMES_3(W), SMELT_GEMM_NAME(4, W), SMELT_GEMM_NAME(5, W)
 #define SMELT_GEMM_NAMES_14(W)                                                                                         \
-  SMELT_GEMM_NAMES_5(W), smelt_gemm_micro_6x##W, smelt_gemm_micro_7x##W, smelt_gemm_micro_8x##W,                       \
-      smelt_gemm_micro_9x##W, smelt_gemm_micro_10x##W, smelt_gemm_micro_11x##W, smelt_gemm_micro_12x##W,               \
-      smelt_gemm_micro_13x##W, smelt_gemm_micro_14x##W
+  SMELT_GEMM_NAMES_5(W), SMELT_GEMM_NAME(6, W), SMELT_GEMM_NAME(7, W), SMELT_GEMM_NAME(8, W),                       \
+      SMELT_GEMM_NAME(9, W), SMELT_GEMM_NAME(10, W), SMELT_GEMM_NAME(11, W), SMELT_GEMM_NAME(12, W),               \
+      SMELT_GEMM_NAME(13, W), SMELT_GEMM_NAME(14, W)
 
 #if SMELT_VL == 64 && defined(__AVX512F__)
 SMELT_GEMM_MICRO_14(1) SMELT_GEMM_MICRO_14(2)
 SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_narrow, SMELT_GEMM_NAMES_14(1))
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_14(2))
-SMELT_GEMM_MICRO_AS(eager, 5, 4, 2) SMELT_GEMM_MICRO_AS(eager, 6, 4, 2)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_wide, SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4)
+SMELT_GEMM_MICRO_AS(f32_gemm_eager, 5, 4, 2) SMELT_GEMM_MICRO_AS(f32_gemm_eager, 6, 4, 2)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_wide, SMELT_GEMM_NAMES_5(4), SMELT_GEMM_NAME(6, 4))
 /* For blocks of so few rows that the tiles of one line would not bring all of the coming panels. */
 #define SMELT_GEMM_EAGER_ROWS 5
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_eager, 0, 0, 0, 0, 0, smelt_gemm_eager_5x4, smelt_gemm_eager_6x4)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, SMELT_GEMM_NAMES_3(8), smelt_gemm_micro_4x4)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_eager, 0, 0, 0, 0, 0, SMELT_MICRO(f32_gemm_eager, 5, 4), SMELT_MICRO(f32_gemm_eager, 6, 4))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, SMELT_GEMM_NAMES_3(8), SMELT_GEMM_NAME(4, 4))
 static const int8_t smelt_gemm_thin_panels[] = {0, 8, 8, 8, 4};
 #elif SMELT_VL == 64
 SMELT_GEMM_MICRO(1, 1) SMELT_GEMM_MICRO(2, 1) SMELT_GEMM_MICRO(3, 1) SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(1, 4)
 SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(1, 8)
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_narrow, SMELT_GEMM_NAMES_3(1))
 SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(2))
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_wide, 0, smelt_gemm_micro_1x4, smelt_gemm_micro_2x4)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_wide, 0, SMELT_GEMM_NAME(1, 4), SMELT_GEMM_NAME(2, 4))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, SMELT_GEMM_NAME(1, 8))
 static const int8_t smelt_gemm_thin_panels[] = {0, 8};
 #elif SMELT_VL == 32
 SMELT_GEMM_MICRO_5(2) SMELT_GEMM_MICRO(6, 2) SMELT_GEMM_MICRO(1, 8) SMELT_GEMM_MICRO(2, 4) SMELT_GEMM_MICRO(3, 4)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(2), smelt_gemm_micro_6x2)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4, smelt_gemm_micro_3x4)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(2), SMELT_GEMM_NAME(6, 2))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, SMELT_GEMM_NAME(1, 8), SMELT_GEMM_NAME(2, 4), SMELT_GEMM_NAME(3, 4))
 static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
 /* One vector of a panel, the only one that exists: twelve rows have as many chains as six of two vectors. */
 #define SMELT_GEMM_HALF_MR 12
 SMELT_GEMM_MICRO_12(1)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_half, SMELT_GEMM_NAMES_5(1), smelt_gemm_micro_6x1, smelt_gemm_micro_7x1, smelt_gemm_micro_8x1,
-            smelt_gemm_micro_9x1, smelt_gemm_micro_10x1, smelt_gemm_micro_11x1, smelt_gemm_micro_12x1)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_half, SMELT_GEMM_NAMES_5(1), SMELT_GEMM_NAME(6, 1), SMELT_GEMM_NAME(7, 1), SMELT_GEMM_NAME(8, 1),
+            SMELT_GEMM_NAME(9, 1), SMELT_GEMM_NAME(10, 1), SMELT_GEMM_NAME(11, 1), SMELT_GEMM_NAME(12, 1))
 #elif defined(__aarch64__)
 SMELT_GEMM_MICRO_5(4) SMELT_GEMM_MICRO(6, 4) SMELT_GEMM_MICRO(1, 16) SMELT_GEMM_MICRO(2, 8) SMELT_GEMM_MICRO(3, 8)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(4), smelt_gemm_micro_6x4)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x16, smelt_gemm_micro_2x8, smelt_gemm_micro_3x8)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_5(4), SMELT_GEMM_NAME(6, 4))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, SMELT_GEMM_NAME(1, 16), SMELT_GEMM_NAME(2, 8), SMELT_GEMM_NAME(3, 8))
 static const int8_t smelt_gemm_thin_panels[] = {0, 4, 2, 2};
 #else
 SMELT_GEMM_MICRO(1, 2) SMELT_GEMM_MICRO(2, 2) SMELT_GEMM_MICRO(3, 2) SMELT_GEMM_MICRO(4, 2) SMELT_GEMM_MICRO(1, 8)
 SMELT_GEMM_MICRO(2, 4)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_3(2), smelt_gemm_micro_4x2)
-SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, smelt_gemm_micro_1x8, smelt_gemm_micro_2x4)
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_main, SMELT_GEMM_NAMES_3(2), SMELT_GEMM_NAME(4, 2))
+SMELT_TILES(smelt_gemm_tile, smelt_gemm_thin, 0, SMELT_GEMM_NAME(1, 8), SMELT_GEMM_NAME(2, 4))
 static const int8_t smelt_gemm_thin_panels[] = {0, 2, 1};
 #endif
 /* Columns that tiles come in at the end: a whole panel, or half of one. */

@@ -86,7 +86,7 @@ static __attribute__((unused)) void smelt_gemv_columns(const float *A, int64_t l
 
 /* W vectors of R rows: B's rows are contiguous and pass by once. */
 #define SMELT_GEMV_BLOCK(R, W)                                                                                          \
-  SMELT_GEMM_INLINE void smelt_gemv_##R##x##W(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K,     \
+  SMELT_GEMM_INLINE void SMELT_MICRO(f32_gemv, R, W)(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K,     \
                                              float *c, int64_t ldc, int add) {                                         \
     smelt_gemv_v s[R][W];                                                                                               \
     SMELT_GEMV_UNROLL                                                                                                   \
@@ -121,18 +121,18 @@ SMELT_GEMV_BLOCK(4, 1)
 
 SMELT_GEMM_INLINE void smelt_gemv_wide(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K, float *c,
                                       int64_t ldc, int64_t m, int add) {
-  if (m == 1) smelt_gemv_1x4(a, lda, b, k_step, K, c, ldc, add);
-  else if (m == 2) smelt_gemv_2x4(a, lda, b, k_step, K, c, ldc, add);
-  else if (m == 3) smelt_gemv_3x2(a, lda, b, k_step, K, c, ldc, add);
-  else smelt_gemv_4x2(a, lda, b, k_step, K, c, ldc, add);
+  if (m == 1) SMELT_MICRO(f32_gemv, 1, 4)(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 2) SMELT_MICRO(f32_gemv, 2, 4)(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 3) SMELT_MICRO(f32_gemv, 3, 2)(a, lda, b, k_step, K, c, ldc, add);
+  else SMELT_MICRO(f32_gemv, 4, 2)(a, lda, b, k_step, K, c, ldc, add);
 }
 
 SMELT_GEMM_INLINE void smelt_gemv_narrow(const float *a, int64_t lda, const float *b, int64_t k_step, int64_t K, float *c,
                                         int64_t ldc, int64_t m, int add) {
-  if (m == 1) smelt_gemv_1x1(a, lda, b, k_step, K, c, ldc, add);
-  else if (m == 2) smelt_gemv_2x1(a, lda, b, k_step, K, c, ldc, add);
-  else if (m == 3) smelt_gemv_3x1(a, lda, b, k_step, K, c, ldc, add);
-  else smelt_gemv_4x1(a, lda, b, k_step, K, c, ldc, add);
+  if (m == 1) SMELT_MICRO(f32_gemv, 1, 1)(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 2) SMELT_MICRO(f32_gemv, 2, 1)(a, lda, b, k_step, K, c, ldc, add);
+  else if (m == 3) SMELT_MICRO(f32_gemv, 3, 1)(a, lda, b, k_step, K, c, ldc, add);
+  else SMELT_MICRO(f32_gemv, 4, 1)(a, lda, b, k_step, K, c, ldc, add);
 }
 
 /* Rows of B are contiguous: sums of them. */

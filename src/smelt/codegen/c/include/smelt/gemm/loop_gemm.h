@@ -1,13 +1,13 @@
 /* GEMM launches: how a product with an epilogue is cut into tasks (row-affine, B-streaming and column schedules).
  *
- * Input:     smelt_task, the product's sizes. Output: smelt_launch_gemm(), and the product itself as declared here.
- * Invariant: a task owns a block of rows and a range of panels: t->step rows, t->row_bytes panels, t->units row blocks;
- *            its block of the product lies on its stack, or in a slot when it is large. The product is compiled apart, once per
+ * Input:     smelt_gemm_task, the product's sizes. Output: smelt_launch_gemm(), and the product itself as declared here.
+ * Invariant: a task owns a block of rows and a range of panels; its block of the product lies on its stack, or in a slot when it is large. The product is compiled apart, once per
  *            level (gemm_unit.h), so that no kernel unit pays for its micro-kernels.
  */
 #ifndef SMELT_LOOP_GEMM_H
 #define SMELT_LOOP_GEMM_H
 
+#include <smelt/threads/even_cut.h>
 #include <smelt/threads/loop.h>
 
 #define SMELT_PRODUCT SMELT_NAME(smelt_product)
@@ -27,6 +27,24 @@
 typedef struct {
   int64_t rows, panels, row_tasks, panel_tasks;
 } smelt_split;
+
+/* smelt_launch_gemm(). */
+typedef struct {
+  SMELT_TASK
+  int64_t row_blocks;               /* of one batch index */
+  int64_t block_rows, block_panels; /* of a task */
+  smelt_panels next;                /* that the next kernel with panels reads first */
+  int32_t apart;                    /* computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
+  float *whole;                     /* that product */
+  int64_t from, terms;              /* the part of its terms that is next: the first, and how many */
+} smelt_gemm_task;
+
+/* smelt_launch_pack(): panels as loops, or, of a row-block fusion, blocks of rows of the operand. */
+typedef struct {
+  SMELT_TASK
+  SMELT_LOOPS
+  int64_t block_rows;
+} smelt_pack_task;
 
 /* What becomes of the sums of some rows (windows) and columns: min(max(sum + bias + added, least), most) goes to `to`. See
  * epilogue.h. */
@@ -103,12 +121,34 @@ SMELT_INLINE int smelt_product_apart(int64_t rows, int64_t columns, int64_t dept
   return rows < SMELT_TALL && (double)columns * (double)depth * sizeof(float) > SMELT_NEAR_PANELS;
 }
 
+/* Rows of a tile of the widest micro-kernels, and panels; rows and panels that make a task worth starting; what panels that come
+ * from afar cost, in rows. */
+enum {
+  SMELT_GEMM_TILE_ROWS = SMELT_VL == 64 || SMELT_VL == 32 ? 6 : 4,
+  SMELT_GEMM_TILE_PANELS = SMELT_VL == 64 ? 4 : 2,
+  SMELT_GEMM_LEAST_ROWS = 12,
+  SMELT_GEMM_FETCH = 6
+};
+
+/* The split for more than two threads: blocks of rows where groups of panels are too few. */
+SMELT_INLINE smelt_split smelt_split_evenly(const smelt_head *task, smelt_split split, int64_t rows, int64_t columns, int64_t depth,
+                                            int whole_rows) {
+  if (task->env->processors <= 2) return split;
+  const int64_t panels = (columns + 15) / 16;
+  const smelt_extent least = {SMELT_GEMM_LEAST_ROWS, whole_rows ? panels : smelt_min(panels, SMELT_GEMM_TILE_PANELS)};
+  const smelt_overheads o = {SMELT_GEMM_TILE_ROWS, 0, SMELT_GEMM_FETCH, SMELT_START / 16 / (double)smelt_max(depth, 1)};
+  const smelt_extent cut = smelt_cut_evenly((smelt_extent){rows, panels}, (smelt_extent){split.rows, split.panels}, least, o,
+                                            task->env->processors);
+  return (smelt_split){cut.rows, cut.units, (rows + cut.rows - 1) / cut.rows, (panels + cut.units - 1) / cut.units};
+}
+
 /* The split that the product suggests, or, of many rows, blocks of as many as tuning chose. Few rows read the right operand
  * once, wherever it lies. */
-SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth,
+SMELT_INLINE smelt_split smelt_split_of(const smelt_head *task, int64_t rows, int64_t columns, int64_t depth,
                                         int whole_rows, int unpacked) {
   smelt_split split = unpacked && rows > 4 ? SMELT_UNPACKED_SPLIT(rows, columns, depth)
                                         : SMELT_PRODUCT_SPLIT(rows, columns, depth, whole_rows);
+  if (!task->cut.task_rows && rows > 4 && !unpacked) return smelt_split_evenly(task, split, rows, columns, depth, whole_rows);
   if (!task->cut.task_rows || rows <= task->cut.task_rows) return split;
   const int64_t row_tasks = (rows + task->cut.task_rows - 1) / task->cut.task_rows;
   split.rows = (rows + row_tasks - 1) / row_tasks;
@@ -122,7 +162,7 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_task *task, int64_t rows, in
  * rows would not cover the wait for panels from memory; more than that leave the caches anyway. */
 #define SMELT_ROW_AFFINE_BYTES smelt_sizes.row_affine_bytes
 
-SMELT_INLINE int smelt_row_affine(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+SMELT_INLINE int smelt_row_affine(const smelt_head *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);
   const int64_t least = task->work->collecting == SMELT_ROW_FUSED ? SMELT_ROW_FUSED_LEAST : SMELT_ROW_AFFINE_LEAST;
   return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= least && rows <= SMELT_ROW_AFFINE_MOST &&
@@ -131,13 +171,13 @@ SMELT_INLINE int smelt_row_affine(const smelt_task *task, int64_t rows, int64_t 
 
 /* Blocks of rows of kernels of a row-block fusion are all that runs at a time: one for each of many processors, then for each
  * thread that took some of the first ones. */
-SMELT_INLINE int64_t smelt_shares(const smelt_task *task) {
+SMELT_INLINE int64_t smelt_shares(const smelt_head *task) {
   if (task->work->collecting != SMELT_ROW_FUSED || task->env->processors <= 2) return 2;
   return task->work->ordered ? __atomic_load_n(&task->env->helpers, __ATOMIC_RELAXED) + 1 : task->env->processors;
 }
 
 /* Rows of a block: as many in each of an even number of them, whole panels where that can be. */
-SMELT_INLINE int64_t smelt_row_affine_block(const smelt_task *task, int64_t rows) {
+SMELT_INLINE int64_t smelt_row_affine_block(const smelt_head *task, int64_t rows) {
   const int64_t shares = smelt_shares(task);
   if (shares > 2) return smelt_min(smelt_max((rows / shares + 15) / 16 * 16, 16), SMELT_ROW_AFFINE_BLOCK);
   for (int64_t tall = SMELT_ROW_AFFINE_BLOCK; tall >= SMELT_ROW_AFFINE_BLOCK / 2; tall -= 16)
@@ -153,7 +193,7 @@ SMELT_INLINE int64_t smelt_row_affine_panels(int64_t panels, int64_t tasks) {
 
 /* Pairs of blocks of rows by halves of the columns. More than two threads share the columns of a block; where these are too few,
  * blocks are lower too. */
-SMELT_INLINE smelt_split smelt_row_affine_split(const smelt_task *task, int64_t rows, int64_t columns) {
+SMELT_INLINE smelt_split smelt_row_affine_split(const smelt_head *task, int64_t rows, int64_t columns) {
   const int64_t panels = (columns + 15) / 16, threads = task->env->processors;
   int64_t tall = smelt_row_affine_block(task, rows), wide = smelt_row_affine_panels(panels, 2);
   if (threads > 2 && task->work->collecting != SMELT_ROW_FUSED) {
@@ -169,7 +209,7 @@ SMELT_INLINE smelt_split smelt_row_affine_split(const smelt_task *task, int64_t 
 enum { SMELT_B_STREAMING_LEAST = 192, SMELT_B_STREAMING_MOST = 1024, SMELT_B_STREAMING_BLOCK = 128 };
 #define SMELT_B_STREAMING_BYTES smelt_sizes.b_streaming_bytes
 
-SMELT_INLINE int smelt_b_streaming(const smelt_task *task, int64_t rows, int64_t columns, int64_t depth, int how) {
+SMELT_INLINE int smelt_b_streaming(const smelt_head *task, int64_t rows, int64_t columns, int64_t depth, int how) {
   const double bytes = (double)columns * (double)depth * sizeof(float);
   return (how == SMELT_ANY_COLUMNS || how == SMELT_NO_BLOCK) && rows >= SMELT_B_STREAMING_LEAST && rows <= SMELT_B_STREAMING_MOST &&
          bytes > SMELT_ROW_AFFINE_BYTES && bytes <= SMELT_B_STREAMING_BYTES && !task->cut.task_rows;
@@ -183,11 +223,11 @@ SMELT_INLINE smelt_split smelt_b_streaming_split(int64_t rows, int64_t columns) 
 }
 
 /* The blocks of a task. */
-SMELT_INLINE int64_t smelt_row_block(const smelt_task *t, int64_t task) {
-  return t->across ? task / t->across : task % t->units;
+SMELT_INLINE int64_t smelt_row_block(const smelt_gemm_task *t, int64_t task) {
+  return t->across ? task / t->across : task % t->row_blocks;
 }
-SMELT_INLINE int64_t smelt_column_block(const smelt_task *t, int64_t task) {
-  return t->across ? task % t->across : task / t->units;
+SMELT_INLINE int64_t smelt_column_block(const smelt_gemm_task *t, int64_t task) {
+  return t->across ? task % t->across : task / t->row_blocks;
 }
 
 /* Blocks of `tall` rows, each of `tasks` tasks that follow each other. */
@@ -198,19 +238,20 @@ SMELT_INLINE smelt_blocks smelt_blocks_of(int64_t rows, int64_t tall, int64_t ta
 
 /* Packs an operand, panel by panel: `units` of them. In a row-block fusion it goes by the rows of the operand, where blocks
  * of them are whole panels of one of `batches`; each has `rows`. */
-static inline __attribute__((unused)) int32_t smelt_launch_pack(smelt_task *task, smelt_body body, int64_t units,
+static inline __attribute__((unused)) int32_t smelt_launch_pack(smelt_pack_task *task, smelt_body body, int64_t units,
                                                                int64_t unit_cost, int64_t batches, int64_t rows) {
   if (units <= 0) return SMELT_OK;
   if (task->work->collecting != SMELT_ROW_FUSED) return smelt_launch(task, body, units, unit_cost, 0);
-  task->step = smelt_row_affine_block(task, batches * rows);
-  task->blocks = smelt_blocks_of(batches * rows, task->step, 1);
-  if (!(task->step % 16 || rows % task->step) && smelt_goes_on(task->work, task)) return smelt_run(task, body, task->blocks.count);
+  task->block_rows = smelt_row_affine_block(&task->head, batches * rows);
+  task->blocks = smelt_blocks_of(batches * rows, task->block_rows, 1);
+  if (!(task->block_rows % 16 || rows % task->block_rows) && smelt_goes_on(task->work, &task->head))
+    return smelt_run(task, body, task->blocks.count);
   task->blocks.rows = 0;
   return smelt_launch(task, body, units, unit_cost, 0);
 }
 
 /* The product, then its epilogue, each cut as suits it. */
-static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *task, smelt_body body, int64_t rows,
+static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_gemm_task *task, smelt_body body, int64_t rows,
                                                                 int64_t columns, int64_t depth, int64_t extra,
                                                                 int64_t copies, int unpacked) {
   smelt_env *env = task->env;
@@ -224,36 +265,37 @@ static inline __attribute__((unused)) int32_t smelt_launch_apart(smelt_task *tas
     if (!work->whole) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->whole_bytes = bytes;
   }
-  const smelt_split split = smelt_split_of(task, rows, columns, depth * copies, 0, unpacked);
+  const smelt_split split = smelt_split_of(&task->head, rows, columns, depth * copies, 0, unpacked);
   task->whole = work->whole;
   task->apart = SMELT_PRODUCT_ONLY;
-  task->units = split.row_tasks, task->step = split.rows, task->row_bytes = split.panels;
-  task->from = 0, task->terms = unpacked ? depth : SMELT_K_BLOCK_OF(rows, depth);
+  task->row_blocks = split.row_tasks, task->block_rows = split.rows, task->block_panels = split.panels;
+  task->from = 0, task->terms = unpacked ? depth : SMELT_K_BLOCK_OF(env->processors > 2 ? split.rows : rows, depth);
   do {
     if (smelt_run_now(task, body, split.row_tasks * split.panel_tasks)) return env->code;
     task->from += task->terms;
   } while (task->from < depth);
   task->apart = SMELT_EPILOGUE_ONLY;
-  task->step = smelt_max((rows + 15) / 16, (4096 + columns - 1) / columns);
-  task->units = (rows + task->step - 1) / task->step;
-  task->row_bytes = panels;
-  if (extra > SMELT_STACK_ROW && smelt_reserve(task, task->units, (extra + 63) & ~(int64_t)63)) return env->code;
-  return smelt_run_now(task, body, task->units);
+  const int64_t blocks = smelt_max(16, env->processors);
+  task->block_rows = smelt_max((rows + blocks - 1) / blocks, (4096 + columns - 1) / columns);
+  task->row_blocks = (rows + task->block_rows - 1) / task->block_rows;
+  task->block_panels = panels;
+  if (extra > SMELT_STACK_ROW && smelt_reserve(task, task->row_blocks, (extra + 63) & ~(int64_t)63)) return env->code;
+  return smelt_run_now(task, body, task->row_blocks);
 }
 
 /* The epilogue of rows without columns: a sum over them is 0, and still has to be stored. */
-static inline __attribute__((unused)) int32_t smelt_launch_no_columns(smelt_task *task, smelt_body body, int64_t batches,
+static inline __attribute__((unused)) int32_t smelt_launch_no_columns(smelt_gemm_task *task, smelt_body body, int64_t batches,
                                                                      int64_t rows, int64_t extra, int wants,
                                                                      int64_t copies) {
   if (wants != SMELT_WHOLE_ROWS && wants != SMELT_MAY_PART) return SMELT_OK;
   const int64_t slot = SMELT_SLOT(rows, copies, extra);
-  task->rows = NULL, task->units = 1, task->step = rows, task->row_bytes = 1;
+  task->memory = NULL, task->row_blocks = 1, task->block_rows = rows, task->block_panels = 1;
   if (slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, batches, slot)) return task->env->code;
   return smelt_run(task, body, batches);
 }
 
 /* `copies` products of the same sizes and left operand are computed by the same tasks. */
-static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task, smelt_body body, int64_t batches,
+static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_gemm_task *task, smelt_body body, int64_t batches,
                                                                int64_t rows, int64_t columns, int64_t depth,
                                                                int64_t extra, int how, int64_t copies) {
   if (batches <= 0 || rows <= 0) return SMELT_OK;
@@ -262,7 +304,7 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
   if (columns <= 0) return smelt_launch_no_columns(task, body, batches, rows, extra, wants, copies);
   if (wants == SMELT_MAY_PART && (unpacked || smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue)))
     return smelt_launch_apart(task, body, rows, columns, depth, extra, copies, unpacked);
-  smelt_split split = smelt_split_of(task, rows, columns, depth * copies,
+  smelt_split split = smelt_split_of(&task->head, rows, columns, depth * copies,
                                      wants == SMELT_WHOLE_ROWS || wants == SMELT_MAY_PART, unpacked);
   if (batches >= 4) {
     const int64_t fit = smelt_max(SMELT_BLOCK_FLOATS / columns, 12);
@@ -272,21 +314,21 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_task *task
     split.rows = (rows + split.row_tasks - 1) / split.row_tasks;
     split.panel_tasks = 1;
   }
-  if (batches == 1 && smelt_row_affine(task, rows, columns, depth * copies, how)) {
-    split = smelt_row_affine_split(task, rows, columns);
+  if (batches == 1 && smelt_row_affine(&task->head, rows, columns, depth * copies, how)) {
+    split = smelt_row_affine_split(&task->head, rows, columns);
     task->across = split.panel_tasks;
     task->blocks = smelt_blocks_of(rows, split.rows, split.panel_tasks);
-  } else if (batches == 1 && smelt_b_streaming(task, rows, columns, depth * copies, how)) {
-    split = smelt_b_streaming_split(rows, columns);
+  } else if (batches == 1 && smelt_b_streaming(&task->head, rows, columns, depth * copies, how)) {
+    split = smelt_split_evenly(&task->head, smelt_b_streaming_split(rows, columns), rows, columns, depth * copies, 0);
     task->across = split.panel_tasks;
   }
   const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
   const int64_t tasks = batches * split.row_tasks * split.panel_tasks;
-  task->rows = NULL;
+  task->memory = NULL;
   if (wants != SMELT_NO_BLOCK && slot > 2 * SMELT_STACK_ROW && smelt_reserve(task, tasks, slot)) return env->code;
-  task->units = split.row_tasks;
-  task->step = split.rows;
-  task->row_bytes = split.panels;
+  task->row_blocks = split.row_tasks;
+  task->block_rows = split.rows;
+  task->block_panels = split.panels;
   return smelt_run(task, body, tasks);
 }
 

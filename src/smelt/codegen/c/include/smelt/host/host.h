@@ -11,6 +11,7 @@
 
 #include <smelt/host/call_file.h>
 #include <smelt/base/cpu.h>
+#include <smelt/base/machine_load.h>
 #include <smelt/host/host_pool.h>
 #include <smelt/base/kernel.h>
 #include <smelt/base/message.h>
@@ -183,7 +184,7 @@ static int smelt_host_execute(smelt_host_call *call, const smelt_call_file *file
 
 static int smelt_host_run(const smelt_entry *entry, const smelt_call_file *file, const smelt_host_options *o,
                           int32_t level) {
-  smelt_region run = smelt_pick(entry, level);
+  smelt_region run = smelt_pick(entry);
   smelt_host_call call = {.entry = entry};
   size_t n_in = (size_t)entry->n_in, n_out = (size_t)entry->n_out;
   const void **in = calloc(n_in + 1, sizeof *in);
@@ -203,10 +204,19 @@ static int smelt_host_run(const smelt_entry *entry, const smelt_call_file *file,
   call.env.in = in, call.env.in_dims = dims, call.env.in_rank = rank;
   call.env.output = smelt_host_output, call.env.scratch = smelt_host_scratch, call.env.free_scratch = NULL;
   call.env.parallel = smelt_host_parallel, call.env.helpers = o->threads - 1, call.env.processors = o->threads;
-  printf("region %s, level %s, %d thread(s)\n", entry->name, smelt_level_names[level], o->threads);
+  printf("region %s, level %s, %d thread(s)\n", entry->name, smelt_level_name(level), o->threads);
   int result = smelt_host_execute(&call, file, run, o);
   smelt_host_pool_end(call.pool);
   return result;
+}
+
+/* Blocks and tasks for this machine and so many threads; the part of SMELT_MACHINE that is not understood, or NULL. */
+static const char *smelt_host_machine(int threads) {
+  const char *strange = smelt_machine_load();
+  smelt_machine m = smelt_this_machine;
+  m.threads = threads;
+  smelt_machine_apply(&m);
+  return strange;
 }
 
 int main(int argc, char **argv) {
@@ -217,6 +227,8 @@ int main(int argc, char **argv) {
   if (o.level) setenv("SMELT_LEVEL", o.level, 1);
   int32_t level = smelt_cpu_level();
   const smelt_entry *entry = smelt_host_find(o.region);
+  if ((why = smelt_host_machine(o.threads)))
+    return fprintf(stderr, "SMELT_MACHINE takes " SMELT_MACHINE_FIELDS "=number, with commas; not %s\n", why), 2;
   if (level < 0) return fprintf(stderr, "no level of this CPU: %s\n", o.level ? o.level : SMELT_BASELINE), 2;
   if (!entry) return fprintf(stderr, "no region %s\n", o.region), 2;
   if ((why = smelt_call_load(o.path, &file))) return fprintf(stderr, "%s: %s\n", o.path, why), 2;

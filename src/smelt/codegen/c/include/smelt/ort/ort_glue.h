@@ -24,7 +24,7 @@
 #endif
 
 #ifdef SMELT_PROFILE
-__attribute__((visibility("default"))) int64_t smelt_profile_clock(void) { return smelt_ticks(); }
+#include <smelt/ort/ort_profile.h>
 #endif
 
 #ifndef SMELT_DOMAIN
@@ -175,6 +175,12 @@ static void smelt_ort_parallel(smelt_env *env, int64_t count, smelt_body body, v
   smelt_ort_loop loop = {body, ctx, call, smelt_thread()};
   if (count == 1) body(ctx, 0);
   if (count <= 1) return;
+#ifdef SMELT_PROFILE
+  if (smelt_trace.threads && !smelt_trace.inside) {
+    smelt_profile_loop(env, count, body, ctx);
+    return;
+  }
+#endif
   smelt_ort_ok(call, ORT_CALL(call->api, 274, parallel)(call->context, smelt_ort_step, (size_t)count, 0, &loop));
 }
 
@@ -247,6 +253,11 @@ static OrtStatus *smelt_ort_compute(void *kernel, OrtKernelContext *context) {
   call.api = op->host->api, call.host = op->host, call.context = context;
   for (int32_t i = 0; i < SMELT_COUNTED; i++) call.seen[i] = NULL;
   call.status = NULL, call.allocator = NULL, call.blocks = NULL, call.stack_used = 0;
+#ifdef SMELT_PROFILE
+  if (smelt_trace.threads) call.env.processors = (int32_t)smelt_trace.threads;
+  smelt_profile_time_barriers(&call.env);
+  call.env.helpers = 0;
+#endif
   int32_t code = SMELT_OK, i = 0;
   while (i < count && smelt_ort_input(&call, &store, i, in, in_dims, in_rank)) i++;
   if (i == count) code = SMELT_RUN(op, &call.env);
@@ -303,6 +314,13 @@ static void smelt_ort_describe(smelt_ort_op *slot, const smelt_entry *entry, con
   };
 }
 
+#ifdef SMELT_DEVICE_CODE
+#include <smelt/device/ort_device.h>
+#else
+#define smelt_device_stand_in(place) 0
+#define smelt_ort_add_device_ops(host, api, place) NULL
+#endif
+
 static OrtStatus *smelt_ort_refuse(const OrtApi *api, const char *why, const char *what) {
   smelt_message message = {.used = 0};
   smelt_say(&message, "smelt: "), smelt_say(&message, why), smelt_say(&message, what);
@@ -335,10 +353,11 @@ static OrtStatus *smelt_ort_fill(smelt_ort_host *host, smelt_ort_op *ops, const 
     return status;
   if ((status = ORT_CALL(api, 26, create_domain)(SMELT_DOMAIN, &host->domain))) return status;
   for (int32_t i = 0; i < SMELT_ENTRIES; i++) {
-    smelt_region run = smelt_pick(&smelt_entries[i], level);
+    smelt_region run = smelt_pick(&smelt_entries[i]);
     if (!run) return smelt_ort_refuse(api, "nothing was compiled for this CPU: region ", smelt_entries[i].name);
     smelt_ort_describe(&ops[i], &smelt_entries[i], host, run);
-    if ((status = ORT_CALL(api, 27, domain_add)(host->domain, &ops[i].op))) return status;
+    if (!smelt_device_stand_in(i) && (status = ORT_CALL(api, 27, domain_add)(host->domain, &ops[i].op))) return status;
+    if ((status = smelt_ort_add_device_ops(host, api, i))) return status;
   }
   host->api = api; /* last: marks the host as complete */
   return NULL;

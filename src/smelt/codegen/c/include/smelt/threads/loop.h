@@ -1,6 +1,7 @@
 /* What generated loop nests share: the arguments of a kernel, index arithmetic, and how work is cut into tasks.
  *
- * Input:     smelt_env. Output: smelt_task, smelt_launch(), smelt_run(), smelt_claim(), smelt_index() and integer functions.
+ * Input:     smelt_env. Output: smelt_head and the structs of loops and functions, smelt_launch(), smelt_run(), smelt_claim(),
+ *            smelt_index() and integer functions.
  * Invariant: a kernel's result does not depend on how its units are cut. The cut depends on sizes and on the machine (caches and
  *            threads, base/machine.h); in a row-block fusion also on the threads that have helped so far (gemm/loop_gemm.h).
  *            Memory of a task is a slot that it claims while it runs: as many slots are touched as threads run, and the kernels
@@ -69,31 +70,56 @@ typedef struct {
 
 enum { SMELT_TOGETHER = 1, SMELT_AFTERWARDS = 2 };
 
-typedef struct {
-  smelt_env *env;
-  void *const *b;      /* buffers, in the kernel's order */
-  const int64_t *s;    /* sizes, in the kernel's order */
-  const double *f;     /* factors of a function */
-  struct smelt_work *work;
-  smelt_cut cut;
-  int64_t units, step; /* units of work in all, and per task */
-  int64_t group;       /* batch indices that one task of a back-to-back GEMM takes */
-  int64_t row_bytes;   /* of the row buffers of a task */
-  int64_t across;      /* tasks of a block of rows that follow each other, one for each block of columns; 0: blocks of rows do */
-  int64_t start;       /* the first row of all tasks, where that is not 0 */
-  int64_t part, wide;  /* rows and units of columns that a task computes before their epilogue; columns of a back-to-back GEMM */
-  smelt_blocks blocks; /* for kernels that run in order */
-  smelt_panels next;   /* that the next kernel with panels reads first */
-  const char *rows;    /* NULL: what a task needs for itself fits the stack; else it claims a slot */
+/* What the tasks of every launcher have. */
+#define SMELT_HEAD                                                                                                             \
+  smelt_env *env;                                                                                                              \
+  void *const *b;     /* buffers, in the kernel's order */                                                                     \
+  const int64_t *s;   /* sizes, in the kernel's order */                                                                       \
+  struct smelt_work *work;                                                                                                     \
+  smelt_cut cut;                                                                                                               \
+  smelt_blocks blocks; /* for kernels of a row-block fusion */                                                                 \
+  int64_t across;      /* tasks of a block of rows that follow each other, one for each block of columns; 0: blocks of rows do */ \
+  const char *memory;  /* NULL: what a task needs for itself fits the stack; else it claims a slot */                          \
   int64_t slot_bytes;  /* that it needs of a slot */
-  int32_t winograd;    /* a convolution that is computed by SMELT_WINOGRAD */
-  int32_t apart;       /* a product that is computed before its epilogue: SMELT_PRODUCT_ONLY, then SMELT_EPILOGUE_ONLY */
-  float *whole;        /* that product */
-  int64_t from, terms; /* the part of its terms that is next: the first, and how many */
+typedef struct {
+  SMELT_HEAD
+} smelt_head;
+/* A launcher's own struct begins with it: as `head`, and field by field. A body gets a pointer to the whole. */
+#define SMELT_TASK                                                                                                             \
+  union {                                                                                                                      \
+    smelt_head head;                                                                                                           \
+    struct {                                                                                                                   \
+      SMELT_HEAD                                                                                                               \
+    };                                                                                                                         \
+  };
+
+/* Loops over `units` of work, `step` of them in a task, with row buffers of `row_bytes`. */
+typedef struct {
+  int64_t units, step, row_bytes;
+} smelt_loop_cut;
+#define SMELT_LOOPS                                                                                                            \
+  union {                                                                                                                      \
+    smelt_loop_cut loop;                                                                                                       \
+    struct {                                                                                                                   \
+      int64_t units, step, row_bytes;                                                                                          \
+    };                                                                                                                         \
+  };
+
+/* smelt_launch(): loop nests and transpositions. */
+typedef struct {
+  SMELT_TASK
+  SMELT_LOOPS
+} smelt_loop_task;
+
+/* A function written in C, and the loops that it launches. */
+typedef struct {
+  SMELT_TASK
+  SMELT_LOOPS
+  const double *f; /* factors */
 } smelt_task;
 
 typedef struct {
-  smelt_task *task;
+  smelt_head *task;
   smelt_body body;
   int64_t tasks;
 } smelt_part;
@@ -151,7 +177,7 @@ SMELT_INLINE int64_t smelt_size_add(int64_t a, int64_t b, int *bad) {
 }
 
 /* Slots for `tasks` tasks more. Kernels that run together share theirs, so a slot fits the largest need. */
-static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, int64_t tasks, int64_t slot_bytes) {
+static inline __attribute__((unused)) int32_t smelt_reserve_slots(smelt_head *task, int64_t tasks, int64_t slot_bytes) {
   smelt_env *env = task->env;
   smelt_work *work = task->work;
   int bad = 0;
@@ -165,13 +191,13 @@ static inline __attribute__((unused)) int32_t smelt_reserve(smelt_task *task, in
     if (!work->bytes) return smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     work->size = bytes;
   }
-  task->rows = work->bytes, task->slot_bytes = slot_bytes;
+  task->memory = work->bytes, task->slot_bytes = slot_bytes;
   return SMELT_OK;
 }
 
 /* The lowest free slot, which is the likeliest to be in cache. Only when more threads run than there are slots does a
  * task wait, and then for one that is running. */
-static inline __attribute__((unused)) char *smelt_claim(const smelt_task *task) {
+static inline __attribute__((unused)) char *smelt_claim_slot(const smelt_head *task) {
 #ifdef __SANITIZE_ADDRESS__
   return smelt_fenced_block(task->slot_bytes);
 #endif
@@ -188,7 +214,7 @@ static inline __attribute__((unused)) char *smelt_claim(const smelt_task *task) 
   }
 }
 
-static inline __attribute__((unused)) void smelt_release(const smelt_task *task, const char *memory) {
+static inline __attribute__((unused)) void smelt_release_slot(const smelt_head *task, const char *memory) {
 #ifdef __SANITIZE_ADDRESS__
   __builtin_free((void *)memory);
   return;
@@ -210,9 +236,7 @@ static inline __attribute__((unused)) void smelt_part_body(void *ctx, int64_t in
 }
 
 /* Panels that come after those of a kernel, for the tasks that have the last of these. */
-SMELT_INLINE smelt_panels smelt_next_after(const smelt_task *task, int last) {
-  return last ? task->next : (smelt_panels){NULL, 0};
-}
+SMELT_INLINE smelt_panels smelt_next_after(smelt_panels next, int last) { return last ? next : (smelt_panels){NULL, 0}; }
 
 /* One block of rows through all that was collected. */
 static inline __attribute__((unused)) void smelt_block_body(void *ctx, int64_t block) {
@@ -256,7 +280,7 @@ static inline __attribute__((unused)) int32_t smelt_run_collected(smelt_env *env
 }
 
 /* Runs the tasks of a kernel. Others that were collected keep their share of the slots. */
-static inline __attribute__((unused)) int32_t smelt_run_now(smelt_task *task, smelt_body body, int64_t tasks) {
+static inline __attribute__((unused)) int32_t smelt_run_tasks_now(smelt_head *task, smelt_body body, int64_t tasks) {
   if (tasks == 1) body(task, 0);
   else task->env->parallel(task->env, tasks, body, task);
   if (!task->work->collecting) task->work->slots = task->work->slot_bytes = 0;
@@ -276,38 +300,49 @@ static inline __attribute__((unused)) int32_t smelt_next_step(smelt_env *env, sm
 }
 
 /* Whether it goes through the blocks of rows that were collected. */
-SMELT_INLINE int smelt_goes_on(const smelt_work *work, const smelt_task *task) {
+SMELT_INLINE int smelt_goes_on(const smelt_work *work, const smelt_head *task) {
   const smelt_blocks *mine = &task->blocks, *before = work->parts ? &work->part->task->blocks : mine;
   return mine->rows && mine->rows == before->rows && mine->count == before->count;
 }
 
 /* Runs the tasks of a kernel, or keeps them for smelt_run_collected(). One that comes in order and does not go on with the
  * blocks of rows of those before it runs after them. */
-static inline __attribute__((unused)) int32_t smelt_run(smelt_task *task, smelt_body body, int64_t tasks) {
+static inline __attribute__((unused)) int32_t smelt_run_tasks(smelt_head *task, smelt_body body, int64_t tasks) {
   smelt_env *env = task->env;
   smelt_work *work = task->work;
-  if (!work->collecting) return smelt_run_now(task, body, tasks);
+  if (!work->collecting) return smelt_run_tasks_now(task, body, tasks);
   if (work->collecting == SMELT_ROW_FUSED && !smelt_goes_on(work, task))
-    return smelt_run_row_fused(env, work) ? env->code : smelt_run_now(task, body, tasks);
+    return smelt_run_row_fused(env, work) ? env->code : smelt_run_tasks_now(task, body, tasks);
   work->part[work->parts++] = (smelt_part){task, body, tasks};
   return env->code;
 }
 
+/* The same of a launcher's own struct. */
+#define smelt_reserve(t, tasks, slot_bytes) smelt_reserve_slots(&(t)->head, tasks, slot_bytes)
+#define smelt_claim(t) smelt_claim_slot(&(t)->head)
+#define smelt_release(t, memory) smelt_release_slot(&(t)->head, memory)
+#define smelt_run(t, body, tasks) smelt_run_tasks(&(t)->head, body, tasks)
+#define smelt_run_now(t, body, tasks) smelt_run_tasks_now(&(t)->head, body, tasks)
+
 /* Cuts `units` into tasks by their cost and runs them; small work runs on the calling thread. */
-static inline __attribute__((unused)) int32_t smelt_launch(smelt_task *task, smelt_body body, int64_t units,
-                                                          int64_t unit_cost, int64_t row_bytes) {
+static inline __attribute__((unused)) int32_t smelt_launch_loops(smelt_head *task, smelt_loop_cut *loop, smelt_body body,
+                                                                int64_t units, int64_t unit_cost, int64_t row_bytes) {
   if (units <= 0) return SMELT_OK;
   smelt_env *env = task->env;
   const double total = (double)units * (double)unit_cost, grain = task->cut.loop_grain ? task->cut.loop_grain : SMELT_GRAIN;
   int64_t tasks = total < 2 * grain ? 1 : (int64_t)(total / grain < SMELT_MOST_TASKS ? total / grain : SMELT_MOST_TASKS);
   if (tasks > units) tasks = units;
-  task->units = units;
-  task->step = (units + tasks - 1) / tasks;
-  tasks = (units + task->step - 1) / task->step;
-  task->row_bytes = (row_bytes + 63) & ~(int64_t)63;
-  task->rows = NULL;
-  if (row_bytes > SMELT_STACK_ROW && smelt_reserve(task, tasks, task->row_bytes)) return env->code;
-  return smelt_run(task, body, tasks);
+  const int64_t threads = env->processors;
+  if (threads > 2 && tasks > threads && tasks < 8 * threads) tasks -= tasks % threads; /* all threads take as many */
+  loop->units = units;
+  loop->step = (units + tasks - 1) / tasks;
+  tasks = (units + loop->step - 1) / loop->step;
+  loop->row_bytes = (row_bytes + 63) & ~(int64_t)63;
+  task->memory = NULL;
+  if (row_bytes > SMELT_STACK_ROW && smelt_reserve_slots(task, tasks, loop->row_bytes)) return env->code;
+  return smelt_run_tasks(task, body, tasks);
 }
+#define smelt_launch(t, body, units, unit_cost, row_bytes)                                                                     \
+  smelt_launch_loops(&(t)->head, &(t)->loop, body, units, unit_cost, row_bytes)
 
 #endif

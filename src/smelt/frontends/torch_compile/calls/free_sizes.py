@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from smelt.frontends.torch_compile._torch import mark_of
-from smelt.frontends.torch_compile.part import CompiledPart
+from smelt.frontends.torch_compile.parts.part import CompiledPart
 from smelt.runtime import runner_of
 
 _AGAIN: Final = 4  # writing a function takes as long as ten calls

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from smelt.ir.printer import format_node
 from smelt.ir.walk import model_nodes
-from smelt.passes.outcome import Outcome, Pass
+from smelt.passes.rewriter.outcome import Outcome, Pass
 
 _MOST = 500  # files of one pass in one round
 

@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from smelt.frontends.torch_compile._torch import hint, is_dense
-from smelt.frontends.torch_compile.symbols import Sizes, sizes_of
+from smelt.frontends.torch_compile.graph.symbols import Sizes, sizes_of
 
 Change = Callable[[Any], Any]
 _UNKNOWN = 1 << 20  # a size that depends on data, when axes are put in order: any larger than 1

@@ -18,8 +18,8 @@ from torch.fx import Graph, GraphModule, Node
 
 from smelt.export.source_lines import user_line
 from smelt.frontends.torch_compile._torch import HigherOrderOperator, OpOverload, is_mutable, is_random
-from smelt.frontends.torch_compile.random_nodes import STAYS
-from smelt.frontends.torch_compile.record import FallbackNode
+from smelt.frontends.torch_compile.graph.random_nodes import STAYS
+from smelt.frontends.torch_compile.inspection.record import FallbackNode
 from smelt.partition import earliest_levels
 
 Reason = Callable[[Node], str | None]

@@ -15,9 +15,9 @@ import torch
 from torch.fx import GraphModule
 
 from smelt.frontends.torch_compile.lower import Boxed, lower
-from smelt.frontends.torch_compile.part import CompiledPart, Fixed
-from smelt.frontends.torch_compile.sessions import Settings
-from smelt.frontends.torch_compile.weights import forget_panels
+from smelt.frontends.torch_compile.parts.part import CompiledPart, Fixed
+from smelt.frontends.torch_compile.parts.sessions import Settings
+from smelt.frontends.torch_compile.parts.weights import forget_panels
 
 _live: Final[weakref.WeakSet[FrozenGraph]] = weakref.WeakSet()
 

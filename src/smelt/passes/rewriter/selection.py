@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from smelt.base.errors import ConfigError
-from smelt.passes.outcome import Pass
-from smelt.passes.rules import Rule, borrowed
+from smelt.passes.rewriter.outcome import Pass
+from smelt.passes.rewriter.rules import Rule, borrowed
 
 Patterns = str | Rule | Sequence[Any]
 NOTHING: Final = "none"

@@ -23,15 +23,15 @@ from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, tran
 from smelt.frontends.dumping import Dumped, as_array, dump_target
 from smelt.frontends.ranges import range_of, ranged
 from smelt.frontends.torch_compile._torch import is_dense
-from smelt.frontends.torch_compile.debug import checked
-from smelt.frontends.torch_compile.first_call import Call, Feeds, FirstCall, Rival
-from smelt.frontends.torch_compile.layout import Layouts, normalize_layouts, restrided, with_pairs
+from smelt.frontends.torch_compile.graph.layout import Layouts, normalize_layouts, restrided, with_pairs
+from smelt.frontends.torch_compile.graph.symbols import Shapes, Sizes, sizes_of
+from smelt.frontends.torch_compile.inspection.debug import checked
+from smelt.frontends.torch_compile.inspection.record import PartReport
+from smelt.frontends.torch_compile.inspection.reference import TellingEvaluator
 from smelt.frontends.torch_compile.options import TorchOptions
-from smelt.frontends.torch_compile.record import PartReport
-from smelt.frontends.torch_compile.reference import TellingEvaluator
-from smelt.frontends.torch_compile.sessions import Made, Settings, session_for_model
-from smelt.frontends.torch_compile.symbols import Shapes, Sizes, sizes_of
-from smelt.frontends.torch_compile.weights import FedWeights
+from smelt.frontends.torch_compile.parts.first_call import Call, Feeds, FirstCall, Rival
+from smelt.frontends.torch_compile.parts.sessions import Made, Settings, session_for_model
+from smelt.frontends.torch_compile.parts.weights import FedWeights
 from smelt.ir.weights import mark_weight
 from smelt.runtime import Feed, Fetch, Session, TorchRunner, integer_feed, number_feed
 

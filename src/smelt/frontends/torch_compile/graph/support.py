@@ -14,8 +14,8 @@ from torch.fx import Node
 
 from smelt.export import reason_against
 from smelt.frontends.torch_compile._torch import is_mutable, is_random
-from smelt.frontends.torch_compile.random_nodes import STAYS
-from smelt.frontends.torch_compile.table_gradients import BETTER_IN_TORCH
+from smelt.frontends.torch_compile.graph.random_nodes import STAYS
+from smelt.frontends.torch_compile.graph.table_gradients import BETTER_IN_TORCH
 
 _DTYPES: Final = frozenset(
     (

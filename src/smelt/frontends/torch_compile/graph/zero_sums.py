@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from smelt.frontends.torch_compile._torch import hint
-from smelt.frontends.torch_compile.table_gradients import BETTER_IN_TORCH
+from smelt.frontends.torch_compile.graph.table_gradients import BETTER_IN_TORCH
 
 _aten: Final = torch.ops.aten
 _UNKNOWN_SIZE: Final = 128

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from smelt.frontends.torch_compile.record import PartReport
+from smelt.frontends.torch_compile.inspection.record import PartReport
 
 Call = Callable[[Sequence[Any]], Sequence[Any]]
 Feeds = dict[str, np.ndarray[Any, Any]]

@@ -27,10 +27,12 @@ from smelt.base.errors import ConfigError
 from smelt.base.progress import open_progress
 from smelt.codegen import FedPanels, lift_panels
 from smelt.export import Translation
+from smelt.frontends.torch_compile.graph.worth import kernels_pay
+from smelt.frontends.torch_compile.inspection.record import PartReport
 from smelt.frontends.torch_compile.options import TorchOptions
-from smelt.frontends.torch_compile.record import PartReport
-from smelt.frontends.torch_compile.worth import kernels_pay
 from smelt.ir.save import save_model
+from smelt.ir.walk import model_nodes
+from smelt.ops.user import digest_of_kernels, is_user_op
 from smelt.passes import Outcome, run_passes
 from smelt.pipeline import Options, compile_to
 from smelt.runtime import Session, SessionSettings, open_artifact, session_for
@@ -97,7 +99,7 @@ def forget_sessions() -> None:
 
 def _key(model: ir.Model, settings: Settings, wanted: bool) -> str:
     digest = hashlib.sha256(ir.to_proto(model).SerializeToString(deterministic=True))
-    digest.update(repr((settings, wanted, torch.get_num_threads())).encode())
+    digest.update(repr((settings, wanted, torch.get_num_threads(), digest_of_kernels())).encode())
     return digest.hexdigest()
 
 
@@ -124,7 +126,7 @@ def _made(model: ir.Model, settings: Settings, wanted: bool, feeds: Mapping[str,
     outputs = tuple(v.name or "" for v in model.graph.outputs)
     folder = Path(tempfile.mkdtemp(prefix="smelt-"))
     try:
-        if wanted:
+        if wanted or any(is_user_op(node) for node in model_nodes(model)):  # stock has no kernel for the user's ops
             return _compiled(model, folder / "artifact", settings, inputs, outputs, feeds)
         rules = tuple(run_passes(model, skip=options.skip_passes, patterns=options.patterns))
         save_model(model, folder / "model.onnx", data_name="model.data")
@@ -142,7 +144,8 @@ def _compiled(
     options = settings.options
     chosen = Options(
         verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), patterns=options.patterns,
-        threads=options.threads, feeds=feeds, recorded=feeds is not None,
+        threads=options.threads, feeds=feeds, recorded=feeds is not None, precision=options.precision,
+        accuracy=options.accuracy,
         ephemeral=True,
     )  # fmt: skip
     what = f"a graph of {len(model.graph)} ONNX nodes"

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from torch.fx import Node
 
 from smelt.frontends.torch_compile._torch import forward_metadata, free_axes, marks_are_known, plain_results
-from smelt.frontends.torch_compile.free_sizes import FreeSizes
-from smelt.frontends.torch_compile.part import CompiledPart
-from smelt.frontends.torch_compile.symbols import deciding_integers
+from smelt.frontends.torch_compile.calls.free_sizes import FreeSizes
+from smelt.frontends.torch_compile.graph.symbols import deciding_integers
+from smelt.frontends.torch_compile.parts.part import CompiledPart
 
 
 class Whole(Protocol):

@@ -13,9 +13,9 @@ from typing import Any, Final
 import torch
 
 from smelt.base.errors import TorchError
-from smelt.frontends.torch_compile.debug import difference
-from smelt.frontends.torch_compile.part import CompiledPart
-from smelt.frontends.torch_compile.split import Part, Split, by_node, fallback_node, outer_graph
+from smelt.frontends.torch_compile.graph.split import Part, Split, by_node, fallback_node, outer_graph
+from smelt.frontends.torch_compile.inspection.debug import difference
+from smelt.frontends.torch_compile.parts.part import CompiledPart
 
 _LISTED: Final = 20
 Boxed = Callable[[list[Any]], Sequence[Any]]

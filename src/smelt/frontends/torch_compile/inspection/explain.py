@@ -15,8 +15,8 @@ import torch
 
 from smelt.frontends.torch_compile._torch import dynamo, tree_leaves
 from smelt.frontends.torch_compile.backend import smelt_backend
+from smelt.frontends.torch_compile.inspection.record import GraphReport, Listening, PartReport
 from smelt.frontends.torch_compile.options import TorchOptions
-from smelt.frontends.torch_compile.record import GraphReport, Listening, PartReport
 
 _LINES = 12
 

@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from smelt.base.errors import ConfigError
 from smelt.ir.walk import model_graphs
-from smelt.passes.outcome import Outcome
-from smelt.passes.surgery import Array, Names, add_constant, array_of, replace_value, scalar_of
+from smelt.passes.rewriter.outcome import Outcome
+from smelt.passes.rewriter.surgery import Array, Names, add_constant, array_of, replace_value, scalar_of
 
 _DOMAIN_VERSION = 1
 Result = ir.Value | Sequence[ir.Value] | None

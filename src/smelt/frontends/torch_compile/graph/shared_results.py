@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from torch.fx import GraphModule, Node
 
 from smelt.frontends.torch_compile._torch import is_view
-from smelt.frontends.torch_compile.random_nodes import STAYS
+from smelt.frontends.torch_compile.graph.random_nodes import STAYS
 
 _SHARES: Final = "shares memory with another result"
 

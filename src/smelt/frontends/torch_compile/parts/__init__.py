@@ -1,0 +1,1 @@
+"""One part of a graph as a function over a session."""

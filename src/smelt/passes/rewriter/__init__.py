@@ -1,0 +1,1 @@
+"""What passes are made of: records, graph surgery, rules, and the choice among them."""
