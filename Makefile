@@ -8,7 +8,7 @@ TESTS   ?= tests
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full check format docs docs-check bench stress conformance conformance-torch conformance-eager zoo real clean
+.PHONY: help setup demo test test-full check format docs docs-check bench stress conformance conformance-torch conformance-eager zoo real gpu-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,12 +38,13 @@ test: $(KERNELS) ## fast tests
 test-full: $(KERNELS) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
 	$(PY) -m pytest -q -n 2 -m "full or not full" --timeout 1500 $(ARGS) $(TESTS)
 
-check: $(STAMP) docs-check ## lint, format, types, layers, words, links and commands of the docs
+check: $(STAMP) docs-check ## lint, format, types, layers, words, sizes, links and commands of the docs
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright --pythonpath $(PY)
 	$(VENV)/bin/lint-imports
 	$(PY) tools/check_words.py
+	$(PY) tools/check_sizes.py
 
 format: $(STAMP) ## rewrite the sources in the project's format
 	$(VENV)/bin/ruff check --fix .
@@ -83,6 +84,9 @@ zoo: $(KERNELS) ## architectures of transformers, tiny, through torch.compile an
 
 real: $(KERNELS) ## pretrained models from wheels and architectures of timm: right, compile time, speed
 	$(PY) -W ignore -m smelt.bench.real $(ARGS)
+
+gpu-check: $(KERNELS) ## on a machine with a GPU: numerics, sanitizer, speed; writes build/gpu-check.txt
+	$(PY) -W ignore tools/gpu_check.py $(ARGS)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -92,7 +92,8 @@ class Contest:
 
         quiet = [place for place, share in enumerate(self.others) if share <= QUIET] or range(len(self.others))
         found = paired_ratio(*([self.times[name][place] for place in quiet] for name in (slow, fast)))
-        interval = f" [{found.low:.2f}, {found.high:.2f}]" if found.rounds > 5 else ""
+        lowest = min(self.times[slow][place] / self.times[fast][place] for place in quiet)
+        interval = f" [{found.low:.2f}, {found.high:.2f}]" if found.rounds > 5 else f" (lowest {lowest:.2f})"
         return f"{slow} / {fast}: {found.value:.2f}{interval}, {found.rounds} rounds"
 
 

@@ -54,7 +54,7 @@ BANNED: Final = (
     Banned("wish", "prefetch"),
     Banned("ask", "prefetch", _C),
     Banned("then", "prefetch", _C),
-    Banned("stream", "nontemporal", r"/include/smelt/(?!host/)"),
+    Banned("stream", "nontemporal", r"/include/smelt/(?!host/|device/)"),
     Banned("own rows", "row_affine"),
     Banned("far rows", "b_streaming"),
     Banned("in order", "row_fused", r"/codegen/"),

@@ -14,6 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
+_LINE = 48  # letters of parameters that a line may have
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./((?:examples|packages|bench)/[^)]+)\)")
 
 
@@ -41,8 +42,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Files of the repository that are no pages are named, not linked; the README's place is the landing page."""
-    markdown = _OUTSIDE.sub(r"\1 (`\2` of the repository)", markdown).replace("](../README.md)", "](index.md)")
+    markdown = _OUTSIDE.sub(_named_file, markdown).replace("](../README.md)", "](index.md)")
     return markdown.replace("<!-- results -->", results_picture()) if "<!-- results -->" in markdown else markdown
+
+
+def _named_file(link: re.Match[str]) -> str:
+    text, path = link.groups()
+    return f"`{path}` of the repository" if text.strip("`") == path else f"{text} (`{path}` of the repository)"
 
 
 # The picture
@@ -127,10 +133,21 @@ def _entry(name: str, found: Any, depth: int) -> list[str]:
 
 
 def _signature(found: Any) -> str:
+    """Types as they are written in the code; a parameter a line where one line is too long for a phone."""
     try:
-        return str(inspect.signature(found)).replace("typing.", "")
+        signature = inspect.signature(found)
     except (TypeError, ValueError):
         return "(...)"
+    bare = re.compile(r"((?:: |-> ))'([^']*)'")
+    parts = [bare.sub(r"\1\2", str(one)) for one in signature.parameters.values()]
+    kinds = [one.kind for one in signature.parameters.values()]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    returned = bare.sub(r"\1\2", str(signature).rpartition(")")[2]).replace("typing.", "")
+    whole = ", ".join(parts).replace("typing.", "")
+    if len(whole) <= _LINE:
+        return f"({whole}){returned}"
+    return "(\n" + "".join(f"    {part},\n" for part in parts).replace("typing.", "") + f"){returned}"
 
 
 def _doc(found: Any) -> str:
