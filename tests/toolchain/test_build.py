@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -345,6 +348,28 @@ def test_an_interrupted_build_leaves_nothing_behind(
     with pytest.raises(KeyboardInterrupt):
         build(source, targets, compiler, cache, config, step=interrupt)
     assert cache.entries() == () and not list((cache.root / "tmp").iterdir())
+
+
+def test_an_interrupt_between_two_submissions_stops_what_was_begun(
+    source: Source, targets: tuple[Target, ...], cache: Cache, config: Config, make_compiler: Make, tmp_path: Path
+):
+    begun = tmp_path / "begun"
+    compiler = named(config, str(make_compiler(f"open({str(begun)!r}, 'w').close()\ntime.sleep(60)\n")))
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            super().submit(*args, **kwargs)
+            while not begun.exists():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[build.__module__], "ThreadPoolExecutor", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            build(source, targets, compiler, cache, config)
+    assert time.monotonic() - started < 30
+    assert not list((cache.root / "tmp").iterdir())
 
 
 def test_threads_that_build_the_same_library_share_one_build(

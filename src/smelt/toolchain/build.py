@@ -197,8 +197,8 @@ class _Run:
     def _compile_all(self, folder: Path) -> list[Path]:
         workers = self.config.jobs or usable_cpus().count
         with ThreadPoolExecutor(max(1, workers)) as pool:
-            futures = {job.stem: pool.submit(self._object_or_stop, job, folder) for job in self._in_sequence()}
-            try:
+            try:  # around the first submission too: leaving the pool waits for what it began
+                futures = {job.stem: pool.submit(self._object_or_stop, job, folder) for job in self._in_sequence()}
                 wait(futures.values())
             except BaseException:
                 self.commands.processes.stop()

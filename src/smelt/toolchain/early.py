@@ -30,8 +30,8 @@ class EarlyObjects:
         self._waiting = longest_first(jobs)[::-1]
         self._current: Job | None = None
         self._thread = threading.Thread(target=self._run, name="smelt-early-objects", daemon=True)
-        self._thread.start()
         atexit.register(self.close)
+        self._thread.start()
 
     def hand_over(self) -> str | None:
         """Start nothing more. The key of what is being compiled, which is worth waiting for."""
