@@ -206,7 +206,7 @@ static void smelt_int8_pad(smelt_int8_conv *c) {
 static void smelt_int8_conv_form(smelt_int8_conv *c) {
   c->in_place = smelt_int8_in_place(), c->form = SMELT_INT8_QUADS, c->bytes = 0;
   if (c->in_place) return;
-  int small = SMELT_INT8_VEX;
+  int small = SMELT_VEX;
   for (int64_t i = 0; small && i < c->l.panels * c->l.s[SMELT_LS_GROUPS]; i++)
     small = ((const smelt_int8_header *)(c->panels + i * c->stride))->small_pairs;
   c->form = small ? SMELT_INT8_PAIRS : SMELT_INT8_WIDE, c->bytes = smelt_int8_group_bytes(c->form);

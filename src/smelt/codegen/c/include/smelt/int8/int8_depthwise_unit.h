@@ -91,7 +91,7 @@ SMELT_INLINE void smelt_int8_store_block(const smelt_int8_stage *s, const int is
                                          const smelt_int8_column *columns, uint64_t mask, uint8_t *to) {
   smelt_int8_v x[4];
   SMELT_INT8_UNROLL for (int q = 0; q < 4; q++) {
-    smelt_int8_f scaled = smelt_int8_rounded(__builtin_convertvector(sums[q], smelt_int8_f) * columns[q].scale);
+    smelt_int8_f scaled = smelt_rounded(__builtin_convertvector(sums[q], smelt_int8_f) * columns[q].scale);
     if (!plain) scaled += columns[q].offset;
     x[q] = smelt_int8_quantized(scaled, &s->range) + s->range.zero;
   }

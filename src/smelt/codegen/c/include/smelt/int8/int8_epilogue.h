@@ -37,22 +37,10 @@ typedef struct {
   smelt_int8_range sum;
 } smelt_int8_stage;
 
-/* Keeps a product from being fused with the sum that follows: what separate nodes give is rounded twice. */
-SMELT_INLINE smelt_int8_f smelt_int8_rounded(smelt_int8_f x) {
-#if SMELT_INT8_VEX || (SMELT_VL == 16 && defined(__SSE2__))
-  __asm__("" : "+v"(x));
-#elif SMELT_VL == 16 && defined(__aarch64__)
-  __asm__("" : "+w"(x));
-#else
-  __asm__("" : "+m"(x));
-#endif
-  return x;
-}
-
 /* Within limits; NaN becomes the lower one. */
 SMELT_INLINE smelt_int8_f smelt_int8_clamped(smelt_int8_f x, float low, float high) {
   const smelt_int8_f least = low - (smelt_int8_f){0}, most = high - (smelt_int8_f){0};
-#if SMELT_INT8_VEX
+#if SMELT_VEX
   __asm__("vmaxps %1, %0, %0\n\tvminps %2, %0, %0" : "+v"(x) : "v"(least), "v"(most));
   return x;
 #else
@@ -65,13 +53,13 @@ SMELT_INLINE smelt_int8_f smelt_int8_clamped(smelt_int8_f x, float low, float hi
 
 /* Half to even; |x| is below 2^22. */
 SMELT_INLINE smelt_int8_v smelt_int8_nearest(smelt_int8_f x) {
-#if SMELT_INT8_VEX
+#if SMELT_VEX
   smelt_int8_v out;
   __asm__("vcvtps2dq %1, %0" : "=v"(out) : "v"(x));
   return out;
 #else
   const float whole = 12582912; /* 1.5 * 2^23 */
-  return __builtin_convertvector(smelt_int8_rounded(x + whole) - whole, smelt_int8_v);
+  return __builtin_convertvector(smelt_rounded(x + whole) - whole, smelt_int8_v);
 #endif
 }
 
@@ -82,7 +70,7 @@ SMELT_INLINE smelt_int8_v smelt_int8_quantized(smelt_int8_f x, const smelt_int8_
 
 /* The sums of one vector of columns, at column j, as numbers of the result's step (or as they are). */
 SMELT_INLINE smelt_int8_f smelt_int8_scaled(const smelt_int8_stage *s, smelt_int8_v sums, int64_t j) {
-  smelt_int8_f x = smelt_int8_rounded(__builtin_convertvector(sums, smelt_int8_f) * *(const smelt_int8_fu *)(s->scale + j));
+  smelt_int8_f x = smelt_rounded(__builtin_convertvector(sums, smelt_int8_f) * *(const smelt_int8_fu *)(s->scale + j));
   if (s->offset) x += *(const smelt_int8_fu *)(s->offset + j);
   return x;
 }
@@ -95,7 +83,7 @@ SMELT_INLINE smelt_int8_v smelt_int8_completed(const smelt_int8_stage *s, smelt_
 
 /* Bytes of a residual as integers. Spelled out: gcc inserts them one by one. */
 SMELT_INLINE smelt_int8_v smelt_int8_widened(const uint8_t *at, int is_signed) {
-#if SMELT_INT8_VEX
+#if SMELT_VEX
   smelt_int8_v out;
   if (is_signed) __asm__("vpmovsxbd %1, %0" : "=v"(out) : "m"(*(const smelt_int8_bytes *)at));
   else __asm__("vpmovzxbd %1, %0" : "=v"(out) : "m"(*(const smelt_int8_bytes *)at));
@@ -107,10 +95,10 @@ SMELT_INLINE smelt_int8_v smelt_int8_widened(const uint8_t *at, int is_signed) {
 
 /* x / d, rounded as a division does: a product with the rounded inverse, corrected by its remainder. */
 SMELT_INLINE smelt_int8_f smelt_int8_quotient(smelt_int8_f x, float d, float inverse) {
-#if SMELT_INT8_VEX
+#if SMELT_VEX
   if (inverse != 0) {
     const smelt_int8_f by = d - (smelt_int8_f){0}, times = inverse - (smelt_int8_f){0};
-    smelt_int8_f q = smelt_int8_rounded(x * times), rest = x;
+    smelt_int8_f q = smelt_rounded(x * times), rest = x;
     __asm__("vfnmadd231ps %1, %2, %0" : "+v"(rest) : "v"(q), "v"(by));
     __asm__("vfmadd231ps %1, %2, %0" : "+v"(q) : "v"(rest), "v"(times));
     return q;
@@ -124,7 +112,7 @@ SMELT_INLINE smelt_int8_f smelt_int8_quotient(smelt_int8_f x, float d, float inv
 SMELT_INLINE smelt_int8_v smelt_int8_with_residual(const smelt_int8_stage *s, smelt_int8_v own, smelt_int8_v residual) {
   const smelt_int8_f a = __builtin_convertvector(own, smelt_int8_f) * s->own_scale;
   const smelt_int8_f b = __builtin_convertvector(residual - s->residual_zero, smelt_int8_f) * s->residual_scale;
-  const smelt_int8_f total = smelt_int8_rounded(a) + smelt_int8_rounded(b);
+  const smelt_int8_f total = smelt_rounded(a) + smelt_rounded(b);
   return smelt_int8_quantized(smelt_int8_quotient(total, s->sum_scale, s->inverse), &s->sum) + s->sum.zero;
 }
 
@@ -158,7 +146,7 @@ SMELT_INLINE void smelt_int8_store_bytes(const smelt_int8_stage *s, const int wi
   for (int64_t r = 0; r < rows; r++, sums += step, y += stride) {
     smelt_int8_v sum = *(const smelt_int8_vu *)sums + c.added;
     if (!plain && row_sums) sum -= c.zeros * row_sums[r];
-    smelt_int8_f scaled = smelt_int8_rounded(__builtin_convertvector(sum, smelt_int8_f) * c.scale);
+    smelt_int8_f scaled = smelt_rounded(__builtin_convertvector(sum, smelt_int8_f) * c.scale);
     if (!plain && s->offset) scaled += c.offset;
     smelt_int8_v x = smelt_int8_quantized(scaled, &range);
     if (with_residual) {

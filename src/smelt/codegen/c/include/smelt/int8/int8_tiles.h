@@ -13,6 +13,7 @@
 
 #include <smelt/gemm/micro_names.h>
 #include <smelt/threads/loop.h>
+#include <smelt/vec/vec_rounded.h>
 
 /* Vectors wider than the registers are only passed between inlined functions. */
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -47,15 +48,9 @@ typedef int16_t smelt_int8_h __attribute__((vector_size(SMELT_VL), may_alias));
 
 #define SMELT_INT8_UNROLL _Pragma("GCC unroll 32")
 
-#if (SMELT_VL == 64 && defined(__AVX512BW__)) || (SMELT_VL == 32 && defined(__AVX2__))
-#define SMELT_INT8_VEX 1
-#else
-#define SMELT_INT8_VEX 0
-#endif
-
 /* Four bytes in all lanes. Spelled out: gcc gathers broadcasts of all rows before their first use, and spills sums. */
 SMELT_INLINE smelt_int8_v smelt_int8_all(const char *at) {
-#if SMELT_INT8_VEX
+#if SMELT_VEX
   smelt_int8_v out;
   __asm__("vpbroadcastd %1, %0" : "=v"(out) : "m"(*(const smelt_int8_word *)at));
   return out;
@@ -68,7 +63,7 @@ SMELT_INLINE smelt_int8_v smelt_int8_all(const char *at) {
 
 /* sum += a0 * b0 + a1 * b1 in each lane, of int16. */
 SMELT_INLINE smelt_int8_v smelt_int8_madd(smelt_int8_v sum, smelt_int8_v a, smelt_int8_v b) {
-#if SMELT_INT8_VEX
+#if SMELT_VEX
   smelt_int8_v pairs;
   __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(sum), "=&v"(pairs) : "v"(a), "v"(b));
   return sum;
@@ -82,7 +77,7 @@ SMELT_INLINE smelt_int8_v smelt_int8_madd(smelt_int8_v sum, smelt_int8_v a, smel
 
 /* sum += a0 * b0 + ... + a3 * b3 in each lane, a of uint8, b of int8; `ones` are int16. */
 SMELT_INLINE smelt_int8_v smelt_int8_pairs(smelt_int8_v sum, smelt_int8_v a, smelt_int8_v b, smelt_int8_v ones) {
-#if SMELT_INT8_VEX
+#if SMELT_VEX
   smelt_int8_v pairs;
   __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
           : "+v"(sum), "=&v"(pairs)
@@ -95,12 +90,12 @@ SMELT_INLINE smelt_int8_v smelt_int8_pairs(smelt_int8_v sum, smelt_int8_v a, sme
 #endif
 }
 
-#if SMELT_VL == 64 && SMELT_INT8_VEX
+#if SMELT_VL == 64 && SMELT_VEX
 #define SMELT_INT8_VNNI "avx512vnni"
 #define SMELT_INT8_VNNI_ISA avx512vnni
 #define SMELT_INT8_VNNI_CPU SMELT_CPU_avx512vnni
 #define SMELT_INT8_DOT "vpdpbusd %2, %1, %0"
-#elif SMELT_VL == 32 && SMELT_INT8_VEX && (defined(__clang__) || __GNUC__ >= 11)
+#elif SMELT_VL == 32 && SMELT_VEX && (defined(__clang__) || __GNUC__ >= 11)
 #define SMELT_INT8_VNNI "avxvnni"
 #define SMELT_INT8_VNNI_ISA avxvnni
 #define SMELT_INT8_VNNI_CPU SMELT_CPU_avxvnni

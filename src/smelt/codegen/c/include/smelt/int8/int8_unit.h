@@ -47,18 +47,6 @@ SMELT_INLINE int32_t smelt_int8_byte(const void *at, int64_t i, int is_signed) {
   return at ? is_signed ? ((const int8_t *)at)[i] : ((const uint8_t *)at)[i] : 0;
 }
 
-/* Keeps a product from being fused with the sum that follows: what separate nodes give is rounded twice. */
-SMELT_INLINE smelt_int8_f smelt_int8_rounded(smelt_int8_f x) {
-#if SMELT_INT8_VEX || (SMELT_VL == 16 && defined(__SSE2__))
-  __asm__("" : "+v"(x));
-#elif SMELT_VL == 16 && defined(__aarch64__)
-  __asm__("" : "+w"(x));
-#else
-  __asm__("" : "+m"(x));
-#endif
-  return x;
-}
-
 /* Floats of some columns: one for all, or one for each of the `count` from `first` on; the last is repeated beyond them. */
 SMELT_INLINE void smelt_int8_load_floats(const float *from, int64_t many, int64_t first, int64_t count, int64_t panels, float *to) {
   if (many == 1)
@@ -91,8 +79,8 @@ SMELT_INLINE float smelt_int8_row_scale(const smelt_task *t, int64_t row) {
 /* Sums of one vector of a row as numbers, scaled. */
 SMELT_INLINE smelt_int8_f smelt_int8_scaled(smelt_int8_v sums, float row_scale, const float *scale, const smelt_task *t) {
   smelt_int8_f factor = row_scale * *(const smelt_int8_fu *)scale;
-  if (t->b[SMELT_QB_Y_SCALE]) factor = smelt_int8_rounded(factor) / *(const float *)t->b[SMELT_QB_Y_SCALE];
-  return smelt_int8_rounded(__builtin_convertvector(sums, smelt_int8_f) * factor);
+  if (t->b[SMELT_QB_Y_SCALE]) factor = smelt_rounded(factor) / *(const float *)t->b[SMELT_QB_Y_SCALE];
+  return smelt_rounded(__builtin_convertvector(sums, smelt_int8_f) * factor);
 }
 
 /* Rounded half to even and kept in the range of the result's type; NaN becomes its least value. */
@@ -103,7 +91,7 @@ SMELT_INLINE smelt_int8_v smelt_int8_quantized(smelt_int8_f x, int is_signed, in
   x = (smelt_int8_f)(((smelt_int8_v)x & above) | ((smelt_int8_v)(low - (smelt_int8_f){0}) & ~above));
   smelt_int8_v below = x < high - (smelt_int8_f){0};
   x = (smelt_int8_f)(((smelt_int8_v)x & below) | ((smelt_int8_v)(high - (smelt_int8_f){0}) & ~below));
-  return __builtin_convertvector(smelt_int8_rounded(x + whole) - whole, smelt_int8_v);
+  return __builtin_convertvector(smelt_rounded(x + whole) - whole, smelt_int8_v);
 }
 
 /* One panel of one row of sums to where it belongs. */
@@ -205,7 +193,7 @@ static void smelt_int8_pack_body(void *context, int64_t panel) {
 
 /* The form of a step: the fastest that is exact on this CPU for these panels. */
 static void smelt_int8_choose(smelt_int8_product *p) {
-  int small = SMELT_INT8_VEX;
+  int small = SMELT_VEX;
   for (int64_t i = 0; small && i < p->count; i++) small = ((const smelt_int8_header *)(p->panels + i * p->stride))->small_pairs;
   p->source.form = small ? SMELT_INT8_PAIRS : SMELT_INT8_WIDE;
   p->tiles = small ? smelt_int8_pairs_ : smelt_int8_wide;

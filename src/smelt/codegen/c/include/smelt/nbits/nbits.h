@@ -11,6 +11,7 @@
 
 #include <smelt/gemm/micro_names.h>
 #include <smelt/threads/loop.h>
+#include <smelt/vec/vec_rounded.h>
 
 /* Weights of a column that one word holds. */
 #define SMELT_NB_PER_WORD_2 16

@@ -12,17 +12,12 @@
 
 #include <smelt/nbits/nbits.h>
 
-#if (SMELT_VL == 64 && defined(__AVX512BW__)) || (SMELT_VL == 32 && defined(__AVX2__))
-#define SMELT_NB_VEX 1
-#else
-#define SMELT_NB_VEX 0
-#endif
 #if defined(SMELT_NB_NO_VNNI) /* by tests */
-#elif SMELT_VL == 64 && SMELT_NB_VEX
+#elif SMELT_VL == 64 && SMELT_VEX
 #define SMELT_NB_VNNI "avx512vnni"
 #define SMELT_NB_VNNI_ISA avx512vnni
 #define SMELT_NB_VNNI_CPU SMELT_CPU_avx512vnni
-#elif SMELT_VL == 32 && SMELT_NB_VEX && (defined(__clang__) || __GNUC__ >= 11)
+#elif SMELT_VL == 32 && SMELT_VEX && (defined(__clang__) || __GNUC__ >= 11)
 #define SMELT_NB_VNNI "avxvnni"
 #define SMELT_NB_VNNI_ISA avxvnni
 #define SMELT_NB_VNNI_CPU SMELT_CPU_avxvnni
@@ -44,7 +39,7 @@ SMELT_INLINE int64_t smelt_nb_tile_bytes(const smelt_nbits *p) { return p->block
 
 /* Four bytes in all lanes. */
 SMELT_INLINE smelt_nb_i smelt_nb_all(const int8_t *at) {
-#if SMELT_NB_VEX
+#if SMELT_VEX
   smelt_nb_i out;
   __asm__("vpbroadcastd %1, %0" : "=v"(out) : "m"(*(const smelt_nb_word *)at));
   return out;
@@ -56,7 +51,7 @@ SMELT_INLINE smelt_nb_i smelt_nb_all(const int8_t *at) {
 /* sums[j] += w0 * a0 + ... + w3 * a3 in each lane, w[j] of uint8 below 2^bits, a of int8. */
 SMELT_INLINE void smelt_nb_plain_dots(smelt_nb_i *sums, const smelt_nb_u *w, const int8_t *at, const int bits) {
   const smelt_nb_i a = smelt_nb_all(at);
-#if SMELT_NB_VEX
+#if SMELT_VEX
   typedef int16_t halves __attribute__((vector_size(SMELT_VL)));
   const smelt_nb_i ones = 0x00010001 - (smelt_nb_i){0};
   SMELT_NB_UNROLL for (int j = 0; j < SMELT_NB_VPP; j++) {
@@ -179,18 +174,6 @@ static const smelt_nb_dots smelt_nb_vnni[4][3][2] = {SMELT_NB_DOTS_ALL};
 #undef SMELT_NB_DOTS_ROWS
 #endif
 
-/* Keeps a product from being fused with the sum that follows: it is rounded first, on every CPU. */
-SMELT_INLINE smelt_nb_f smelt_nb_rounded(smelt_nb_f x) {
-#if SMELT_NB_VEX || (SMELT_VL == 16 && defined(__SSE2__))
-  __asm__("" : "+v"(x));
-#elif SMELT_VL == 16 && defined(__aarch64__)
-  __asm__("" : "+w"(x));
-#else
-  __asm__("" : "+m"(x));
-#endif
-  return x;
-}
-
 /* One block of a row, `count` floats and zeros up to `block`: bytes, four of them `step` words apart, and their scale. Gives the sum
  * of the bytes. */
 static int32_t smelt_nb_quantize(const float *from, int64_t count, int64_t block, int64_t step, int8_t *to, float *scale) {
@@ -220,8 +203,8 @@ static int32_t smelt_nb_quantize(const float *from, int64_t count, int64_t block
   int8_t bytes[256] __attribute__((aligned(64)));
   for (int64_t k = 0; k < block; k += SMELT_NB_LANES) {
     smelt_nb_f x = {0};
-    if (inverse) x = smelt_nb_rounded(*(const smelt_nb_fu *)(from + k) * inverse);
-    const smelt_nb_i q = __builtin_convertvector(smelt_nb_rounded(x + whole) - whole, smelt_nb_i);
+    if (inverse) x = smelt_rounded(*(const smelt_nb_fu *)(from + k) * inverse);
+    const smelt_nb_i q = __builtin_convertvector(smelt_rounded(x + whole) - whole, smelt_nb_i);
     sum += q;
     *(narrow *)(bytes + k) = __builtin_convertvector(q, narrow);
   }
