@@ -72,6 +72,21 @@ def test_attempts_differ_repeat_exactly_and_end():
     assert make_feeds(model, "small", ATTEMPTS) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "dims", "long"),
+    [
+        (TensorProto.FLOAT, ["n", "samples"], True), (TensorProto.FLOAT, ["n", 1, "samples"], True),
+        (TensorProto.FLOAT, ["n", "samples", 1], True), (TensorProto.INT64, ["n", "tokens"], False),
+        (TensorProto.INT32, ["n", "tokens"], False), (TensorProto.FLOAT, ["n", "tokens", 768], False),
+    ],
+)  # fmt: skip
+def test_the_length_of_sound_is_no_number_of_tokens(kind: int, dims: list[int | str], long: bool):
+    model = model_of([helper.make_node("Identity", ["x"], ["y"])], [("x", kind, dims)])
+    made = [make_feeds(model, size, attempt) for size in ("small", "real") for attempt in range(ATTEMPTS)]
+    assert any(max(feeds["x"].shape) == 16000 for feeds in made if feeds) == long
+    assert sum(feeds is None for feeds in made) == (0 if long else 2)
+
+
 def test_inputs_that_are_huge_or_no_tensors_are_not_made():
     huge = model_of([helper.make_node("Identity", ["x"], ["y"])], [("x", TensorProto.FLOAT, [1 << 20, 1 << 20])])
     assert make_feeds(huge, "small", 0) is None

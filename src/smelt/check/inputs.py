@@ -64,6 +64,7 @@ class _Attempt:
     named: bool = True
 
 
+_SOUND: Final = 16000  # samples: a second
 # Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes,
 # and the lengths of sound.
 _SMALL: Final = (
@@ -76,7 +77,7 @@ _SMALL: Final = (
     _Attempt(1, 512, 256, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 576, 320, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
+    _Attempt(1, _SOUND, 112, "small", shapes=True, full_masks=True),
     _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
     _Attempt(2, 17, 64, "small", shapes=True, full_masks=True, named=False),
 )
@@ -90,7 +91,7 @@ _REAL: Final = (
     _Attempt(1, 512, 256, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 576, 320, "small", shapes=True, full_masks=True, states=True),
     _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, 16000, 112, "small", shapes=True, full_masks=True),
+    _Attempt(1, _SOUND, 112, "small", shapes=True, full_masks=True),
     _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
     _Attempt(2, 17, 64, "small", shapes=True, full_masks=True, named=False),
 )
@@ -115,6 +116,8 @@ def make_recipes(model: ir.Model, size: Size, attempt: int, shapes: Shapes | Non
     if size == "small" and _is_batch_of_large_items(inputs, sizes, style):
         style = replace(style, batch=1)
         sizes = _Sizes(inputs, style, shapes or {})
+    if style.length == _SOUND and not all(_may_be_sound(value, sizes.shape(value)) for value in inputs):
+        return None
     recipes: dict[str, Recipe] = {}
     for value in inputs:
         if value.dtype is None or not isinstance(value.type, ir.TensorType):
@@ -127,6 +130,15 @@ def make_recipes(model: ir.Model, size: Size, attempt: int, shapes: Shapes | Non
             return None
         recipes[value.name or ""] = recipe
     return recipes
+
+
+def _may_be_sound(value: ir.Value, shape: tuple[int, ...]) -> bool:
+    """Whether an axis of that many samples is one of samples. So many tokens, or rows of features, would be the rows of
+    an attention, which takes all memory."""
+    if _SOUND not in shape or is_weight(value):
+        return True
+    behind = shape[shape.index(_SOUND) + 1 :]
+    return value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT16) and prod(behind) == 1
 
 
 def _is_batch_of_large_items(inputs: Sequence[ir.Value], sizes: _Sizes, style: _Attempt) -> bool:
@@ -261,7 +273,7 @@ def _integers(
     if meant is not None:
         return "values", tuple(meant)
     if _RATES.search(value.name or ""):
-        return "values", (16000,)
+        return "values", (_SOUND,)
     if re.search("mask", value.name or "", re.IGNORECASE):
         return "mask", (1.0 if style.full_masks else 0.85,)
     bound = index_bound(value, sizes.of)
