@@ -89,7 +89,12 @@ MinCoverage = Annotated[
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Write the artifact even if --strict or --min-coverage is not met.")]
 Precision = Annotated[
-    str, typer.Option("--precision", metavar="w8|w4", help="Store the weights of products in 8 or 4 bits, in blocks.")
+    str,
+    typer.Option(
+        "--precision",
+        metavar="w8|w4|int8-dynamic",
+        help="Weights of products in 8 or 4 bits in blocks; int8-dynamic: 8-bit activations too.",
+    ),
 ]
 Accuracy = Annotated[
     str,

@@ -103,13 +103,14 @@ def replace_product(
     )  # fmt: skip
     node.metadata_props.update(old.metadata_props)
     graph.insert_before(old, node)
-    _take_over(graph, output, made)
+    take_over(graph, output, made)
     drop_node(old)
     graph.opset_imports.setdefault(MICROSOFT, 1)
     return held
 
 
-def _take_over(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+def take_over(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    """Give the name and the users of `old` to `new`."""
     name = old.name
     for place, value in enumerate(graph.outputs):
         if value is old:

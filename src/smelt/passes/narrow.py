@@ -7,14 +7,36 @@ nothing is an error before anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import onnx_ir as ir
 
 from smelt.base.errors import ConfigError
 from smelt.ir.walk import model_nodes
-from smelt.passes.quantize_weights import precision_bits, quantize_weights, summary
+from smelt.passes.quantize_dynamic import quantize_dynamic
+from smelt.passes.quantize_weights import BLOCKS, Quantized, quantize_weights, summary
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What changes the model in place, and what a report says of the weights."""
+
+    apply: Callable[[ir.Model], list[Quantized]]
+    how: str
+
+
+def _blocks(bits: int) -> Precision:
+    return Precision(partial(quantize_weights, bits=bits), f"in {bits} bits, blocks of {BLOCKS[bits]}")
+
+
+PRECISIONS: Final[Mapping[str, Precision]] = {
+    "w8": _blocks(8),
+    "w4": _blocks(4),
+    "int8-dynamic": Precision(quantize_dynamic, "in 8 bits, a scale for each column; activations in 8 bits"),
+}
 
 ACCURACIES: Final = ("exact", "fast")
 PREPARED: Final = (
@@ -24,8 +46,10 @@ _INT8_ACTIVATIONS: Final = 4
 
 
 def check_narrow(precision: str, accuracy: str) -> None:
-    if precision:
-        precision_bits(precision)
+    if precision and precision not in PRECISIONS:
+        raise ConfigError(
+            "SM-CONFIG-001", f"there is no precision {precision!r}", hint=f"Known are {', '.join(PRECISIONS)}."
+        )
     if accuracy not in ACCURACIES:
         raise ConfigError(
             "SM-CONFIG-001", f"there is no accuracy {accuracy!r}", hint=f"Known are {', '.join(ACCURACIES)}."
@@ -38,7 +62,8 @@ def narrow(model: ir.Model, precision: str, accuracy: str, prepare: Callable[[ir
     notes: list[str] = []
     if precision:
         prepare(model)
-        notes.append(summary(quantize_weights(model, precision_bits(precision)), precision))
+        chosen = PRECISIONS[precision]
+        notes.append(summary(chosen.apply(model), precision, chosen.how))
     if accuracy == "fast":
         notes.append(_fast(model))
     return tuple(notes)

@@ -14,13 +14,11 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
-from smelt.base.errors import ConfigError
 from smelt.ir.walk import model_graphs
 from smelt.passes.block_quantized import Blocks, Product, product_of, replace_product
 from smelt.passes.rewriter.surgery import Array, Names, tensor_of
 
 BLOCKS: Final[Mapping[int, int]] = {8: 32, 4: 16}  # by bits
-PRECISIONS: Final[Mapping[str, int]] = {"w8": 8, "w4": 4}
 _LEAST: Final = 4096  # elements of a matrix that is worth it
 _NARROWEST: Final = 32  # rows and columns of it
 _SHRINKS: Final = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a block's range: outliers may be clipped
@@ -37,15 +35,6 @@ class Quantized:
     sqnr: float
 
 
-def precision_bits(precision: str) -> int:
-    """Bits of the weights; text that is no precision is an error that lists what there is."""
-    if precision not in PRECISIONS:
-        raise ConfigError(
-            "SM-CONFIG-001", f"there is no precision {precision!r}", hint=f"Known are {', '.join(PRECISIONS)}."
-        )
-    return PRECISIONS[precision]
-
-
 def quantize_weights(model: ir.Model, bits: int) -> list[Quantized]:
     """Quantize all matrices of products in place."""
     done: list[Quantized] = []
@@ -54,7 +43,7 @@ def quantize_weights(model: ir.Model, bits: int) -> list[Quantized]:
     for graph in model_graphs(model):
         for node in list(graph):
             product = product_of(node)
-            matrix = None if product is None else _matrix(product)
+            matrix = None if product is None else plain_matrix(product)
             if product is None or matrix is None:
                 continue
             key = product.right, product.transposed
@@ -67,7 +56,7 @@ def quantize_weights(model: ir.Model, bits: int) -> list[Quantized]:
     return done
 
 
-def _matrix(product: Product) -> Array | None:
+def plain_matrix(product: Product) -> Array | None:
     """The weights as (N, K); None for what stays."""
     tensor = tensor_of(product.right)
     if tensor is None or tensor.dtype != ir.DataType.FLOAT or len(tensor.shape) != 2 or tensor.size < _LEAST:
@@ -130,19 +119,24 @@ def sqnr(matrix: Array, blocks: Blocks) -> float:
     """Signal to quantization noise in dB."""
     zero = np.float32(1 << (blocks.bits - 1)) if blocks.zeros is None else blocks.zeros[..., None].astype(np.float32)
     made = ((blocks.numbers - zero) * blocks.scales[..., None]).reshape(len(matrix), -1)[:, : matrix.shape[1]]
-    noise = float(np.square(made - matrix, dtype=np.float64).sum())
-    signal = float(np.square(matrix, dtype=np.float64).sum())
+    return decibels(matrix, made)
+
+
+def decibels(wanted: Array, made: Array) -> float:
+    """Signal to noise in dB: infinite where nothing differs."""
+    noise = float(np.square(made - wanted, dtype=np.float64).sum())
+    signal = float(np.square(wanted, dtype=np.float64).sum())
     return float("inf") if noise == 0 else 10 * float(np.log10(signal / noise)) if signal else 0.0
 
 
-def summary(done: list[Quantized], precision: str) -> str:
-    """For a report: how many matrices, and the least ratio among them."""
+def summary(done: list[Quantized], precision: str, how: str) -> str:
+    """For a report: how many matrices, and the least ratio among them; `how` says what became of them."""
     if not done:
-        return f"--precision {precision}: no product has constant float32 weights that are worth it."
+        return f"--precision {precision}: nothing has constant float32 weights that are worth it, so all stay."
     worst = min(done, key=lambda one: one.sqnr)
     mean = sum(one.sqnr * one.elements for one in done) / sum(one.elements for one in done)
-    count, bits = f"{len(done)} product" + ("s" if len(done) > 1 else ""), PRECISIONS[precision]
+    count = f"{len(done)} product" + ("s" if len(done) > 1 else "")
     return (
-        f"--precision {precision}: weights of {count} in {bits} bits, blocks of {BLOCKS[bits]}; signal to quantization "
-        f"noise {mean:.1f} dB on average, {worst.sqnr:.1f} dB at the least ({worst.name})."
+        f"--precision {precision}: weights of {count} {how}; signal to quantization noise of the weights {mean:.1f} dB "
+        f"on average, {worst.sqnr:.1f} dB at the least ({worst.name})."
     )

@@ -62,11 +62,12 @@ def test_a_pass_that_there_is_not_is_an_error_with_a_suggestion():
         read_options({"skip_passes": ["fold-constant"]}, Config.from_env())
 
 
-def test_weights_of_products_may_be_narrow():
+@pytest.mark.parametrize("precision", ["w8", "int8-dynamic"])
+def test_weights_of_products_may_be_narrow(precision: str):
     module = torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.Tanh()).eval()
     x = torch.randn(3, 128, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         wanted = module(x)
-        got = torch.compile(module, backend="smelt", options={"precision": "w8", "kernels": True})(x)
+        got = torch.compile(module, backend="smelt", options={"precision": precision, "kernels": True})(x)
     error = ((got - wanted).norm() / wanted.norm()).item()
     assert 1e-5 < error < 2e-2
