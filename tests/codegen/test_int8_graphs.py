@@ -274,3 +274,52 @@ def test_a_product_to_float_is_one_layer() -> None:
     with smelt.compile(model, force=True, verify=False, threads=1) as compiled:
         assert functions(compiled) == ["smelt_int8_conv"]
         np.testing.assert_allclose(compiled.run(feeds)[0], stock.run(None, feeds)[0], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [I8, U8])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_product_that_quantizes_its_rows_is_one_layer(dtype: type, several: bool) -> None:
+    """DynamicQuantizeMatMul, with small weights: stock saturates sums of large ones on CPUs without VNNI."""
+    g = Graph(11)
+    shape = 20 if several else ()
+    w = g.constant(g.rng.integers(0, 64, (24, 20)).astype(dtype))
+    scale = g.constant(g.rng.uniform(0.01, 0.1, shape).astype(np.float32))
+    zero = g.constant(g.rng.integers(20, 40, shape).astype(dtype))
+    bias = g.constant(g.rng.standard_normal(20).astype(np.float32))
+    y = g.node("DynamicQuantizeMatMul", "x", w, scale, zero, bias, domain="com.microsoft")
+    model = g.model(["batch", 24], y)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    stock = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    with smelt.compile(model, force=True, verify=False, threads=1) as compiled:
+        assert not compiled.result.plan.fallbacks
+        assert functions(compiled) == ["smelt_int8_conv"]
+        for rows in (0, 1, 5):
+            feeds = image(rows, 24)
+            np.testing.assert_allclose(compiled.run(feeds)[0], stock.run(None, feeds)[0], rtol=1e-5, atol=1e-4)
+
+
+def _dynamic_product(weights: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> onnx.ModelProto:
+    g = Graph(12)
+    operands = [g.constant(given) for given in (weights, scale, zero)]
+    model = g.model(["batch", 24], g.node("DynamicQuantizeMatMul", "x", *operands, domain="com.microsoft"))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def test_extremes_of_a_product_that_quantizes_its_rows_do_not_saturate() -> None:
+    """Rows of 255 times weights of -128: pairs of products exceed int16."""
+    model = _dynamic_product(np.full((24, 20), -128, I8), np.float32(0.1), I8(0))
+    with smelt.compile(model, force=True, verify=False, threads=1) as compiled:
+        (got,) = compiled.run({"x": np.full((3, 24), 2.0, np.float32)})
+    np.testing.assert_allclose(got, np.full((3, 20), 24 * 2.0 * -12.8), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("scales", "zeros"), [((7,), ()), ((), (3,)), ((20, 1), ())])
+def test_scales_and_zero_points_of_a_wrong_shape_fail_as_in_stock(
+    scales: tuple[int, ...], zeros: tuple[int, ...]
+) -> None:
+    model = _dynamic_product(np.ones((24, 20), I8), np.ones(scales, np.float32), np.zeros(zeros, I8))
+    with smelt.compile(model, force=True, verify=False, threads=1) as compiled:
+        assert [left.node.op_type for left in compiled.result.plan.fallbacks] == ["DynamicQuantizeMatMul"]
+        with pytest.raises(Exception, match="DynamicQuantizeMatMul"):
+            compiled.run(image(3, 24))

@@ -16,7 +16,7 @@ from smelt.ir.kernel import expr as E
 
 from .convolution import conv
 from .product import matmul
-from .quantize import RANGE, saturated
+from .quantize import RANGE, dynamic_quantize, saturated
 from .registry import Call, op
 from .window import geometry_of, kernel_of
 from .work import conv_work, matmul_work
@@ -138,3 +138,20 @@ def matmul_integer_to_float(call: Call) -> Tensor:
     sums = typed("Tensor", matmul(replace(call, op="MatMul", inputs=inputs)))
     scales = [_along(call, call.x(2), a.rank, a.rank - 2), _along(call, call.x(3), b.rank, b.rank - 1)]
     return _to_float(call, sums, scales, call.maybe(6))
+
+
+def with_quantized_rows(call: Call) -> Call:
+    """DynamicQuantizeMatMul as a MatMulIntegerToFloat: A is quantized as DynamicQuantizeLinear does.
+
+    Inputs: A, B, the scale and zero point of B, a bias."""
+    if call.x(0).dtype != "f32":
+        raise Unsupported(f"a quantized product of {call.x(0).dtype}")
+    made = dynamic_quantize(replace(call, op="DynamicQuantizeLinear", inputs=[call.x(0)]))
+    q, scale, zero = typed("Sequence[Tensor]", made)
+    inputs = [q, call.x(1), scale, call.x(2), zero, call.maybe(3), call.maybe(4)]
+    return replace(call, op="MatMulIntegerToFloat", inputs=inputs)
+
+
+@op("DynamicQuantizeMatMul", domain=MICROSOFT, kind="product", steps=True, work=matmul_work)
+def dynamic_quantize_matmul(call: Call) -> Tensor:
+    return typed("Tensor", matmul_integer_to_float(with_quantized_rows(call)))

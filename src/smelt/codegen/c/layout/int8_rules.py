@@ -17,6 +17,7 @@ from smelt.ir.kernel import Stored, Tensor
 from smelt.ops.convolution import conv
 from smelt.ops.product import gemm, matmul
 from smelt.ops.quantize import dequantize
+from smelt.ops.quantized_operators import with_quantized_rows
 from smelt.ops.registry import Call, lookup
 from smelt.ops.window import geometry_of, kernel_of
 
@@ -284,6 +285,11 @@ def product_to_float(call: Call) -> Tensor | None:
     layer = product_layer(Restored(x, call.x(2), call.maybe(4)), weights, transposed=False)
     k.require_equal(w.shape[0], x.shape[-1], "the inner sizes of a product must agree")
     return None if layer is None else _made(call, _with_bias(k.seen, layer, bias))
+
+
+def dynamic_product(call: Call) -> Tensor | None:
+    """DynamicQuantizeMatMul."""
+    return product_to_float(with_quantized_rows(call))
 
 
 def _quantized_operator(call: Call, layer: Layer, bias: Tensor | None, scale: Tensor, zero: Tensor) -> Tensor | None:
