@@ -58,3 +58,21 @@ def test_other_configurations_are_refused(folder: Path, text: str) -> None:
     (folder / "genai_config.json").write_text(text)
     with pytest.raises(LoadError, match="genai_config"):
         decoder_of(folder)
+
+
+def test_a_folder_without_a_tokenizer_is_refused_and_nothing_written(call: Any, folder: Path, tmp_path: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    ran = call("compile", folder, "-o", tmp_path / "out")
+    assert ran.code != 0 and "SM-LOAD-009" in ran.err and "tokenizer" in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["../x.so", "/lib/x.so", "a/../../x.so", "..\\x.so"])
+@pytest.mark.parametrize("place", ["session_options", "pipeline"])
+def test_files_outside_are_refused_anywhere(call: Any, folder: Path, tmp_path: Path, name: str, place: str) -> None:
+    decoder: dict[str, Any] = {"filename": "decoder.onnx"}
+    decoder[place] = {"custom_ops_library": name} if place == "session_options" else [{"part": {"filename": name}}]
+    (folder / "genai_config.json").write_text(json.dumps({"model": {"decoder": decoder}}))
+    ran = call("compile", folder, "-o", tmp_path / "out")
+    assert ran.code != 0 and "SM-LOAD-009" in ran.err
+    assert not (tmp_path / "out").exists()

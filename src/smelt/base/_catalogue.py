@@ -135,6 +135,22 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "An ONNX model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model.",
         "Export the model to ONNX first.",
     ),
+    "SM-LOAD-009": (
+        "A language model's folder is incomplete",
+        "A folder of onnxruntime-genai has genai_config.json, a decoder and a tokenizer; one of Hugging Face has "
+        "config.json, safetensors and a tokenizer. Files are named relative to the folder and lie in it.",
+        "Copy the whole folder; the message names what is missing.",
+    ),
+    "SM-LOAD-010": (
+        "A language model cannot be built",
+        "onnxruntime-genai's model builder knows no such architecture, or failed on these weights.",
+        "Read its own words in the message; export the model to ONNX and compile that.",
+    ),
+    "SM-LOAD-011": (
+        "A package for language models is missing",
+        "onnxruntime-genai, with torch and transformers, builds decoders from Hugging Face folders.",
+        'Install them: pip install "onnx-smelt[genai]".',
+    ),
     "SM-MODEL-001": (
         "The graph is not in single-assignment form",
         "A value has two producers, or one value is both produced and a graph input.",

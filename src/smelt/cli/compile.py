@@ -6,7 +6,6 @@ only when the artifact is complete.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,9 +72,8 @@ def compile_command(
 ) -> None:
     """Compile a model into an artifact: a folder with model, library and manifest for any ONNX Runtime."""
     with reporting(as_json, verbose, quiet) as out:
-        from smelt.cli.arranging import arranged
+        from smelt.cli.arranging import placed
         from smelt.cli.compiling import compile_model
-        from smelt.frontends.genai_folder import is_genai_folder
         from smelt.pipeline import Options
         from smelt.report import as_dict
 
@@ -108,9 +106,7 @@ def compile_command(
             keep=keep,
         )
         config = _config(quiet or as_json, kernels, custom_ops)
-        layout = layout or ("genai" if is_genai_folder(model) else "")
-        place = arranged(model, folder, layout, companion) if layout else nullcontext((model, folder))
-        with place as (source, work):
+        with placed(model, folder, layout, companion, chosen) as (source, work, chosen):
             report = compile_model(source, work, chosen, config).report()
         _tell(out, report, 1 << 30 if verbose else 20)
         out.result(str(folder))

@@ -17,6 +17,8 @@ from smelt.artifact import MANIFEST, MODEL
 from smelt.base.errors import LoadError
 
 CONFIG: Final = "genai_config.json"
+TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+_FILES: Final = ("filename", "config_filename", "adapter_filename", "custom_ops_library")
 
 
 def is_genai_folder(folder: Path) -> bool:
@@ -27,10 +29,38 @@ def decoder_of(folder: Path) -> Path:
     """The model that generates tokens."""
     name = _decoder(_read(folder), folder).get("filename")
     if not isinstance(name, str) or not name or Path(name).name != name:
-        raise LoadError("SM-LOAD-001", f"{folder / CONFIG} names no file of its folder in model.decoder.filename")
+        raise LoadError("SM-LOAD-009", f"{folder / CONFIG} names no file of its folder in model.decoder.filename")
     if not (folder / name).is_file():
-        raise LoadError("SM-LOAD-001", f"{folder / CONFIG} names {name}, and there is no such file")
+        raise LoadError("SM-LOAD-009", f"{folder / CONFIG} names {name}, and there is no such file")
     return folder / name
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that onnxruntime-genai could not chat with, before anything long begins."""
+    decoder_of(folder)
+    _refuse_outside(_read(folder), folder)
+    check_tokenizer(folder)
+
+
+def check_tokenizer(folder: Path) -> None:
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        raise LoadError("SM-LOAD-009", f"{folder} holds no tokenizer", hint=f"One of {', '.join(TOKENIZERS)}.")
+
+
+def _refuse_outside(found: object, folder: Path) -> None:
+    """No file that the configuration names anywhere lies outside of the folder."""
+    if isinstance(found, list):
+        for item in cast("list[object]", found):
+            _refuse_outside(item, folder)
+    elif isinstance(found, dict):
+        for key, item in cast("dict[str, object]", found).items():
+            if isinstance(item, str) and key in _FILES and _leads_out(item, folder):
+                raise LoadError("SM-LOAD-009", f"{folder / CONFIG} names {item!r} in {key}, outside of its folder")
+            _refuse_outside(item, folder)
+
+
+def _leads_out(name: str, folder: Path) -> bool:
+    return "\\" in name or not (folder / name).resolve().is_relative_to(folder.resolve())
 
 
 def fill_genai_folder(artifact: Path, source: Path, staged: Path) -> None:
@@ -59,9 +89,9 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         found: object = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise LoadError("SM-LOAD-001", f"{folder / CONFIG} cannot be read: {error}") from error
+        raise LoadError("SM-LOAD-009", f"{folder / CONFIG} cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise LoadError("SM-LOAD-001", f"{folder / CONFIG} holds no object")
+        raise LoadError("SM-LOAD-009", f"{folder / CONFIG} holds no object")
     return cast("dict[str, Any]", found)
 
 
@@ -69,7 +99,7 @@ def _decoder(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     model = config.get("model")
     decoder = cast("Mapping[str, Any]", model).get("decoder") if isinstance(model, dict) else None
     if not isinstance(decoder, dict):
-        raise LoadError("SM-LOAD-001", f"{folder / CONFIG} has no model.decoder")
+        raise LoadError("SM-LOAD-009", f"{folder / CONFIG} has no model.decoder")
     return cast("dict[str, Any]", decoder)
 
 
