@@ -7,7 +7,6 @@ builder runs in a process of its own, offline, and runs no code of the folder; i
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, cast
 
+from smelt.base import child_environment
 from smelt.base.errors import ConfigError, LoadError
 from smelt.frontends.genai_folder import check_tokenizer, decoder_of
 
@@ -40,7 +40,7 @@ def build_folder(folder: Path, work: Path, precision: str, accuracy: str) -> Pat
         "-o", str(made), "-p", _PRECISIONS[precision], "-e", "cpu", "-c", str(work / "cache"),
         "--extra_options", *options,
     )  # fmt: skip
-    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", env=os.environ | _OFFLINE, cwd=work)
+    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", env=child_environment(_OFFLINE), cwd=work)
     if ran.returncode != 0:
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
         raise LoadError("SM-LOAD-010", f"{folder} ({architecture}): onnxruntime-genai's builder failed: {last[:500]}")
