@@ -39,7 +39,9 @@ from smelt.toolchain import Cache
 
 LOSS: Final = 0.02  # a smaller loss is none: code placement alone moves a loop by as much
 MOST_SECONDS: Final = 3.0
-_LEAST_SECONDS: Final = 0.5
+_LEAST_SECONDS: Final = 1.0
+_SURE: Final = 0.05  # width of an interval below which ratios count alike
+_UNSURE: Final = 0.2  # with too few rounds for an interval, whatever it says
 _SHARE: Final = 0.25  # of the time that the compilation has taken so far
 _MOST_ENTRIES: Final = 12  # distinct regions timed one by one, those with the most nodes first
 
@@ -207,8 +209,17 @@ def seems_slower(timed: Timed) -> bool:
 def gains(measured: Sequence[Timed]) -> bool:
     """Whether the artifact is worth having: 2% faster in the mean, or faster by every interval. What gains nothing can
     only lose, at sizes and on machines that were not timed."""
-    mean = float(np.exp(np.mean([np.log(one.ratio) for one in measured]))) if measured else 1.0
-    return mean >= 1 + LOSS or all(one.low > 1 for one in measured)
+    return weighted_mean(measured) >= 1 + LOSS or all(one.low > 1 for one in measured)
+
+
+def weighted_mean(measured: Sequence[Timed]) -> float:
+    """Geometric mean of the ratios, by the inverse squares of their intervals' widths: a ratio of [0.3, 3] says nothing
+    beside one of [0.97, 1.01]."""
+    if not measured:
+        return 1.0
+    widths = [max(_SURE if one.rounds >= FEWEST_ROUNDS else _UNSURE, np.log(one.high / one.low)) for one in measured]
+    logs = [np.log(one.ratio) for one in measured]
+    return float(np.exp(np.average(logs, weights=[width**-2 for width in widths])))
 
 
 def _reason(measured: Sequence[Timed], why: str) -> str:
