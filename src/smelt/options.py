@@ -38,7 +38,8 @@ class Options:
     timing, which would be that of the CPU.
     `ephemeral` is for what this process alone will run: code for other CPU levels would be built for nothing.
     `precision` "w8" or "w4" stores the weights of products in so many bits, in blocks; "int8-dynamic" computes products
-    on 8-bit weights and activations. `accuracy` "fast" lets products with weights in blocks quantize their activations
+    on 8-bit weights and activations; "bf16" and "fp16" store the weights of products and convolutions in that type and
+    compute in float32. `accuracy` "fast" lets products with weights in blocks quantize their activations
     to 8 bits.
     `strict` makes an error of any fault and any region without a verdict, `min_coverage` of a smaller share of nodes in
     kernels; nothing is written then, unless `keep` says so.

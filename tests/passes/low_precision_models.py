@@ -70,6 +70,26 @@ def attention(width: int = 64, heads: int = 4) -> onnx.ModelProto:
     return model
 
 
+def conv_net() -> onnx.ModelProto:
+    """3x3, depthwise, 1x1, a mean over the image, Gemm."""
+    rng = np.random.default_rng(19)
+    shapes = {"w0": (32, 3, 3, 3), "w1": (32, 1, 3, 3), "w2": (64, 32, 1, 1), "w3": (64, 64, 3, 3), "w4": (40, 64)}
+    weights = {name: rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:])) for name, shape in shapes.items()}
+    weights |= {"b0": rng.standard_normal(32) / 4, "b4": rng.standard_normal(40) / 4}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2], name="stem"),
+        helper.make_node("Relu", ["c0"], ["r0"]),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[1, 1, 1, 1], group=32, name="depthwise"),
+        helper.make_node("Conv", ["c1", "w2"], ["c2"], name="pointwise"),
+        helper.make_node("Relu", ["c2"], ["r2"]),
+        helper.make_node("Conv", ["r2", "w3"], ["c3"], pads=[1, 1, 1, 1], name="dense"),
+        helper.make_node("GlobalAveragePool", ["c3"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "w4", "b4"], ["y"], transB=1, name="head"),
+    ]
+    return _model(nodes, ["batch", 3, 24, 24], ["batch", 40], weights)
+
+
 def product(weights: Array) -> onnx.ModelProto:
     """One MatMul."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")]

@@ -92,8 +92,8 @@ Precision = Annotated[
     str,
     typer.Option(
         "--precision",
-        metavar="w8|w4|int8-dynamic",
-        help="Weights of products in 8 or 4 bits in blocks; int8-dynamic: 8-bit activations too.",
+        metavar="w8|w4|int8-dynamic|bf16|fp16",
+        help="Weights in 8 or 4 bits in blocks, bfloat16 or float16; int8-dynamic: 8-bit weights and activations.",
     ),
 ]
 Accuracy = Annotated[

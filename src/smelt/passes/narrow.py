@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from smelt.base.errors import ConfigError
 from smelt.ir.walk import model_nodes
+from smelt.passes.narrow_weights import narrow_weights
 from smelt.passes.quantize_dynamic import quantize_dynamic
 from smelt.passes.quantize_weights import BLOCKS, Quantized, quantize_weights, summary
 
@@ -26,6 +27,7 @@ class Precision:
 
     apply: Callable[[ir.Model], list[Quantized]]
     how: str
+    what: str = "product"
 
 
 def _blocks(bits: int) -> Precision:
@@ -36,6 +38,8 @@ PRECISIONS: Final[Mapping[str, Precision]] = {
     "w8": _blocks(8),
     "w4": _blocks(4),
     "int8-dynamic": Precision(quantize_dynamic, "in 8 bits, a scale for each column; activations in 8 bits"),
+    "bf16": Precision(narrow_weights("bf16"), "in bfloat16", "product or convolution"),
+    "fp16": Precision(narrow_weights("fp16"), "in float16", "product or convolution"),
 }
 
 ACCURACIES: Final = ("exact", "fast")
@@ -63,7 +67,7 @@ def narrow(model: ir.Model, precision: str, accuracy: str, prepare: Callable[[ir
     if precision:
         prepare(model)
         chosen = PRECISIONS[precision]
-        notes.append(summary(chosen.apply(model), precision, chosen.how))
+        notes.append(summary(chosen.apply(model), precision, chosen.how, chosen.what))
     if accuracy == "fast":
         notes.append(_fast(model))
     return tuple(notes)

@@ -129,13 +129,14 @@ def decibels(wanted: Array, made: Array) -> float:
     return float("inf") if noise == 0 else 10 * float(np.log10(signal / noise)) if signal else 0.0
 
 
-def summary(done: list[Quantized], precision: str, how: str) -> str:
+def summary(done: list[Quantized], precision: str, how: str, what: str = "product") -> str:
     """For a report: how many matrices, and the least ratio among them; `how` says what became of them."""
     if not done:
         return f"--precision {precision}: nothing has constant float32 weights that are worth it, so all stay."
     worst = min(done, key=lambda one: one.sqnr)
     mean = sum(one.sqnr * one.elements for one in done) / sum(one.elements for one in done)
-    count = f"{len(done)} product" + ("s" if len(done) > 1 else "")
+    count = " or ".join(word + ("s" if len(done) > 1 else "") for word in what.split(" or "))
+    count = f"{len(done)} {count}"
     return (
         f"--precision {precision}: weights of {count} {how}; signal to quantization noise of the weights {mean:.1f} dB "
         f"on average, {worst.sqnr:.1f} dB at the least ({worst.name})."

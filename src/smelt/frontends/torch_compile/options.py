@@ -42,7 +42,7 @@ class TorchOptions:
     threads       threads of a session; 0: as many as torch uses
     transforms    functions that change the ONNX model before its session is made, in place or by returning another
     precision     "w8" or "w4": weights of products in so many bits, in blocks; "int8-dynamic": products of 8-bit
-                  weights and activations; parameters are frozen
+                  weights and activations; "bf16" or "fp16": weights of that type; parameters are frozen
     accuracy      "fast": products with weights in blocks quantize their activations to 8 bits
     skip_passes   names of passes to leave out
     patterns      which passes and rules run: a selector such as "default+ort", or a list of selectors and rules; None:

@@ -26,6 +26,7 @@ from .pack import pack
 Array = np.ndarray[Any, Any]
 _INT8: Final = "int8"
 _BYTES: Final = ("i8", "u8")
+NARROW: Final = ("bf16", "f16")
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,19 @@ class BlockQuantizedFormat(PackedFormat):
         return nbits_panels(plain, self.name)
 
 
+class NarrowFormat(PackedFormat):
+    """Panels in the weight's own type, `bf16` or `f16`, which kernels widen."""
+
+    def takes(self, dtype: str) -> bool:
+        return dtype == self.dtype
+
+    def packed(self, plain: Array) -> Array:
+        return super().packed(plain).astype(plain.dtype)
+
+
 @lru_cache(maxsize=256)
 def format_named(name: str) -> PackedFormat:
-    """`arrangement`, `arrangement:groups`, or either behind `int8:`; `int8` alone is plain. Or of nbits_panels."""
+    """`arrangement`, `arrangement:groups`, or either behind a type; `int8` alone is plain. Or of nbits_panels."""
     if is_nbits(name):
         return BlockQuantizedFormat(name, "nbits", dtype=nbits_dtype(name), computed=True)
     kind, _, rest = name.partition(":")
@@ -113,6 +124,8 @@ def format_named(name: str) -> PackedFormat:
         return PackedFormat(
             name, arrangement or "plain", int(groups or 1), "i8", interleave=INTERLEAVE, sums=True, computed=True
         )
+    if kind in NARROW:
+        return NarrowFormat(name, rest, dtype=kind, computed=True)
     return PackedFormat(name, kind, int(rest or 1), computed=kind == "winograd")
 
 

@@ -138,8 +138,13 @@ def integer_product(call: Call) -> Tensor | None:
 
 
 def cast(call: Call) -> Tensor | None:
-    """Cast of int32 sums to float32."""
+    """Cast of int32 sums to float32; of a narrow weight, which is packed from its own type."""
     k, x = _builder(call), call.x(0)
+    if x in k.widened:
+        made = _declared(call)
+        if made is not None and made.dtype == x.dtype:
+            k.widened[made] = k.narrow[made] = k.widened[x]
+        return made
     layer = k.seen.integers.get(x)
     if layer is None or x.dtype != "i32" or k.seen.readers.get(x, 2) > 1:
         return None

@@ -14,9 +14,13 @@ import onnx_ir as ir
 
 from smelt.ir.kernel import Buffer, Stored, Tensor, View
 
-from .formats import format_named
+from .formats import NARROW, format_named
 
-_TRANSPOSED = {"plain": "transposed", "transposed": "plain"}
+_TRANSPOSED = {
+    f"{kind}{one}": f"{kind}{other}"
+    for kind in ("", *(f"{narrow}:" for narrow in NARROW))
+    for one, other in (("plain", "transposed"), ("transposed", "plain"))
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,123 @@
+"""Weights of products and convolutions in bfloat16 and float16 from a float32 file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import smelt
+from smelt.base.errors import ConfigError
+from smelt.passes import narrow, run_passes
+
+from .low_precision_models import attention, conv_net, decibels, mlp, normal, nothing, odd_weights, product, stock
+
+LEAST = {"bf16": 40.0, "fp16": 55.0}
+MOST = {"bf16": 70.0, "fp16": 90.0}  # more would mean that nothing was narrowed
+DTYPES = {"bf16": ml_dtypes.bfloat16, "fp16": np.float16}
+MODELS = [(mlp, (256,)), (attention, (9, 64)), (conv_net, (3, 24, 24))]
+
+
+def converted(model: onnx.ModelProto, precision: str) -> tuple[ir.Model, str]:
+    made = ir.serde.deserialize_model(model)
+    (note,) = narrow(made, precision, "exact")
+    return made, note
+
+
+@pytest.mark.parametrize("precision", LEAST)
+def test_weights_are_narrow_behind_casts_that_no_pass_folds(precision: str) -> None:
+    made, note = converted(conv_net(), precision)
+    assert "3 products or convolutions" in note and "dB" in note
+    onnx.checker.check_model(ir.serde.serialize_model(made), full_check=True)
+    run_passes(made)
+    casts = [n for n in made.graph if n.op_type == "Cast"]
+    assert {v.dtype for n in casts for v in n.inputs if v} == {ir.DataType.from_numpy(np.dtype(DTYPES[precision]))}
+    assert len(casts) == 3  # two of the five weights are too small
+    assert [(v.name, v.dtype) for v in (*made.graph.inputs, *made.graph.outputs)] == [
+        ("x", ir.DataType.FLOAT),
+        ("y", ir.DataType.FLOAT),
+    ]
+
+
+@pytest.mark.parametrize("precision", LEAST)
+@pytest.mark.parametrize(("model", "inner"), MODELS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_compiled_model_is_near_the_one_in_float32_at_every_size(
+    model: Callable[[], onnx.ModelProto], inner: tuple[int, ...], precision: str
+) -> None:
+    given = model()
+    with smelt.compile(given, precision=precision, levels="v3", threads=1, timing=False) as compiled:
+        result = compiled.result
+        assert not result.plan.fallbacks
+        assert result.findings is not None and not result.findings.rejected and result.findings.verdicts
+        assert any("dB" in note for note in result.notes)
+        for rows in (1, 2, 7, 40):
+            x = normal(rows, *inner)
+            (y,) = compiled.run({"x": x})
+            assert y.dtype == np.float32
+            assert LEAST[precision] < decibels(stock(given, x), y) < MOST[precision], rows
+        (y,) = compiled.run({"x": np.zeros((0, *inner), np.float32)})
+        assert y.shape[0] == 0
+
+
+@pytest.mark.parametrize("precision", LEAST)
+def test_weights_of_products_stay_narrow_in_the_artifact(precision: str) -> None:
+    def stored(asked: str) -> int:
+        with smelt.compile(mlp(), precision=asked, levels="v3", threads=1, timing=False) as compiled:
+            folder = compiled.result.artifact.directory
+            return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".onnx", ".data"))
+
+    assert stored(precision) < 0.55 * stored("")
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("precision", LEAST)
+def test_kernels_widen_exactly_whatever_the_sizes(precision: str, level: str) -> None:
+    for depth, columns in ((33, 50), (515, 17), (1030, 64)):
+        weights = normal(depth, columns)
+        rounded = weights.astype(DTYPES[precision]).astype(np.float64)
+        given = product(weights)
+        with smelt.compile(given, precision=precision, levels=level, threads=2, timing=False) as compiled:
+            assert not compiled.result.plan.fallbacks
+            for rows in (1, 2, 3, 5, 8, 9, 150):
+                x = normal(rows, depth)
+                (y,) = compiled.run({"x": x})
+                assert decibels(x @ rounded, y) > 120, (depth, columns, rows)
+
+
+@pytest.mark.parametrize("precision", LEAST)
+@pytest.mark.parametrize("kind", ["zero", "constant", "column"])
+def test_weights_of_zeros_and_of_one_number(kind: str, precision: str) -> None:
+    weights, x = odd_weights(kind), normal(3, 64)
+    with smelt.compile(product(weights), precision=precision, levels="v3", threads=1, timing=False) as compiled:
+        (y,) = compiled.run({"x": x})
+    assert not y[:, ~weights.any(axis=0)].any()
+    assert kind == "zero" or decibels(x @ weights, y) > LEAST[precision]
+
+
+@pytest.mark.parametrize("precision", LEAST)
+def test_what_cannot_be_narrow_stays_and_is_said(precision: str) -> None:
+    made, note = converted(nothing(), precision)
+    assert [n.op_type for n in made.graph] == ["Relu"] and "nothing" in note
+    weights = odd_weights("column")
+    weights[2, 3] = np.nan
+    assert [n.op_type for n in converted(product(weights), precision)[0].graph] == ["MatMul"]
+    weights[2, 3] = 1e5  # beyond float16
+    wanted = ["Cast", "MatMul"] if precision == "bf16" else ["MatMul"]
+    assert [n.op_type for n in converted(product(weights), precision)[0].graph] == wanted
+
+
+def test_a_weight_of_two_nodes_is_narrowed_once() -> None:
+    given = mlp()
+    given.graph.node[-1].input[1] = "w1"
+    made, _ = converted(given, "bf16")
+    assert [n.op_type for n in made.graph].count("Cast") == 2
+
+
+def test_unknown_precisions_are_an_error_that_lists_the_known() -> None:
+    with pytest.raises(ConfigError, match="no precision 'float16'") as caught:
+        smelt.compile(mlp(), precision="float16")
+    assert "w8, w4, int8-dynamic, bf16, fp16" in caught.value.hint
