@@ -294,14 +294,19 @@ def _divided(call: Call, size: Ix, by: int, what: str) -> Ix:
     return part
 
 
+def _block_order(call: Call, since: int) -> str:
+    mode = call.str("mode", "DCR") if call.opset >= since else "DCR"
+    if mode not in ("DCR", "CRD"):
+        raise Unsupported(f"mode {mode!r} is not one of ONNX's")
+    return mode
+
+
 @op("DepthToSpace", since=1, kind="movement")
 def depth_to_space(call: Call) -> Tensor:
     x, block = _blocks(call)
     n, depth, high, wide = x.shape
     depth = _divided(call, depth, block * block, "the channel count")
-    mode = call.str("mode", "DCR") if call.opset >= 11 else "DCR"
-    if mode not in ("DCR", "CRD"):
-        raise Unsupported(f"mode {mode!r} is not one of ONNX's")
+    mode = _block_order(call, since=11)
 
     def back(w: tuple[Ix, ...]) -> list[Ix]:
         row, column = w[2] % block, w[3] % block
@@ -317,9 +322,11 @@ def space_to_depth(call: Call) -> Tensor:
     x, block = _blocks(call)
     n, depth, high, wide = x.shape
     high, wide = _divided(call, high, block, "the height"), _divided(call, wide, block, "the width")
+    mode = _block_order(call, since=28)
 
     def back(w: tuple[Ix, ...]) -> list[Ix]:
-        inner = w[1] // depth
-        return [w[0], w[1] % depth, w[2] * block + inner // block, w[3] * block + inner % block]
+        area = block * block
+        inner, channel = (w[1] // depth, w[1] % depth) if mode == "DCR" else (w[1] % area, w[1] // area)
+        return [w[0], channel, w[2] * block + inner // block, w[3] * block + inner % block]
 
     return call.k.view(x, (n, depth * (block * block), high, wide), back)

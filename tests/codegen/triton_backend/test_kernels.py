@@ -148,6 +148,7 @@ SAMPLE = (
     "test_gather_negative_indices",
     "test_constant_pad",
     "test_slice",
+    "test_spacetodepth_crd_mode_example",
     "test_concat_3d_axis_1",
     "test_mod_mixed_sign_float32",
     "test_cast_FLOAT16_to_DOUBLE",
