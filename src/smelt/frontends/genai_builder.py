@@ -40,7 +40,8 @@ def build_folder(folder: Path, work: Path, precision: str, accuracy: str) -> Pat
         "-o", str(made), "-p", _PRECISIONS[precision], "-e", "cpu", "-c", str(work / "cache"),
         "--extra_options", *options,
     )  # fmt: skip
-    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", env=child_environment(_OFFLINE), cwd=work)
+    environment = child_environment(_OFFLINE)
+    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, cwd=work)
     if ran.returncode != 0:
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
         raise LoadError("SM-LOAD-010", f"{folder} ({architecture}): onnxruntime-genai's builder failed: {last[:500]}")
