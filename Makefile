@@ -3,6 +3,7 @@ PYTHON3 ?= python3
 VENV    ?= .venv
 PY      := $(VENV)/bin/python
 STAMP   := $(VENV)/.smelt-setup
+FULL    := $(VENV)/.smelt-full
 KERNELS := $(VENV)/.smelt-kernels
 TESTS   ?= tests
 ARGS    ?=
@@ -29,13 +30,18 @@ $(KERNELS): $(STAMP) $(wildcard src/smelt/codegen/c/include/smelt/*/*.h)
 	-$(PY) -m smelt cache warm --installed
 	@touch $@
 
+# Ray, Sentence Transformers, onnxruntime-genai: programs that the long suites run smelt in.
+$(FULL): $(STAMP) requirements-full.txt
+	$(PY) -m pip install --quiet -r requirements-full.txt
+	@touch $@
+
 demo: $(KERNELS) ## compile a model and time it against stock ONNX Runtime
 	$(PY) -m smelt.bench.demo $(ARGS)
 
 test: $(KERNELS) ## fast tests
 	$(PY) -m pytest -q -n 2 $(ARGS) $(TESTS)
 
-test-full: $(KERNELS) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
+test-full: $(KERNELS) $(FULL) ## all tests: long ones, other ONNX Runtime releases, other compilers and CPUs
 	$(PY) -m pytest -q -n 2 -m "full or not full" --timeout 1500 $(ARGS) $(TESTS)
 
 check: $(STAMP) docs-check ## lint, format, types, layers, words, sizes, links and commands of the docs
