@@ -82,6 +82,11 @@ CASES: dict[str, tuple[str, list[list[tuple[int, ...]]]]] = {
         "{ r = Relu(y) m = Min(x, r) k = Tile(m, t) z = Concat<axis = 1>(k, y, k) w = Neg(r) }",
         [[(1, 0), (0, 0)], [(0, 1), (0, 0)], [(1, 1), (0, 0)], [(0, 0), (0, 0)]],
     ),
+    "pools of no images, which may have no pixels": (
+        "(float[N, 2, 3, W] x) => (float[A, B, C, D] y) { m = MaxPool<kernel_shape = [3, 2], strides = [3, 2]>(x) "
+        "a = AveragePool<kernel_shape = [3, 2], strides = [3, 2]>(x) y = Add(m, a) }",
+        [[(0, 2, 3, 0)], [(0, 2, 3, 1)], [(2, 2, 3, 1)], [(2, 2, 3, 5)]],
+    ),
     "a new shape with a 0 from a size": (
         "(float[A, B] x, float[C, D] y) => (float[E, F] z) { s = Shape(y) r = Reshape(x, s) z = Neg(r) }",
         [[(2, 3), (3, 2)], [(7, 0), (0, 0)], [(0, 3), (0, 3)]],

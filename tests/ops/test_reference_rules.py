@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 from smelt.ops.reference import _by_onnx, evaluate
 from smelt.ops.reference_rules import RULES
@@ -128,3 +130,48 @@ def test_groups_of_a_transposed_convolution_are_convolutions_of_their_own():
         for s in (slice(0, 2), slice(2, 4))
     ]
     np.testing.assert_allclose(whole, np.concatenate(parts, 1), rtol=1e-13)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    op=st.sampled_from(("MaxPool", "AveragePool")),
+    sides=st.lists(
+        st.tuples(
+            st.integers(1, 6), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2), st.integers(0, 2)
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+    ceil=st.booleans(),
+    counted=st.booleans(),
+)  # fmt: skip
+def test_pools_have_the_windows_that_stock_gives_them(op: str, sides, ceil: bool, counted: bool):
+    """Also where a window exceeds the padded image by less than a stride."""
+    sizes, kernel, strides, before, after = map(list, zip(*sides, strict=True))
+    attributes: dict[str, object] = {
+        "kernel_shape": kernel, "strides": strides, "pads": [*before, *after], "ceil_mode": int(ceil),
+    }  # fmt: skip
+    if op == "AveragePool":
+        attributes["count_include_pad"] = int(counted)
+    pool = helper.make_node(op, ["x"], ["y"], **attributes)
+    x = np.random.default_rng(0).normal(size=(2, 3, *sizes)).astype(np.float32)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)]
+    graph = helper.make_graph([pool], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+    try:
+        stock = ort.InferenceSession(model.SerializeToString(), quiet()).run(None, {"x": x})[0]
+    except Exception:  # padding as large as the kernel, a window behind the image
+        return
+    if stock.size == 0:
+        return
+    with np.errstate(all="ignore"):
+        found = RULES[op]([x.astype(np.float64)], attributes)
+    assert found is not None and found.shape == stock.shape
+    seen = np.isfinite(found)  # windows of padding alone have rules of their own
+    np.testing.assert_allclose(found[seen], stock[seen], rtol=1e-5, atol=1e-6)
+
+
+def quiet() -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return options

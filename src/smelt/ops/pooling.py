@@ -21,7 +21,7 @@ from smelt.ops.work import pool_work, read_work
 def _geometry(call: Call, x: Tensor) -> Geometry:
     round_up = call.opset >= 10 and call.int("ceil_mode", 0) != 0
     g = geometry_of(call, x, kernel_of(call, None), pool=True, round_up=round_up)
-    require_pixels(call.k, g)
+    require_pixels(call.k, x, g)
     return g
 
 

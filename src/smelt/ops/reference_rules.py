@@ -54,7 +54,7 @@ class Windows:
         return [slice(o * d, o * d + (count - 1) * s + 1, s) for o, (count, s, _, d) in sides]
 
 
-def windows(spatial: Sequence[int], attributes: Attributes) -> Windows:
+def windows(spatial: Sequence[int], attributes: Attributes, *, pool: bool = True) -> Windows:
     kernel = tuple(attributes["kernel_shape"])
     rank = len(kernel)
     strides = tuple(attributes.get("strides") or (1,) * rank)
@@ -70,17 +70,17 @@ def windows(spatial: Sequence[int], attributes: Attributes) -> Windows:
         return Windows(kernel, strides, dilations, tuple(before), tuple(after), tuple(out))
     before, after = (pads[:rank], pads[rank:]) if mode == "NOTSET" else ((0,) * rank, (0,) * rank)
     round_up = bool(attributes.get("ceil_mode", 0))
-    out = [
-        _count(n, b, a, r, s, round_up) for n, b, a, r, s in zip(spatial, before, after, extent, strides, strict=True)
-    ]
+    sides = zip(spatial, before, after, extent, strides, strict=True)
+    out = [_count(*side, round_up=round_up, pool=pool) for side in sides]
     return Windows(kernel, strides, dilations, before, after, tuple(out))
 
 
-def _count(size: int, before: int, after: int, extent: int, stride: int, round_up: bool) -> int:
-    """When rounding up, the last window must still start inside the input or the padding before it."""
+def _count(size: int, before: int, after: int, extent: int, stride: int, *, round_up: bool, pool: bool) -> int:
+    """When rounding up, the last window must still start inside the input or the padding before it. A pool's window
+    that exceeds the padded image by less than a stride is one position: ONNX Runtime divides toward zero."""
     span = size + before + after - extent
     if not round_up:
-        return span // stride + 1
+        return span // stride + 1 if not pool or not -stride < span < 0 else 1
     count = -(-span // stride) + 1
     return count - 1 if (count - 1) * stride >= size + before else count
 
@@ -142,7 +142,7 @@ def convolution(inputs: Sequence[Any], attributes: Attributes) -> Array | None:
     bias = inputs[2] if len(inputs) > 2 else None
     if x.ndim < 3 or x.dtype.kind != "f" or weight.dtype != x.dtype or weight.ndim != x.ndim:
         return None
-    place = windows(x.shape[2:], {**attributes, "kernel_shape": weight.shape[2:], "ceil_mode": 0})
+    place = windows(x.shape[2:], {**attributes, "kernel_shape": weight.shape[2:], "ceil_mode": 0}, pool=False)
     if any(n < 1 for n in place.out):
         return None
     group = int(attributes.get("group", 1))

@@ -53,8 +53,8 @@ def window_counts(
 
 def _least_of_pool(span: Ix, size: Ix, stride: int) -> Ix:
     """A window that exceeds a padded image by less than a stride is one position of a pool: stock ONNX Runtime divides
-    toward zero. Pools want images of one pixel or more, which often settles the question."""
-    if nonneg(span - size + stride):
+    toward zero."""
+    if nonneg(span - size + (stride - 1)):
         return ix(1)
     return fn("lt", -stride, span)
 

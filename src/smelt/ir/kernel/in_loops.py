@@ -59,7 +59,7 @@ def _over_taps(k: Builder, kind: str, windows: Tensor, axes: int) -> Tensor:
 
 def im2col(k: Builder, x: Tensor, g: Geometry, fill: float | int) -> Tensor:
     """What every window sees: (N, C, *out, *kernel), `fill` outside of the image."""
-    require_pixels(k, g)
+    require_pixels(k, x, g)
     outside = E.const(fill, x.dtype)
 
     def at(w: Index) -> Expr:
@@ -107,7 +107,8 @@ def _on_grid(g: Geometry, axis: int, o: Ix, tap: Ix, element: Expr, outside: Exp
     return E.select(E.op("eq", E.index(step), E.const(0, "i64")), element, outside)
 
 
-def require_pixels(k: Builder, g: Geometry) -> None:
-    """An image without pixels has nothing to read, not even where the result is padding."""
+def require_pixels(k: Builder, x: Tensor, g: Geometry) -> None:
+    """An image without pixels has nothing to read, not even where the result is padding; of no images nothing is."""
     for size in g.sizes:
-        k.require_equal(fn("eq", size, 0), 0, "an image must not be empty")
+        empty = fn("sel", fn("eq", x.shape[0], 0), 0, fn("eq", size, 0))
+        k.require_equal(empty, 0, "an image must not be empty")
