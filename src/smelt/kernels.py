@@ -42,6 +42,7 @@ from smelt.ir.records import Library, Plan, Region, Source
 from smelt.ir.walk import model_nodes
 from smelt.ops.user import check_user_text, is_user_op
 from smelt.options import Clock, Options, chosen_targets
+from smelt.partition import FEW
 from smelt.toolchain import (
     Cache,
     Compiler,
@@ -159,7 +160,11 @@ class _Rounds:
 
     def _round(self, plan: Plan, known: tuple[int, ...], begun: Begun | None) -> tuple[Made, Findings]:
         """What came of the plan as it is, and what was found. Regions in `known` have passed before."""
+        whole = plan
         plan, generated = self._generated(plan)
+        unsupported = _unsupported(whole, plan)
+        if unsupported:
+            return Made(whole), Findings(rejected=unsupported, faults=dict.fromkeys(unsupported, "unsupported"))
         if not generated.regions:
             return Made(plan), Findings()
         wanted = self.wanted
@@ -266,6 +271,14 @@ class _Rounds:
         hashed = dataclasses.replace(source, include_hash=hash_headers(source.include_dirs))
         step = (progress or Silent()).task("compile kernels", count_jobs(hashed, self.targets))
         return build(hashed, self.targets, self.compiler, self._cache, self.config, step=step, early=early)
+
+
+def _unsupported(plan: Plan, written: Plan) -> dict[int, str]:
+    """Regions whose nodes have kernels, but not together, and are worth cutting; each with its reason."""
+    reasons = {fallback.node: fallback.reason for fallback in written.fallbacks}
+    kept = {region.index for region in written.regions}
+    gone = [region for region in plan.regions if region.index not in kept and len(region.nodes) > FEW]
+    return {region.index: reasons[region.nodes[0]] for region in gone}
 
 
 def _never_slower(

@@ -15,7 +15,9 @@ from smelt.base.config import Config
 from smelt.check.bisect_regions import bisect_regions
 from smelt.check.findings import Findings
 from smelt.codegen.c.backend import CBackend
+from smelt.codegen.c.region import write_region
 from smelt.ir.direct import is_direct, mark_direct
+from smelt.ir.kernel import Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ir.records import Plan
 from smelt.ops import lookup
@@ -151,6 +153,27 @@ def test_a_region_that_loses_time_is_cut_too(tmp_path: Path, config: Config, spo
     assert any("Region 0 was cut into parts" in note and "slower" in note for note in result.notes)
     assert sum(len(region.nodes) for region in result.plan.regions) > 10
     assert 0 not in {region.index for region in result.plan.regions} and right(result, model)
+
+
+@pytest.mark.parametrize(("together", "most_left"), [({"n117"}, 4), ({"n50", "n150"}, 0)])
+def test_what_has_no_kernels_as_a_whole_has_them_in_parts(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, together: set[str], most_left: int
+) -> None:
+    """Whether one node is to blame, or nodes that are fine apart."""
+
+    def write(region, *given):
+        if together <= {node.name for node in region.nodes}:
+            raise Unsupported("not in one region")
+        return write_region(region, *given)
+
+    monkeypatch.setattr("smelt.codegen.c.backend.write_region", write)
+    model = chain(bad=117)
+    result = compile_to(model, tmp_path / "out", Options(levels=("v2",), force=True), config)
+    left = {item.node.name: item.reason for item in result.plan.fallbacks}
+    assert len(left) <= most_left and set(left.values()) <= {"not in one region"} and not result.faults
+    assert len(result.plan.regions) <= 4, "good parts are one region again"
+    assert right(result, model)
+    assert any("was cut into parts (not in one region)" in note for note in result.notes)
 
 
 def right(result: Result, model: onnx.ModelProto, shape: tuple[int, ...] = (3, 64)) -> bool:

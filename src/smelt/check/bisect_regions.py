@@ -13,12 +13,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
 
+import onnx_ir as ir
+
 from smelt.check.findings import Fault, Findings
 from smelt.ir.records import Plan, Region
 from smelt.partition import Splitter
 
 # Parts are a quarter of what they come from. A round costs a build; one that looks for lost time costs timing too.
-ROUNDS: Final[dict[Fault, int]] = {"wrong": 8, "slow": 3, "unverified": 3}
+# What has no kernels as a whole costs neither: its parts are cut until they have some.
+ROUNDS: Final[dict[Fault, int]] = {"wrong": 8, "slow": 3, "unverified": 3, "unsupported": 99}
 TRIMS: Final = 2  # rounds that may take off what wrong outputs need; a fault that stays lies deeper
 
 
@@ -59,7 +62,7 @@ class _Rounds(Generic[T]):
                 self.findings = replace(before, rejected={**before.rejected, **{i: found.rejected[i] for i in direct}})
             else:
                 plan = self._narrowed(plan, found, number)
-            number += 1
+            number += set(found.faults.values()) != {"unsupported"}
         return (made, self.findings) if not self.cut else self._rejoined(made)
 
     def _try(self, plan: Plan) -> tuple[T, Findings]:
@@ -71,7 +74,8 @@ class _Rounds(Generic[T]):
 
     def _as_stated(self, plan: Plan, found: Findings) -> tuple[Plan, set[int]]:
         """Regions at fault with their convolutions as they are stated, and which ones have any that were not."""
-        suspects = found.faults.keys() or found.rejected.keys()
+        wrong = {index for index, fault in found.faults.items() if fault != "unsupported"}
+        suspects = wrong if found.faults else found.rejected.keys()
         direct = {r.index for r in plan.regions if r.index in suspects and self.exact(r)}
         self.direct |= direct & self.first.keys()
         self.cut |= direct
@@ -88,14 +92,19 @@ class _Rounds(Generic[T]):
 
     def _rejoined(self, made: T) -> tuple[T, Findings]:
         """Each run of good parts as one region: fewer borders, less memory traffic."""
-        joined, new = self.splitter.rejoin(made.plan)
-        notes = self._notes(made.plan)
-        if new:
+        parts, notes, apart = made.plan, self._notes(made.plan), set[ir.Node]()
+        joined, new = self.splitter.rejoin(parts)
+        while new:
             again, found = self.attempt(joined, tuple(sorted(self.passed)))
+            failed = new & found.rejected.keys()
             if not found.rejected:
                 made, self.findings = again, self.findings.merge(found)
-            else:
-                notes += (f"The parts stay apart: together they fail ({next(iter(found.rejected.values()))}).",)
+                break
+            notes += (f"Some parts stay apart: together they fail ({next(iter(found.rejected.values()))}).",)
+            if not failed or set(found.faults.values()) != {"unsupported"}:  # which may cost much to find out
+                break
+            apart.update(node for region in joined.regions if region.index in failed for node in region.nodes)
+            joined, new = self.splitter.rejoin(parts, apart)
         kept = {region.index for region in made.plan.regions} | {None}
         rejected = {index: why for index, why in self.findings.rejected.items() if index not in self.cut}
         verdicts = tuple(v for v in self.findings.verdicts if v.region in kept or v.region in rejected)

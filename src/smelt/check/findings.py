@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-Fault = Literal["wrong", "slow", "unverified"]
+Fault = Literal["wrong", "slow", "unverified", "unsupported"]
 INPUTS_REFUSED: Final = "the inputs given are not accepted by stock ONNX Runtime"
 KERNELS: Final = "kernels"  # the trial of all sizes of single kernels together
 

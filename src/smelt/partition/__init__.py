@@ -8,6 +8,6 @@ from smelt.partition.capture import capture
 from smelt.partition.cost import Cost, estimate, pays
 from smelt.partition.levels import earliest_levels
 from smelt.partition.rewrite import rewrite
-from smelt.partition.split import Splitter
+from smelt.partition.split import FEW, Splitter
 
-__all__ = ["Cost", "Splitter", "capture", "earliest_levels", "estimate", "pays", "rewrite"]
+__all__ = ["FEW", "Cost", "Splitter", "capture", "earliest_levels", "estimate", "pays", "rewrite"]

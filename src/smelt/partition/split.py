@@ -100,12 +100,13 @@ class Splitter:
         self._parts[index] = part
         return make_region(index, nodes, part.backend)
 
-    def rejoin(self, plan: Plan) -> tuple[Plan, frozenset[int]]:
-        """The plan with neighbouring parts of one region as one again, and the indices of those joined regions."""
+    def rejoin(self, plan: Plan, apart: Collection[ir.Node] = ()) -> tuple[Plan, frozenset[int]]:
+        """The plan with neighbouring parts of one region as one again, and the indices of those joined regions. Parts
+        that begin with a node of `apart` are not joined to the one before them."""
         regions: list[Region] = []
         for region in sorted(plan.regions, key=lambda r: self._parts[r.index].order):
             before = regions[-1] if regions else None
-            if before is not None and self._adjacent(before, region):
+            if before is not None and region.nodes[0] not in apart and self._adjacent(before, region):
                 regions[-1] = self._make(before.nodes + region.nodes, self._parts[before.index])
             else:
                 regions.append(region)

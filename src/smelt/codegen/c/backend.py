@@ -45,6 +45,8 @@ class CBackend:
     def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = ()) -> None:
         self.facts = facts
         self.carriers = carriers
+        # Identical regions are written once, those of earlier rounds too.
+        self._written: dict[str, tuple[CRegionCode, tuple[ir.Value, ...]]] = {}
 
     @classmethod
     def open(cls, facts: Facts, carriers: Sequence[ir.Value]) -> CBackend:
@@ -86,15 +88,14 @@ class CBackend:
         codes: list[CRegionCode] = []
         kept: list[Region] = []
         fallbacks: list[Fallback] = []
-        identical: dict[str, tuple[CRegionCode, tuple[ir.Value, ...]]] = {}
         for region in regions:
             key, border = structure(region, self.facts)
             if self.facts.general is not None:
                 key += structure(region, self.facts.general)[0]
             try:
-                if key not in identical:
-                    identical[key] = write_region(region, self.facts, self.carriers), border
-                codes.append(_transplant(*identical[key], border, region))
+                if key not in self._written:
+                    self._written[key] = write_region(region, self.facts, self.carriers), border
+                codes.append(_transplant(*self._written[key], border, region))
                 kept.append(region)
             except Unsupported as unsupported:
                 fallbacks += [Fallback(node, str(unsupported)) for node in region.nodes]
