@@ -32,7 +32,7 @@ from smelt.check.dump import Dump
 from smelt.check.given_inputs import check_shapes, given_calls
 from smelt.check.race_ahead import RaceAhead
 from smelt.check.standalone_program import rebuild
-from smelt.check.stock_load import refusal
+from smelt.check.stock_load import stock_error
 from smelt.codegen import Backends, attach_packed, find_backends, with_inputs
 from smelt.ir.backend import Generated
 from smelt.ir.faults import Fault, Faults
@@ -152,7 +152,7 @@ def _untouched(
     model = Verbatim.read(source) if may_be_held_by_stock(error) and not options.preoptimize else None
     if model is None:
         raise error
-    refused = refusal(model, Cache(config.cache_dir), config)
+    refused = stock_error(model, Cache(config.cache_dir), config)
     if refused:
         raise error
     plan = model.plan(f"the model is not one that smelt reads: {error.message}")

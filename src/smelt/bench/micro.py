@@ -116,7 +116,7 @@ def _exp() -> tuple[onnx.ModelProto, dict[str, Array]]:
 
 
 def _resize() -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A step up between convolutions, whose images come and go in planes."""
+    """A step up between convolutions, whose images come and go in NCHW."""
     graph, channels = Graph(), 64
     made = graph("Conv", "x", graph.normal(channels, channels, 3, 3, scale=0.04), pads=[1, 1, 1, 1])
     wide = graph("Resize", made, "", graph.constant([1, 1, 2, 2]), mode="linear")

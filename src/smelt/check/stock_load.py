@@ -16,7 +16,7 @@ from smelt.ir.verbatim import Verbatim
 from smelt.toolchain import Cache
 
 
-def refusal(model: Verbatim, cache: Cache, config: Config) -> str:
+def stock_error(model: Verbatim, cache: Cache, config: Config) -> str:
     """Why stock ONNX Runtime does not load the model; empty where it does."""
     limits = Limits(config.verify_timeout_s, config.verify_timeout_s, config.verify_memory_bytes)
     with cache.work() as folder:

@@ -47,7 +47,7 @@ def reason_against(node: torch.fx.Node, options: ExportOptions = _DEFAULTS) -> s
     """Why a node cannot be converted, or None when it can. Tried on the spot, with the node's own arguments."""
     if node.op != "call_function" or node.target is operator.getitem:
         return None if node.op in ("placeholder", "output", "call_function") else f"{node.op} nodes stay in torch"
-    return Translator(options).refusal(node)
+    return Translator(options).unsupported(node)
 
 
 class Translator:
@@ -74,7 +74,7 @@ class Translator:
         self.report.seconds = time.perf_counter() - start
         return Translation(model, tuple(self._fed(kept)), slots, self.report)
 
-    def refusal(self, node: torch.fx.Node) -> str | None:
+    def unsupported(self, node: torch.fx.Node) -> str | None:
         env: dict[torch.fx.Node, Any] = {}
         try:
             for source in node.all_input_nodes:

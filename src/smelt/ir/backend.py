@@ -38,7 +38,7 @@ class Capabilities:
     devices: frozenset[str] = frozenset(("cpu",))
     symbolic_sizes: bool = True
 
-    def refusal(self, node: ir.Node) -> str:
+    def unsupported(self, node: ir.Node) -> str:
         """Why a node is beyond them; nothing where it is not."""
         for value in (v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype is not None):
             dtype = BY_ONNX.get(int(value.dtype or 0))

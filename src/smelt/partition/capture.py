@@ -88,7 +88,7 @@ class _Choice:
     def _asked(self, backend: Backend, node: ir.Node) -> Claim:
         try:
             claim = backend.claims(node)
-            beyond = backend.capabilities.refusal(node) if claim.ok else ""
+            beyond = backend.capabilities.unsupported(node) if claim.ok else ""
             return Claim(False, f"backend {backend.name}: {beyond}") if beyond else claim
         except Exception as error:
             return Claim(False, self.faults.contain("capture", error, [node]))

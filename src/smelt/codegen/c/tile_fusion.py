@@ -101,7 +101,7 @@ def _joined(one: Kernel, other: Kernel, private: Collection[int]) -> bool:
 
 
 def _worth(one: Kernel, other: Kernel) -> bool:
-    """Channel by channel after pixels or planes: little is computed twice, and the image between them is large."""
+    """Channel by channel after a pointwise or NCHW convolution: little is computed twice, a large image is between."""
     assert one.window is not None and one.window.tile is not None
     tile = one.window.tile
     if _form(one) not in ("pointwise", "nchw", "lines") or _form(other) != "depthwise":

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from .memory import on_cpu
-from .refusals import is_whole
+from .unsupported import is_whole
 
 Rule = Callable[[Mapping[str, Any]], str | None]
 Look = Callable[[Sequence[Any], Mapping[str, Any]], str | None]

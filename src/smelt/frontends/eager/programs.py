@@ -24,7 +24,7 @@ from smelt.export import Translation, one_op
 from ._internals import runtime_state
 from .memory import device_word
 from .providers import Placement, host_memory, open_session, runtime_errors
-from .refusals import reason_against
+from .unsupported import reason_against
 
 REFUSED_DTYPES: Final = frozenset(
     (torch.complex32, torch.complex64, torch.complex128, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)

@@ -122,7 +122,7 @@ def _stamps(case: Case) -> bool:
     return case.groups == 1 and g.spread and plain and covered and g.kernel == g.stride
 
 
-def _is_few_planes(case: Case) -> bool:
+def _is_nchw_of_few_channels(case: Case) -> bool:
     g = case.geometry
     if g.spread or not isinstance(case.x.definition, Stored) or case.groups != 1 or g.pointwise:
         return False
@@ -278,7 +278,7 @@ FORMS: Final = (
     STAMP,
     Form(
         "nchw", "an image of few channels from outside costs as much to transpose as to use",
-        _is_few_planes, _dense_cost, _from_nchw,
+        _is_nchw_of_few_channels, _dense_cost, _from_nchw,
     ),
     Form("depthwise", "one filter for each channel: lanes are channels", _is_depthwise, _depthwise_cost, _depthwise),
     Form(

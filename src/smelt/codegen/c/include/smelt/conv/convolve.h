@@ -108,7 +108,7 @@ SMELT_GEMM_INLINE void smelt_im2col_inside(const smelt_window *w, const float *f
     }
 }
 
-/* One window of an image whose planes lie one after the other: depth runs over channels, then taps. */
+/* One window of an NCHW image: depth runs over channels, then taps. */
 static __attribute__((unused)) void smelt_im2col_nchw(const smelt_window *w, const float *image, const smelt_place *p,
                                                         float *to) {
   const smelt_span s = smelt_span_of(w, 2, p->at[2], 0, w->in[2]);

@@ -160,10 +160,10 @@ SMELT_GEMM_INLINE void smelt_line_put(float *to, const float *line, int64_t x, i
   __builtin_memset(to + before + inside, 0, (size_t)(n - before - inside) * sizeof(float));
 }
 
-/* As a window's lines are seen from the first of a run: `planes` of each, whose pixels are `pixel` floats in memory and `depth`
- * in the copy: all, or those of a group. */
+/* As a window's lines are seen from the first of a run: for `channels` that are `channel` floats apart (all of an NCHW image; NHWC
+ * has 1 of that kind), pixels of `pixel` floats in memory and `depth` in the copy: all, or those of a group. */
 typedef struct {
-  int64_t planes, plane, pixel, depth;
+  int64_t channels, channel, pixel, depth;
 } smelt_line_form;
 
 SMELT_GEMM_INLINE smelt_line_form smelt_line_form_of(const smelt_window *w, int64_t depth) {
@@ -191,12 +191,12 @@ SMELT_GEMM_INLINE void smelt_pixels_put(float *to, const float *line, int64_t x,
   __builtin_memset(to, 0, (size_t)((n - before - inside) * depth) * sizeof(float));
 }
 
-/* The lines that windows from p on see, n pixels of each: for each plane, each tap of the first axes. */
+/* The lines that windows from p on see, n pixels of each: for each channel, each tap of the first axes. */
 static __attribute__((unused)) void smelt_lines_fill(const smelt_window *w, const float *image, const smelt_place *p,
                                                      int64_t n, const smelt_line_form *f, float *to) {
   const int64_t x = p->at[2] * w->stride[2] - w->before[2];
-  const float *from = image + p->image * f->planes * f->plane;
-  for (int64_t c = 0; c < f->planes; c++, from += f->plane)
+  const float *from = image + p->image * f->channels * f->channel;
+  for (int64_t c = 0; c < f->channels; c++, from += f->channel)
     for (int64_t ta = 0; ta < w->kernel[0]; ta++)
       for (int64_t tb = 0; tb < w->kernel[1]; tb++, to += n * f->depth) {
         const int64_t z = p->at[0] * w->stride[0] + ta * w->dilation[0] - w->before[0];
@@ -222,7 +222,7 @@ static __attribute__((unused)) void smelt_convolve_lines(const smelt_window *w, 
   float lines[SMELT_LINES_FLOATS] __attribute__((aligned(64)));
   const int direct = epilogue && !epilogue->added && epilogue->columns == cols;
   const smelt_line_form form = smelt_line_form_of(w, depth);
-  const int64_t segments = form.planes * w->kernel[0] * w->kernel[1], taps = w->kernel[2] * form.depth;
+  const int64_t segments = form.channels * w->kernel[0] * w->kernel[1], taps = w->kernel[2] * form.depth;
   const int64_t fit = smelt_lines_fit(w, depth), high = smelt_lines_heights[0], most = fit < high ? fit : fit / high * high, side = w->stride[2] * form.depth;
   smelt_lines_run r = {lines, side, segments, 0, taps, b, segments * taps * SMELT_GEMM_PANEL, block, ld, NULL};
   for (int64_t i = 0, run; i < count; i += run, r.c += run * ld) {
