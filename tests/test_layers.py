@@ -55,8 +55,9 @@ def test_every_folder_imports_only_from_lower_layers():
         ("base/planted.py", "from smelt.toolchain import build\n"),
         ("toolchain/planted.py", "def f():\n    from smelt.runtime import session\n"),
         ("attic/__init__.py", ""),
+        ("ops/planted.py", "from smelt.base.machine import x\n"),
     ],
-    ids=["upwards", "sibling, inside a function", "folder without a layer"],
+    ids=["upwards", "sibling, inside a function", "folder without a layer", "ops that know a machine"],
 )
 def test_a_planted_violation_is_found(copy_of_project: Path, file: str, line: str):
     planted = copy_of_project / "src" / "smelt" / file
