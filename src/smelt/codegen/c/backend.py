@@ -42,9 +42,11 @@ class CBackend:
     name: ClassVar[str] = BACKEND
     capabilities: ClassVar[Capabilities] = Capabilities(frozenset(LONG))
 
-    def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = ()) -> None:
+    def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = (), prefix: str = "") -> None:
+        """`prefix` begins the names of entries and units, where another backend has this one's code beside its own."""
         self.facts = facts
         self.carriers = carriers
+        self.prefix = prefix
         # Identical regions are written once, those of earlier rounds too.
         self._written: dict[str, tuple[CRegionCode, tuple[ir.Value, ...]]] = {}
 
@@ -101,8 +103,8 @@ class CBackend:
                 fallbacks += [Fallback(node, str(unsupported)) for node in region.nodes]
         names: dict[str, str] = {}
         for code in codes:
-            names.setdefault(code.digest, f"r{len(names)}")
-        source = _source(codes, names, self.facts, targets)
+            names.setdefault(code.digest, f"{self.prefix}r{len(names)}")
+        source = _source(codes, names, self.facts, targets, self.prefix)
         entry_of = tuple(names[c.digest] for c in codes)
         return Generated(source, tuple(kept), entry_of, tuple(codes), tuple(fallbacks))
 
@@ -122,13 +124,16 @@ def _transplant(
     return replace(code, inputs=inputs, outputs=region.outputs)
 
 
-def _source(codes: Sequence[CRegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target]) -> Source:
+def _source(
+    codes: Sequence[CRegionCode], names: dict[str, str], facts: Facts, targets: Sequence[Target], prefix: str
+) -> Source:
     distinct = list({c.digest: c for c in codes}.values())
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
     kernels = [k for c in distinct for k in (*c.kernels, *(c.general.kernels if c.general is not None else ()))]
     functions = extern.units(kernels)
     library = library_units(unit for kernel in kernels for unit in kernel.links)
-    units = [*library, *functions, *_kernel_units(distinct, names, min(targets, key=lambda t: t.index).name)]
+    own = _kernel_units(distinct, names, min(targets, key=lambda t: t.index).name)
+    units = [*library, *functions, *(replace(unit, name=f"{prefix}{unit.name}") for unit in own)]
     return Source(tuple(units), entries, (INCLUDE,))
 
 

@@ -48,8 +48,7 @@ class TritonRegionCode(RegionCode):
         return self.files
 
     def is_in(self, unit: Unit, entry: str) -> bool:
-        own = any(f"smelt_device_kernel {kernel.name} =" in unit.text for kernel in self.device.kernels)
-        return own or self.cpu.is_in(unit, entry)
+        return any(k.name in unit.kernels for k in self.device.kernels) or self.cpu.is_in(unit, entry)
 
 
 class TritonBackend:
@@ -61,7 +60,7 @@ class TritonBackend:
 
     def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = ()) -> None:
         self.facts, self.carriers = facts, carriers
-        self.cpu = CBackend(facts, carriers)
+        self.cpu = CBackend(facts, carriers, "triton_")
         self.binaries = Binaries(Knobs.from_env())
 
     @classmethod
@@ -156,14 +155,11 @@ class TritonBackend:
         for region, entry, code in zip(made.regions, made.entry_of, made.codes, strict=True):
             own = by_entry.setdefault(entry, device[region.index])
             codes.append(_moved(code, own, device[region.index], self._files(own)))
-        names = {entry.name: f"triton_{entry.name}" for entry in made.source.entries}
         kernels = {k.name: k for code in by_entry.values() for k in code.kernels}
-        units = [_renamed(unit, names) for unit in made.source.units]
-        units += [_DRIVER, *(self._unit(kernel) for kernel in kernels.values()), _launches(by_entry, names, kernels)]
-        entries = [_entry(entry, names[entry.name], by_entry[entry.name], self.facts) for entry in made.source.entries]
-        source = Source(tuple(units), tuple(entries), (*made.source.include_dirs, INCLUDE))
-        entry_of = tuple(names[name] for name in made.entry_of)
-        return Generated(source, made.regions, entry_of, tuple(codes), (*made.fallbacks, *fallbacks))
+        own = (_DRIVER, *(self._unit(kernel) for kernel in kernels.values()), _launches(by_entry, kernels))
+        entries = tuple(_entry(entry, by_entry[entry.name], self.facts) for entry in made.source.entries)
+        source = Source((*made.source.units, *own), entries, (*made.source.include_dirs, INCLUDE))
+        return Generated(source, made.regions, made.entry_of, tuple(codes), (*made.fallbacks, *fallbacks))
 
 
 class CudaBackend(TritonBackend):
@@ -188,31 +184,14 @@ def _moved(code: RegionCode, own: DeviceCode, region: DeviceCode, files: Mapping
     return TritonRegionCode(region.inputs, code.outputs, (*code.info, *region.info), code, region, files)
 
 
-def _renamed(unit: Unit, names: Mapping[str, str]) -> Unit:
-    """Entries, and the units that hold them, are told from those of the C generator."""
-    text = unit.text
-    for old, new in names.items():
-        for mark in (f"SMELT_NAME({old})", f"SMELT_NAME({old}_general)"):
-            text = text.replace(mark, mark.replace(f"({old}", f"({new}"))
-        text = text.replace(f"SMELT_AT({old}_general,", f"SMELT_AT({new}_general,")
-        text = text.replace(f"SMELT_CLOCKS({old}", f"SMELT_CLOCKS({new}").replace(
-            f"SMELT_CLOCK({old}", f"SMELT_CLOCK({new}"
-        )
-    own = unit.name.startswith(("kernels", "regions", "general"))
-    entries = tuple(names.get(entry, entry) for entry in unit.entries)
-    return replace(unit, name=f"triton_{unit.name}" if own else unit.name, text=text, entries=entries)
-
-
-def _launches(by_entry: Mapping[str, DeviceCode], names: Mapping[str, str], kernels: Iterable[str]) -> Unit:
+def _launches(by_entry: Mapping[str, DeviceCode], kernels: Iterable[str]) -> Unit:
     declared = "".join(f"extern const smelt_device_kernel {name};\n" for name in kernels)
-    bodies = "\n".join(code.text.replace("@NAME@", names[entry]) for entry, code in by_entry.items())
-    entries = tuple(names[entry] for entry in by_entry)
-    return Unit("triton_launches", f"{_HEAD}{declared}\n{bodies}", per_level=False, optimize=0, entries=entries)
+    bodies = "\n".join(code.text.replace("@NAME@", entry) for entry, code in by_entry.items())
+    text = f"{_HEAD}{declared}\n{bodies}"
+    return Unit("triton_launches", text, per_level=False, optimize=0, entries=tuple(by_entry))
 
 
-def _entry(entry: Entry, name: str, code: DeviceCode, facts: Facts) -> Entry:
+def _entry(entry: Entry, code: DeviceCode, facts: Facts) -> Entry:
     inputs = tuple(int(LONG[facts.by_value[v].dtype]) for v in code.inputs if not isinstance(v, Packed))
     info: tuple[KernelInfo, ...] = (*entry.kernels, *code.info)
-    return replace(
-        entry, name=name, in_types=inputs, kernels=info, device=f"smelt_device_{name}", host_inputs=code.host
-    )
+    return replace(entry, in_types=inputs, kernels=info, device=f"smelt_device_{entry.name}", host_inputs=code.host)

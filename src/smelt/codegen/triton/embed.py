@@ -28,7 +28,7 @@ def kernel_unit(kernel: TritonKernel, made: Mapping[Config, Sequence[Binary]]) -
     counts = f"{len(kernel.configs)}, {len(kernel.buffers)}, {len(kernel.sizes)}, {int(kernel.wide)}"
     lines += ["};", f"const smelt_device_kernel {kernel.name} = {{"]
     lines += [f'  "{kernel.name}", {kernel.name}_configs, {counts}}};', ""]
-    return Unit(f"triton_{kernel.name}", "\n".join(lines), per_level=False, optimize=0)
+    return Unit(f"triton_{kernel.name}", "\n".join(lines), per_level=False, optimize=0, kernels=(kernel.name,))
 
 
 def _config_line(kernel: TritonKernel, place: int, config: Config, made: Sequence[Binary]) -> str:
