@@ -82,11 +82,6 @@ def whole(*shape: int, low: int = -9, high: int = 9, seed: int = 0, dtype: Any =
     return np.random.default_rng([seed, *shape]).integers(low, high, shape).astype(dtype)
 
 
-def source(model: onnx.ModelProto) -> str:
-    """The generated C of a model whose nodes are all taken, which nobody compiles."""
-    return "".join(unit.text for unit in generated(model).source.units)
-
-
 def traits(model: onnx.ModelProto) -> set[str]:
     """What was chosen for the kernels of such a model, beside their forms."""
     return {trait for code in generated(model).codes for info in code.info for trait in info.traits}

@@ -223,7 +223,8 @@ class B2bGemmWriter:
         works = (self.producer.nest.work, self.consumer.nest.work)
         segments = any(isinstance(work, BatchedGemm) and work.segments for work in works)
         bounds = (MASK_BOUNDS,) if self.producer.bias is not None else ()
-        return (*bounds, KV_SEGMENTS) if segments else bounds
+        strided = sorted(self.producer.strided | self.consumer.strided)
+        return (*bounds, *((KV_SEGMENTS,) if segments else ()), *strided)
 
     def cost(self) -> int:
         return sum(self.producer.phases.cost) + sum(self.consumer.phases.cost)

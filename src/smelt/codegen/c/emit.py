@@ -195,7 +195,8 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         else:
             found = self._register_epilogue() if self._plain_store() is None else None
         paired = not self.nest.products and self._paired()
-        return ((REGISTER_EPILOGUE,) if found is not None else ()) + ((ROW_PAIRS,) if paired else ())
+        chosen = ((REGISTER_EPILOGUE,) if found is not None else ()) + ((ROW_PAIRS,) if paired else ())
+        return (*chosen, *sorted(self.strided))
 
     def _own_headers(self) -> frozenset[str]:
         if not self.nest.products:

@@ -12,3 +12,5 @@ REGISTER_EPILOGUE: Final = "register epilogue"
 ROW_PAIRS: Final = "row pairs"
 MASK_BOUNDS: Final = "mask bounds"
 KV_SEGMENTS: Final = "KV-cache segments"
+STRIDED_LOADS: Final = "strided loads"  # of lanes that lie apart from each other
+STRIDED_STORES: Final = "strided stores"

@@ -18,6 +18,7 @@ from .exactness import exact, rounded
 from .names import Integers, accumulator_name, constant
 from .phases import Phases, plan_phases
 from .scope import Scope
+from .traits import STRIDED_LOADS, STRIDED_STORES
 
 _BOOL_NAMES = {"min": "and", "max": "or", "mul": "and"}
 
@@ -31,6 +32,7 @@ class ValueWriter:
         self.symbols: dict[Sym, int] = {}
         self.scopes: list[Scope] = [Scope()]
         self.depth_of_var: dict[Var, int] = {}
+        self.strided: set[str] = set()  # traits of the accesses that were written
         self.integers = Integers(self._symbol, self._var)
         self.var_names: dict[Var, str] = {}
         self.shift = ""
@@ -366,6 +368,7 @@ class ValueWriter:
         place = f"{base} + {self._integer(offset)}"
         if affine == 1:
             return f"ld_{dtype}_n({place}, n)" if tail else f"ld_{dtype}({place})"
+        self.strided.add(STRIDED_LOADS)
         step = self._integer(affine)
         return f"lds_{dtype}_n({place}, {step}, n)" if tail else f"lds_{dtype}({place}, {step})"
 
@@ -389,6 +392,7 @@ class ValueWriter:
         place = f"{base} + {self._integer(offset)}"
         if affine == 1:
             return f"st_{dtype}_n({place}, {value}, n);" if tail else f"st_{dtype}({place}, {value});"
+        self.strided.add(STRIDED_STORES)
         step = self._integer(affine)
         return f"sts_{dtype}{'_n' if tail else ''}({place}, {step}, {value}{', n' if tail else ''});"
 
