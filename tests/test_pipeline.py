@@ -55,7 +55,7 @@ def test_every_stage_is_dumped(dumped):
     names = {path.relative_to(dump).as_posix() for path in dump.rglob("*") if path.is_file() and path.suffix != ".c"}
     assert names == {
         "dump.json", "00-captured.txt", "00-captured.onnx", "10-model.txt", "10-model.onnx", "20-plan.json",
-        "30-sources/source.json", "40-build.json", "45-calls/r0.call",
+        "30-sources/r0.schedule.txt", "30-sources/source.json", "40-build.json", "45-calls/r0.call",
         "50-artifact.json", "60-findings.json",
     }  # fmt: skip
     assert "Exp" in (dump / "00-captured.txt").read_text()

@@ -7,7 +7,7 @@ a file holds no large tensor, and only a folder that is empty or an earlier dump
     05-patterns/*.txt       what a pass or rule changed, place by place
     10-model.txt .onnx      after the passes                45-calls/*.call    inputs and outputs of distinct regions
     20-plan.json            regions, and why not the rest   50-artifact.json   the manifest
-    30-sources/             C, and source.json              60-findings.json   errors, times, rejections
+    30-sources/             C, schedules, source.json   60-findings.json   errors, times, rejections
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class Dump:
         place.mkdir()
         for unit in generated.source.units:
             (place / f"{unit.name}.c").write_text(unit.text, encoding="utf-8")
-        for name, text in (pair for code in generated.codes for pair in code.texts().items()):
-            (place / name).write_text(text, encoding="utf-8")
+        for entry, code in dict(zip(generated.entry_of, generated.codes, strict=True)).items():
+            for name, text in code.texts(entry).items():
+                (place / name).write_text(text, encoding="utf-8")
         pairs = zip(generated.regions, generated.entry_of, strict=True)
         source = generated.source
         content = {

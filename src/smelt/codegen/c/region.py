@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import onnx_ir as ir
 
-from smelt.codegen.cluster import Schedule
+from smelt.codegen.cluster import Schedule, Step
+from smelt.codegen.printer import format_steps
 from smelt.codegen.schedule import schedule
 from smelt.ir.backend import Packed, RegionCode
 from smelt.ir.kernel import Assemble, Buffer, Builder, Ix, Result, Stored, Sym, Tensor, Unsupported, ix, of
@@ -54,12 +55,14 @@ class General:
 @dataclass(frozen=True)
 class CRegionCode(RegionCode):
     """`text` has the placeholder @NAME@ for the function's name, and @LOWEST@ for the level of the general one.
-    `launches` are how the kernels run together; `slots` have the uids of the temporaries that lie in one place."""
+    `launches` are how the kernels run together; `slots` have the uids of the temporaries that lie in one place; `steps`
+    are what the kernels were written from."""
 
     text: str
     kernels: tuple[Kernel, ...]
     launches: Launches
     slots: tuple[tuple[int, ...], ...] = ()
+    steps: tuple[Step, ...] = field(default=(), compare=False, repr=False)
     general: General | None = None
 
     @property
@@ -70,6 +73,9 @@ class CRegionCode(RegionCode):
     def is_in(self, unit: Unit, entry: str) -> bool:
         general = self.general.kernels if self.general is not None else ()
         return super().is_in(unit, entry) or any(kernel.name in unit.kernels for kernel in (*self.kernels, *general))
+
+    def texts(self, entry: str) -> Mapping[str, str]:
+        return {f"{entry}.schedule.txt": format_steps(self.steps)}
 
     @property
     def work(self) -> tuple[tuple[Ix, Ix], ...]:
@@ -132,7 +138,8 @@ class RegionWriter:
         outputs = self._lower()
         plan = schedule(outputs)
         watch(plan.clusters)
-        made = self._behind_found([(kernel_of(step), sources_of(step)) for step in plan.steps])
+        steps = plan.steps
+        made = self._behind_found([(kernel_of(step), sources_of(step)) for step in steps])
         every = [kernel for kernel, _ in made]
         tiled = fuse_tiles(group_kernels(every), every, {b.uid for b in plan.temporaries.values()})
         launches = fuse_row_blocks(tiled, every)
@@ -159,7 +166,7 @@ class RegionWriter:
             for place in group
         )
         inputs, slots = tuple(self.inputs), tuple(self.held)
-        return CRegionCode(inputs, self.region.outputs, info, text, tuple(kernels), launches, slots)
+        return CRegionCode(inputs, self.region.outputs, info, text, tuple(kernels), launches, slots, tuple(steps))
 
     def _behind_found(self, made: list[tuple[Kernel, tuple[str, ...]]]) -> list[tuple[Kernel, tuple[str, ...]]]:
         """Kernels that use sizes found in data come after the functions that find them."""

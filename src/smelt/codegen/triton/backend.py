@@ -44,8 +44,8 @@ class TritonRegionCode(RegionCode):
     device: DeviceCode
     files: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
-    def texts(self) -> Mapping[str, str]:
-        return self.files
+    def texts(self, entry: str) -> Mapping[str, str]:
+        return {**self.cpu.texts(entry), **self.files}
 
     def is_in(self, unit: Unit, entry: str) -> bool:
         return any(k.name in unit.kernels for k in self.device.kernels) or self.cpu.is_in(unit, entry)
