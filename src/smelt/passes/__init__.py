@@ -25,6 +25,7 @@ from smelt.passes.eliminate_identity import EliminateIdentity
 from smelt.passes.flush_subnormals import FlushSubnormals
 from smelt.passes.fold_channel_affine import FoldChannelAffine
 from smelt.passes.fold_constants import FoldConstants
+from smelt.passes.fold_padding import FoldPadding
 from smelt.passes.fold_weights import FoldWeights
 from smelt.passes.freeze_initializers import FreezeInitializers
 from smelt.passes.fuse_transposes import FuseTransposes
@@ -74,6 +75,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "fold-constants": FoldConstants,
     "fold-weights": FoldWeights,
     "fold-channel-affine": FoldChannelAffine,
+    "fold-padding": FoldPadding,
     "merge-parallel-convolutions": MergeParallelConvolutions,
     "split-transposed-convolutions": SplitTransposedConvolutions,
     "simplify-shapes": SimplifyShapes,
