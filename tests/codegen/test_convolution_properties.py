@@ -44,7 +44,7 @@ def few_columns(draw: st.DrawFn) -> tuple[int, int, int]:
 @st.composite
 def narrow_groups(draw: st.DrawFn) -> tuple[int, int, int]:
     """Lanes are the columns of several groups."""
-    groups, wide = draw(st.integers(2, 11)), draw(st.sampled_from((2, 4, 8)))
+    groups, wide = draw(st.integers(2, 11)), draw(st.sampled_from((2, 4, 8, 16)))
     return groups * wide, groups * wide, groups
 
 

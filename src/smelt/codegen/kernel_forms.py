@@ -44,7 +44,7 @@ class WindowKernel(Lowered):
     | nchw | panels [panel, channel * tap, 16]; the image is a[N, C, *sizes] |
     | winograd | transformed filters [24, panel, channel, 16] |
     | dots | few columns: [group, panel of a line's elements, column, 16] |
-    | narrow | groups of 2, 4 or 8 channels and columns: [panel, tap * channel, 16] |
+    | narrow | groups of 2, 4, 8 or 16 channels and columns: [panel, tap * channel, 16] |
     | depthwise | one filter for each channel [panel, tap, 16]; or none: a `pool`, max, mean or sum |
 
     `counted` is true for a mean over padding too; `reason` says why the form was taken."""

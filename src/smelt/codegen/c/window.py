@@ -24,7 +24,7 @@ from .register_epilogue import RegisterEpilogue, find_register_epilogue
 _FORMS: dict[str, str] = {
     "pointwise": "SMELT_BY_PIXELS", "depthwise": "SMELT_BY_CHANNELS", "im2col": "SMELT_BY_IM2COL",
     "nchw": "SMELT_BY_LINES", "lines": "SMELT_BY_LINES", "dots": "SMELT_BY_LINES",
-    "narrow": "SMELT_BY_LINES",
+    "narrow": "SMELT_BY_GROUPS",
 }  # fmt: skip
 _PACKED = {"dots": "SMELT_DOTS", "narrow": "SMELT_NARROW"}
 _FILLED_BY = {

@@ -144,7 +144,7 @@ def _winograd_pays(case: Case) -> bool:
 
 def _is_narrow(case: Case) -> bool:
     """As many columns as channels in a group, several groups to 16 of them."""
-    same = case.groups > 1 and case.channels == case.columns and case.each in (2, 4, 8)
+    same = case.groups > 1 and case.channels == case.columns and case.each in (2, 4, 8, 16)
     return same and side_by_side(case.geometry) and lines_fit(case.geometry, PANEL) > 0
 
 

@@ -171,6 +171,15 @@ SMELT_GEMM_INLINE smelt_line_form smelt_line_form_of(const smelt_window *w, int6
   return w->nchw ? (smelt_line_form){w->pixel, pixels, 1, 1} : (smelt_line_form){1, pixels * w->pixel, w->pixel, depth};
 }
 
+/* n zeros. Not by memset: they are few, and the empty asm keeps the compiler from calling it. */
+SMELT_GEMM_INLINE void smelt_zeros_put(float *to, int64_t n) {
+  for (; n >= SMELT_L; n -= SMELT_L, to += SMELT_L) {
+    __asm__("" : "+r"(to));
+    st_f32(to, bc_f32(0));
+  }
+  if (n > 0) st_f32_n(to, bc_f32(0), n);
+}
+
 /* `n` pixels of a line from x on; NULL: zeros. */
 SMELT_GEMM_INLINE void smelt_pixels_put(float *to, const float *line, int64_t x, int64_t n, int64_t size, int64_t pixel,
                                         int64_t depth) {
@@ -181,14 +190,14 @@ SMELT_GEMM_INLINE void smelt_pixels_put(float *to, const float *line, int64_t x,
   const int64_t before = line ? smelt_max(smelt_min(-x, n), 0) : n;
   const int64_t inside = line ? smelt_max(smelt_min(n - before, size - (x + before)), 0) : 0;
   const int64_t rest = depth % SMELT_L, whole = depth - rest;
-  __builtin_memset(to, 0, (size_t)(before * depth) * sizeof(float));
+  smelt_zeros_put(to, before * depth);
   to += before * depth;
   const float *from = inside ? line + (x + before) * pixel : NULL;
   for (int64_t i = 0; i < inside; i++, to += depth, from += pixel) {
     for (int64_t c = 0; c < whole; c += SMELT_L) st_f32(to + c, ld_f32(from + c));
     if (rest) st_f32_n(to + whole, ld_f32_n(from + whole, rest), rest);
   }
-  __builtin_memset(to, 0, (size_t)((n - before - inside) * depth) * sizeof(float));
+  smelt_zeros_put(to, (n - before - inside) * depth);
 }
 
 /* The lines that windows from p on see, n pixels of each: for each channel, each tap of the first axes. */

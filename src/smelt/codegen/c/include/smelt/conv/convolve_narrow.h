@@ -1,4 +1,4 @@
-/* Convolution in narrow groups: 2, 4 or 8 channels and as many columns each. Lanes are columns of several groups.
+/* Convolution in narrow groups: 2, 4, 8 or 16 channels and as many columns each. Lanes are columns of several groups.
  *
  * Input:     smelt_window with taps side by side, NHWC; weights (panel, tap, channel of a group, 16): lane l weighs a channel
  *            of the group that column l belongs to. Output: smelt_convolve_narrow(): a block of windows.
@@ -168,6 +168,14 @@ static __attribute__((unused)) void smelt_narrow_fill(const smelt_window *w, con
     }
 }
 
+/* Whole lines of windows from p on, at most `left` windows, whose copies fit L1 beside the weights: they share lines of the
+ * image. 0: not even one. */
+SMELT_INLINE int64_t smelt_narrow_lines(const smelt_window *w, const smelt_place *p, int64_t left) {
+  const int64_t line = ((w->out[2] - 1) * w->stride[2] + w->kernel[2]) * 16, lines = SMELT_LINES_FLOATS / 2 / line - w->kernel[1];
+  if (w->kernel[0] > 1 || w->dilation[1] > 1 || p->at[2] || lines < 0) return 0;
+  return smelt_min(smelt_min(lines / w->stride[1] + 1, w->out[1] - p->at[1]), left / w->out[2]);
+}
+
 /* Columns c0..c1-1, whole panels or the last ones; smelt_lines_fit(w, 16) is not 0. */
 static __attribute__((unused)) void smelt_convolve_narrow(const smelt_window *w, const float *image, const float *weights,
                                                           int64_t first, int64_t count, int64_t c0, int64_t c1, float *block,
@@ -176,18 +184,24 @@ static __attribute__((unused)) void smelt_convolve_narrow(const smelt_window *w,
   const smelt_line_form form = smelt_line_form_of(w, 16);
   const int64_t wide = w->pixel / w->groups, most = smelt_lines_fit(w, 16);
   smelt_narrow n = {lines, w->stride[2], w->kernel[0] * w->kernel[1], 0, w->kernel[2], wide, NULL};
+  smelt_window seen = *w; /* all lines of a copy as taps of one window */
   for (int64_t c = c0; c < c1; c += 16) {
     const int64_t cols = smelt_min(c1 - c, 16);
     n.weights = weights + c * n.segments * n.taps * wide;
-    for (int64_t i = 0, run; i < count; i += run) {
+    for (int64_t i = 0, run; i < count;) {
       const smelt_place p = smelt_place_of(w, first + i);
-      run = smelt_min(smelt_min(count - i, w->out[2] - p.at[2]), most);
+      const int64_t high = smelt_narrow_lines(w, &p, count - i);
+      run = high ? w->out[2] : smelt_min(smelt_min(count - i, w->out[2] - p.at[2]), most);
       const int64_t pixels = (run - 1) * w->stride[2] + w->kernel[2];
-      const smelt_epilogue here = epilogue ? smelt_epilogue_at(epilogue, i, c - c0) : (smelt_epilogue){0};
       n.segment = pixels * 16;
-      if (cols == 16) smelt_lines_fill(w, image + c, &p, pixels, &form, lines);
-      else smelt_narrow_fill(w, image + c, &p, pixels, cols, lines);
-      smelt_narrow_run(&n, run, cols, block + i * ld + (c - c0), ld, epilogue ? &here : NULL);
+      seen.kernel[1] = high ? (high - 1) * w->stride[1] + w->kernel[1] : w->kernel[1];
+      if (cols == 16) smelt_lines_fill(&seen, image + c, &p, pixels, &form, lines);
+      else smelt_narrow_fill(&seen, image + c, &p, pixels, cols, lines);
+      n.lines = lines;
+      for (int64_t y = 0; y < smelt_max(high, 1); y++, i += run, n.lines += w->stride[1] * n.segment) {
+        const smelt_epilogue here = epilogue ? smelt_epilogue_at(epilogue, i, c - c0) : (smelt_epilogue){0};
+        smelt_narrow_run(&n, run, cols, block + i * ld + (c - c0), ld, epilogue ? &here : NULL);
+      }
     }
   }
 }

@@ -86,8 +86,9 @@ typedef struct {
   int32_t winograd;               /* computed by SMELT_WINOGRAD */
 } smelt_window_task;
 
-/* What a kernel reads: pixels as they lie, windows channel by channel, im2col rows, or copies of lines. */
-enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_IM2COL, SMELT_BY_LINES };
+/* What a kernel reads: pixels as they lie, windows channel by channel, im2col rows, copies of lines, or copies of the lines of
+ * the channels of one unit. */
+enum { SMELT_BY_PIXELS, SMELT_BY_CHANNELS, SMELT_BY_IM2COL, SMELT_BY_LINES, SMELT_BY_GROUPS };
 
 /* Columns of one task, in units. All of them where their panels stay in L2: results are then written line by line. Else a
  * block is tall enough that panels are read as few times as the image, which costs one float where they cost `taps`. */
@@ -135,6 +136,15 @@ SMELT_INLINE int64_t smelt_window_lines(int64_t rows, int64_t line, double cost)
   return (lines + tasks - 1) / tasks * line;
 }
 
+/* Windows of one task where its only unit shares nothing with others: as many lines as possible, since each task reads the unit's
+ * weights, and lines between two tasks are copied twice. */
+SMELT_INLINE int64_t smelt_window_apart(int64_t rows, int64_t line, int64_t units, double cost) {
+  const int64_t lines = (rows + line - 1) / line, least = (int64_t)(SMELT_WINDOW_GRAIN / (cost * (double)line)) + 1;
+  const int64_t step = smelt_max(lines / smelt_max(SMELT_WINDOW_TASKS / units, 1), least);
+  const int64_t tasks = (lines + step - 1) / step;
+  return (lines + tasks - 1) / tasks * line;
+}
+
 /* Windows that are computed at a time, of lines of `line`, where `fit` fit L1: whole lines or about equal parts of one, in
  * whole tiles. */
 SMELT_INLINE int64_t smelt_window_part(int64_t line, int64_t fit) {
@@ -165,7 +175,7 @@ SMELT_INLINE void smelt_window_parts(smelt_window_task *task, int64_t line, int6
 SMELT_INLINE void smelt_window_evenly(smelt_window_task *task, int64_t rows, int64_t line, int64_t units, int64_t unit, int64_t depth,
                                       int form, int whole_rows) {
   if (task->env->processors <= 2) return;
-  const int lines = (form == SMELT_BY_CHANNELS || form == SMELT_BY_LINES) && task->block_rows % line == 0;
+  const int lines = form != SMELT_BY_PIXELS && form != SMELT_BY_IM2COL && task->block_rows % line == 0;
   const int64_t row = lines ? line : 1, least = whole_rows ? units : smelt_min(units, unit == 16 ? 2 : 1);
   const int products = form != SMELT_BY_CHANNELS;
   const smelt_overheads o = {products ? smelt_max(SMELT_GEMM_TILE_ROWS / row, 1) : 1,
@@ -184,12 +194,14 @@ static inline __attribute__((unused)) int32_t smelt_launch_window(smelt_window_t
                                                                  int64_t line, int64_t extra, int form, int whole_rows) {
   if (rows <= 0 || columns <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  task->block_wide = smelt_window_units(rows, columns, unit, depth, taps, whole_rows);
+  const int apart = form == SMELT_BY_GROUPS && !whole_rows;
+  task->block_wide = apart ? 1 : smelt_window_units(rows, columns, unit, depth, taps, whole_rows);
   const int64_t width = task->block_wide * unit, all = (columns + unit - 1) / unit;
   int64_t parts = (all + task->block_wide - 1) / task->block_wide;
   const double cost = (double)width * (double)smelt_max(depth, 1);
-  task->block_rows = form == SMELT_BY_CHANNELS || form == SMELT_BY_LINES ? smelt_window_lines(rows, line, cost)
-                                                                   : smelt_window_rows(rows, width, parts, cost);
+  task->block_rows = apart ? smelt_window_apart(rows, line, all, cost)
+                     : form == SMELT_BY_PIXELS || form == SMELT_BY_IM2COL ? smelt_window_rows(rows, width, parts, cost)
+                                                                          : smelt_window_lines(rows, line, cost);
   smelt_window_evenly(task, rows, line, all, unit, depth, form, whole_rows);
   parts = (all + task->block_wide - 1) / task->block_wide;
   task->row_blocks = (rows + task->block_rows - 1) / task->block_rows;
