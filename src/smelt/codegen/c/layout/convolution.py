@@ -167,7 +167,7 @@ def _may_be_transformed(case: Case) -> bool:
 def _by_lines(case: Case) -> bool:
     """As smelt_by_lines() decides, the size of the image aside."""
     g = case.geometry
-    return side_by_side(g) and case.depth <= LINES_DEPTH and lines_fit(g, case.depth) >= LINES_WINDOWS
+    return g.taps > 1 and side_by_side(g) and case.depth <= LINES_DEPTH and lines_fit(g, case.depth) >= LINES_WINDOWS
 
 
 # what a form costs

@@ -27,7 +27,7 @@ SMELT_SIZE(window_k_block, l2_bytes / 16, "floats of panels that are read again 
 SMELT_SIZE(winograd_near, l2_bytes / 65536 * 28125, "floats of transformed weights that tasks share between L2 and L3, 1.7 times L2")
 SMELT_SIZE(winograd_tasks, smelt_max(8, 4 * threads), "tasks that a launch aims at")
 SMELT_SIZE(tile_bytes, l2_bytes / 8 * 5, "bytes of lines between the kernels of one task")
-SMELT_SIZE(tile_image_bytes, l2_bytes, "bytes of an image between two kernels, from which on it would leave L2")
+SMELT_SIZE(tile_image_bytes, l2_bytes / 4 * 3, "bytes of an image between two kernels, from which on it would leave L2")
 SMELT_SIZE(least_tiles, smelt_max(6, 3 * threads), "tasks of one image that are enough for all threads")
 /* everything else */
 SMELT_SIZE(most_tasks, smelt_max(128, 4 * threads), "tasks of a loop nest")

@@ -323,8 +323,9 @@ SMELT_GEMM_INLINE int smelt_by_taps(const smelt_window *w, int64_t depth) {
   return depth >= SMELT_TAP_DEPTH && !w->nchw && !w->spread && !smelt_pointwise(w) && w->out[2] >= 12;
 }
 
-/* Where windows overlap along a line, copies of lines take the place of im2col rows. */
+/* Where windows overlap along a line, copies of lines take the place of im2col rows. Windows of one tap never do. */
 SMELT_GEMM_INLINE int smelt_by_lines(const smelt_window *w, int64_t depth) {
+  if (w->kernel[0] * w->kernel[1] * w->kernel[2] == 1) return 0;
   return depth <= SMELT_LINES_DEPTH && w->out[2] >= SMELT_LINES_LEAST && smelt_lines_fit(w, depth) >= SMELT_LINES_WINDOWS;
 }
 

@@ -96,7 +96,7 @@ SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t u
                                         int whole_rows) {
   const int64_t units = (columns + unit - 1) / unit, blocks = (rows + SMELT_WINDOW_ROWS - 1) / SMELT_WINDOW_ROWS;
   if (whole_rows || (blocks >= smelt_sizes.window_blocks && (double)depth * (double)columns <= SMELT_WINDOW_PANELS)) return units;
-  const int64_t least = blocks == 1 && taps == 1 && columns >= 4 * SMELT_WINDOW_WIDE ? SMELT_WINDOW_WIDE / 2 : SMELT_WINDOW_WIDE;
+  const int64_t least = blocks == 1 && taps == 1 && columns > SMELT_WINDOW_WIDE ? SMELT_WINDOW_WIDE / 2 : SMELT_WINDOW_WIDE;
   int64_t parts = smelt_min((smelt_sizes.window_blocks + blocks - 1) / blocks, smelt_max(columns / least, 1));
   if (blocks >= smelt_sizes.window_blocks) {
     int64_t tall = SMELT_WINDOW_ROWS;
