@@ -148,9 +148,10 @@ def test_a_race_is_run_at_other_sizes_that_stock_takes_where_time_allows(tmp_pat
 
 
 def test_a_race_ends_early_only_when_ours_is_ahead_in_every_round():
-    assert _decided([[110.0, 100.0]] * 4)
-    assert not _decided([[110.0, 100.0]] * 3)
-    assert not _decided([*[[110.0, 100.0]] * 5, [104.0, 100.0]])
+    for count, ahead in ((4, 125.0), (7, 115.0), (12, 108.0)):
+        assert _decided([[ahead, 100.0]] * count)
+        assert not _decided([[ahead, 100.0]] * (count - 1))
+    assert not _decided([*[[125.0, 100.0]] * 5, [104.0, 100.0]])
     assert not _decided([[50.0, 100.0]] * 20)
 
 

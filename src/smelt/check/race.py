@@ -36,8 +36,10 @@ _DOUBTFUL_ROUNDS: Final = 25  # that a race may take where its median says behin
 _PATIENCE_S: Final = 1.5  # beyond its seconds, in such a case
 DOUBT: Final = 0.03  # a median so far below 1 is looked at until the interval decides
 _MOST_ROUNDS: Final = 60
-_CLEAR: Final = 1.05  # times as fast in each of the first rounds: no more are needed to know who is ahead
-_CLEAR_ROUNDS: Final = 4
+# Times as fast in each of so many rounds: no more are needed to know who is ahead. What another program does to the
+# caches meets several rounds in a row, so that few of them say it by a wide margin only.
+_CLEAR: Final = ((4, 1.2), (7, 1.1), (12, 1.05))
+_USUAL_WEIGHT: Final = 3  # of the seconds for the usual sizes, where each of the others has 1
 _FAR_AHEAD: Final = 2.0  # times as fast in every round at the usual sizes: no other size turns that into a loss
 _SHORTEST_S: Final = 300e-6  # shorter runs are repeated: a clock and a scheduler have their own grain
 _POLL_S: Final = 0.005
@@ -66,7 +68,8 @@ class _Race:
         self.only: list[list[Any]] | None = job.get("only")
         self.ends = float(job["began"]) + float(job["seconds"])
         self.patience = time.perf_counter() + max(0.0, self.ends - time.time())
-        self.left_over = len(job["pairs"]) * sum(len(self._calls(threads)) for threads in job["threads"])
+        weights = [_weight(call) for threads in job["threads"] for call in self._calls(threads)]
+        self.left_over = len(job["pairs"]) * sum(weights)
 
     def run(self, sessions: _Sessions) -> None:
         for threads in self.job["threads"]:
@@ -93,10 +96,10 @@ class _Race:
         usual_s = 0.0
         clock = time.thread_time if sessions.threads == 1 else time.perf_counter
         calls = self._calls(sessions.threads)
-        left_after = self.left_over - len(calls)
+        left_after = self.left_over - sum(map(_weight, calls))
         for call in calls:
-            share = max(0.0, self.ends - time.time()) / max(1, self.left_over)
-            self.left_over -= 1
+            share = max(0.0, self.ends - time.time()) * _weight(call) / max(1, self.left_over)
+            self.left_over -= _weight(call)
             if call.sizes and not self._is_worth(call, usual_s, share, sessions["stock"]):
                 continue
             self.report(at="race", left=left, right=right)
@@ -121,6 +124,10 @@ class _Race:
         except Exception:  # sizes that the model does not take
             return False
         return True
+
+
+def _weight(call: Call) -> int:
+    return 1 if call.sizes else _USUAL_WEIGHT
 
 
 def _asked(job: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
@@ -225,7 +232,8 @@ def _least_s(rounds: list[list[float]]) -> float:
 
 def _decided(rounds: list[list[float]]) -> bool:
     """The right one is ahead, whatever comes. That it is behind is never taken for granted."""
-    return len(rounds) >= _CLEAR_ROUNDS and all(left > _CLEAR * right for left, right in rounds)
+    least = min((left / right for left, right in rounds), default=0.0)
+    return any(len(rounds) >= count and least > margin for count, margin in _CLEAR)
 
 
 def _run_s(session: Session, *, feeds: Mapping[str, Array], clock: Callable[[], float], repeats: int = 1) -> float:
