@@ -9,12 +9,13 @@
 
 #include <smelt/conv/depthwise_taps.h>
 
-/* Windows of the largest tile: its sums, a line of taps and a pixel have registers. */
+/* Windows of the largest tile, side by side or two pixels apart: its sums, a line of taps and a pixel have registers, and its
+ * pixels a bit of smelt_line's `inside` each. */
 #if SMELT_VL == 64 || defined(__aarch64__)
-enum { SMELT_LINE_MOST = 14 };
+enum { SMELT_LINE_MOST = 14, SMELT_LINE_APART = 7 };
 #define SMELT_LINE_LARGE(X) X
 #else
-enum { SMELT_LINE_MOST = 7 };
+enum { SMELT_LINE_MOST = 7, SMELT_LINE_APART = 7 };
 #define SMELT_LINE_LARGE(X)
 #endif
 
@@ -26,10 +27,10 @@ typedef struct {
   uint32_t inside;           /* which pixels of such a line, from tap 0 of the first on, are in the image: bit by bit */
 } smelt_line;
 
-/* A vector of channels of R windows side by side that see K taps along a line. `live` is the number of lanes of a partial
+/* A vector of channels of R windows, S pixels apart, that see K taps along a line. `live` is the number of lanes of a partial
  * vector, 0 for a whole one. The next vector's pixels are prefetched: they may come from another core. */
 SMELT_INLINE void smelt_line_tile(const smelt_line *t, const float *x, const float *row, int64_t live, float *to, int64_t ld,
-                                  const int R, const int K) {
+                                  const int R, const int K, const int S) {
   const int64_t pixel = t->pixel, line = t->line;
   uint32_t inside = t->inside;
   v_f32 acc[SMELT_LINE_MOST], taps[7];
@@ -41,7 +42,7 @@ SMELT_INLINE void smelt_line_tile(const smelt_line *t, const float *x, const flo
     const float *at = x;
     SMELT_NOT_AHEAD(inside);
 #pragma GCC unroll 32
-    for (int p = 0; p < R + K - 1; p++, at += pixel) {
+    for (int p = 0; p < (R - 1) * S + K; p++, at += pixel) {
       SMELT_NOT_AHEAD(at);
       if (!(inside >> p & 1)) continue;
       v_f32 seen = live ? ld_f32_n(at, live) : ld_f32(at);
@@ -49,7 +50,7 @@ SMELT_INLINE void smelt_line_tile(const smelt_line *t, const float *x, const flo
       __builtin_prefetch(at + SMELT_L);
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++)
-        if (p >= r && p < r + K) acc[r] += seen * taps[p - r];
+        if (p >= r * S && p < r * S + K) acc[r] += seen * taps[p - r * S];
     }
   }
 #pragma GCC unroll 16
@@ -60,36 +61,40 @@ SMELT_INLINE void smelt_line_tile(const smelt_line *t, const float *x, const flo
 }
 
 typedef void (*smelt_line_tiles)(const smelt_line *t, const float *x, const float *row, int64_t live, float *to, int64_t ld);
-#define SMELT_LINE_TILE(R, K)                                                                                          \
-  static __attribute__((noinline, unused)) void smelt_line_##R##_##K(const smelt_line *t, const float *x, const float *row, \
-                                                                     int64_t live, float *to, int64_t ld) {            \
-    if (live) smelt_line_tile(t, x, row, live, to, ld, R, K);                                                          \
-    else smelt_line_tile(t, x, row, 0, to, ld, R, K);                                                                  \
+#define SMELT_LINE_TILE(R, K, S)                                                                                       \
+  static __attribute__((noinline, unused)) void smelt_line_##R##_##K##_##S(const smelt_line *t, const float *x,         \
+                                                                           const float *row, int64_t live, float *to,  \
+                                                                           int64_t ld) {                               \
+    if (live) smelt_line_tile(t, x, row, live, to, ld, R, K, S);                                                       \
+    else smelt_line_tile(t, x, row, 0, to, ld, R, K, S);                                                               \
   }
 #define SMELT_LINE_SIZES(K)                                                                                            \
-  SMELT_LINE_TILE(1, K) SMELT_LINE_TILE(2, K) SMELT_LINE_TILE(4, K) SMELT_LINE_TILE(7, K)                              \
-  SMELT_LINE_LARGE(SMELT_LINE_TILE(14, K))                                                                             \
-  static const smelt_line_tiles smelt_line_by_##K[SMELT_LINE_MOST + 1] __attribute__((unused)) = {                     \
-      [1] = smelt_line_1_##K, [2] = smelt_line_2_##K, [4] = smelt_line_4_##K, [7] = smelt_line_7_##K,                  \
-      SMELT_LINE_LARGE([14] = smelt_line_14_##K)};
+  SMELT_LINE_TILE(1, K, 1) SMELT_LINE_TILE(2, K, 1) SMELT_LINE_TILE(4, K, 1) SMELT_LINE_TILE(7, K, 1)                  \
+  SMELT_LINE_TILE(1, K, 2) SMELT_LINE_TILE(2, K, 2) SMELT_LINE_TILE(4, K, 2) SMELT_LINE_TILE(7, K, 2)                  \
+  SMELT_LINE_LARGE(SMELT_LINE_TILE(14, K, 1))                                                                          \
+  static const smelt_line_tiles smelt_line_by_##K[2][SMELT_LINE_MOST + 1] __attribute__((unused)) = {                  \
+      {[1] = smelt_line_1_##K##_1, [2] = smelt_line_2_##K##_1, [4] = smelt_line_4_##K##_1, [7] = smelt_line_7_##K##_1, \
+       SMELT_LINE_LARGE([14] = smelt_line_14_##K##_1)},                                                                \
+      {[1] = smelt_line_1_##K##_2, [2] = smelt_line_2_##K##_2, [4] = smelt_line_4_##K##_2, [7] = smelt_line_7_##K##_2}};
 SMELT_LINE_SIZES(5)
 SMELT_LINE_SIZES(7)
 
 /* Whether the taps that windows see along a line stay in registers. */
 SMELT_INLINE int smelt_lines_pay(const smelt_window *w) {
-  return w->kernel[0] == 1 && (w->kernel[2] == 5 || w->kernel[2] == 7) && w->stride[2] == 1 && w->dilation[2] == 1;
+  return w->kernel[0] == 1 && (w->kernel[2] == 5 || w->kernel[2] == 7) && w->stride[2] <= 2 && w->dilation[2] == 1;
 }
 
 /* Windows of the next tile, of `left` that remain. */
-SMELT_INLINE int64_t smelt_line_windows(int64_t left) {
-  return left >= SMELT_LINE_MOST ? SMELT_LINE_MOST : left >= 7 ? 7 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+SMELT_INLINE int64_t smelt_line_windows(int64_t left, int64_t stride) {
+  const int64_t most = stride > 1 ? SMELT_LINE_APART : SMELT_LINE_MOST;
+  return left >= most ? most : left >= 7 ? 7 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
 /* `n` windows from p on, all of one line. */
 SMELT_INLINE smelt_line smelt_line_of(const smelt_window *w, const float *image, const smelt_place *p, int64_t n,
                                       const float *panels) {
   smelt_taps taps = smelt_taps_of(w, image, p);
-  const int64_t x = taps.s[2].start, pixels = n + w->kernel[2] - 1;
+  const int64_t x = taps.s[2].start, pixels = (n - 1) * w->stride[2] + w->kernel[2];
   taps.s[2].lo = 0, taps.s[2].hi = w->kernel[2];
   const smelt_tap_box b = smelt_box_of(w, &taps);
   const int64_t lo = smelt_min(smelt_max(-x, 0), pixels), hi = smelt_max(smelt_min(w->in[2] - x, pixels), lo);
@@ -109,7 +114,7 @@ typedef struct {
 /* Channels c0..c1-1 of all tiles of a list, which is empty then. */
 static __attribute__((unused)) void smelt_line_run(const smelt_window *w, smelt_line_list *list, int64_t c0, int64_t c1,
                                                    float *block, int64_t ld) {
-  const smelt_line_tiles *tiles = w->kernel[2] == 7 ? smelt_line_by_7 : smelt_line_by_5;
+  const smelt_line_tiles *tiles = (w->kernel[2] == 7 ? smelt_line_by_7 : smelt_line_by_5)[w->stride[2] - 1];
   const int64_t panel = w->kernel[1] * w->kernel[2] * 16;
   for (int64_t c = c0; c < c1; c += SMELT_L) {
     const int64_t live = c1 - c < SMELT_L ? c1 - c : 0, row = (c >> 4) * panel + (c & 15);
@@ -128,7 +133,7 @@ static __attribute__((unused)) void smelt_line_box(const smelt_window *w, const 
   smelt_line_list list = {.count = 0};
   const int64_t top = p.at[1], left = p.at[2];
   for (int64_t x = 0, n; x < wide; x += n) {
-    n = smelt_line_windows(wide - x);
+    n = smelt_line_windows(wide - x, w->stride[2]);
     for (int64_t y = 0; y < high; y++) {
       p.at[1] = top + y, p.at[2] = left + x;
       if (list.count == SMELT_LINE_TILES) smelt_line_run(w, &list, c0, c1, block, ld);
