@@ -13,13 +13,14 @@
 #include <smelt/conv/convolve_epilogue.h>
 
 /* Defines smelt_f32_igemm_<MR>x<NR>__<feature>: R windows `lda` floats apart times W vectors of columns. A window's elements are `segments` runs of
- * `taps` floats, `segment` floats apart. */
+ * `taps` floats, `segment` floats apart. With each of these, the next `step` bytes from `ahead` on are prefetched. */
 #define SMELT_LINES_NAME(R, W) SMELT_MICRO(f32_igemm, R, W)
 #define SMELT_LINES_MICRO(R, W)                                                                                        \
   static __attribute__((noinline)) void SMELT_LINES_NAME(R, W)(const float *a_, int64_t lda, int64_t segments,          \
                                                               int64_t segment, int64_t taps, const float *b_,          \
                                                               int64_t panel_stride, float *c_, int64_t ldc,            \
-                                                              const smelt_epilogue *f) {                                 \
+                                                              const smelt_epilogue *f, const char *ahead,              \
+                                                              int64_t step) {                                          \
     SMELT_GEMM_STRIDES                                                                                                 \
     SMELT_COLS_##W(SMELT_B_POINTER, 0)                                                                                 \
     SMELT_ROWS_##R(SMELT_ROW_ZERO_##W, 0)                                                                              \
@@ -29,6 +30,8 @@
         SMELT_BASES_##R(SMELT_BASE_HIDE)                                                                               \
         SMELT_COLS_##W(SMELT_B_HIDE, 0)                                                                                \
         SMELT_LINES_STEP(R, W)                                                                                         \
+        __builtin_prefetch(ahead, 0, 2);                                                                               \
+        ahead += step;                                                                                                 \
         SMELT_BASES_##R(SMELT_BASE_STEP1)                                                                              \
         SMELT_COLS_##W(SMELT_B_STEP, 1)                                                                                \
       }                                                                                                                \
@@ -48,7 +51,8 @@
   }
 
 typedef void (*smelt_lines_tile)(const float *a, int64_t lda, int64_t segments, int64_t segment, int64_t taps,
-                                 const float *b, int64_t panel_stride, float *c, int64_t ldc, const smelt_epilogue *f);
+                                 const float *b, int64_t panel_stride, float *c, int64_t ldc, const smelt_epilogue *f,
+                                 const char *ahead, int64_t step);
 
 /* By height, the tallest first; for main tiles and, on AVX-512, for an odd panel. */
 #if SMELT_VL == 64 && defined(__AVX512F__)
@@ -98,21 +102,25 @@ typedef struct {
   float *c;
   int64_t ldc;
   const smelt_epilogue *epilogue; /* of the run's windows; NULL: sums are stored */
+  const float *ahead;             /* lines that the next windows down the image see; each is prefetched by a tile */
+  int64_t ahead_count, ahead_line;
 } smelt_lines_run;
 
-SMELT_GEMM_INLINE void smelt_lines_block(const smelt_lines_run *r, int kind, int64_t panels, int64_t window, int64_t col) {
+SMELT_GEMM_INLINE void smelt_lines_block(const smelt_lines_run *r, int kind, int64_t panels, int64_t window, int64_t col,
+                                         const char *ahead, int64_t step) {
   const float *a = r->lines + window * r->side, *b = r->b + col / SMELT_GEMM_PANEL * r->panel_stride;
   float *c = r->c + window * r->ldc + col;
 #if SMELT_VL == 64
   const smelt_epilogue f = r->epilogue ? smelt_epilogue_at(r->epilogue, window, col) : (smelt_epilogue){0};
   (panels == 2 ? smelt_lines_main : smelt_lines_narrow)[kind](a, r->side, r->segments, r->segment, r->taps, b,
-                                                              r->panel_stride, c, r->ldc, r->epilogue ? &f : NULL);
+                                                              r->panel_stride, c, r->ldc, r->epilogue ? &f : NULL,
+                                                              ahead, step);
 #else
   (void)panels;
   for (int64_t j = 0; j < SMELT_GEMM_PANEL; j += SMELT_GEMM_NV * SMELT_GEMM_LANES) {
     const smelt_epilogue f = r->epilogue ? smelt_epilogue_at(r->epilogue, window, col + j) : (smelt_epilogue){0};
     smelt_lines_main[kind](a, r->side, r->segments, r->segment, r->taps, b + j, r->panel_stride, c + j, r->ldc,
-                           r->epilogue ? &f : NULL);
+                           r->epilogue ? &f : NULL, ahead, step);
   }
 #endif
 }
@@ -127,7 +135,7 @@ static __attribute__((unused)) void smelt_lines_half_tiles(const smelt_lines_run
     const int64_t at = smelt_min(window, run - high);
     const smelt_epilogue f = r->epilogue ? smelt_epilogue_at(r->epilogue, at, col) : (smelt_epilogue){0};
     smelt_lines_half[kind](r->lines + at * r->side, r->side, r->segments, r->segment, r->taps, b, r->panel_stride,
-                           r->c + at * r->ldc + col, r->ldc, r->epilogue ? &f : NULL);
+                           r->c + at * r->ldc + col, r->ldc, r->epilogue ? &f : NULL, (const char *)b, 0);
   }
 }
 #endif
@@ -135,6 +143,7 @@ static __attribute__((unused)) void smelt_lines_half_tiles(const smelt_lines_run
 /* `run` windows times `cols` columns, whole panels or, at the end, half of one. The last tile may begin before the one before
  * it ends. */
 static __attribute__((unused)) void smelt_lines_tiles(const smelt_lines_run *r, int64_t run, int64_t cols) {
+  int64_t tile = 0;
   for (int64_t col = 0, panels; col < cols; col += panels * SMELT_GEMM_PANEL) {
 #ifdef SMELT_GEMM_HALF_MR
     if (cols - col < SMELT_GEMM_PANEL) {
@@ -143,10 +152,11 @@ static __attribute__((unused)) void smelt_lines_tiles(const smelt_lines_run *r, 
     }
 #endif
     panels = smelt_min(SMELT_GEMM_NP, (cols - col) / SMELT_GEMM_PANEL);
-    for (int64_t window = 0, high; window < run; window += high) {
-      const int kind = smelt_lines_kind(smelt_lines_heights, run, run - window);
+    for (int64_t window = 0, high; window < run; window += high, tile++) {
+      const int kind = smelt_lines_kind(smelt_lines_heights, run, run - window), brings = tile < r->ahead_count;
       high = smelt_lines_heights[kind];
-      smelt_lines_block(r, kind, panels, smelt_min(window, run - high), col);
+      smelt_lines_block(r, kind, panels, smelt_min(window, run - high), col,
+                        (const char *)(brings ? r->ahead + tile * r->ahead_line : r->lines), brings ? 64 : 0);
     }
   }
 }
@@ -222,6 +232,15 @@ SMELT_GEMM_INLINE int64_t smelt_lines_fit(const smelt_window *w, int64_t depth) 
   return w->spread || w->dilation[2] != 1 || each < w->kernel[2] ? 0 : (each - w->kernel[2]) / w->stride[2] + 1;
 }
 
+/* What windows a line further down see for the first time, from the column on where those at p begin. */
+SMELT_GEMM_INLINE void smelt_lines_ahead(const smelt_window *w, const float *image, const smelt_place *p, smelt_lines_run *r) {
+  const int64_t y = p->at[1] * w->stride[1] - w->before[1] + (w->kernel[1] - 1) * w->dilation[1] + 1;
+  const int64_t x = smelt_max(p->at[2] * w->stride[2] - w->before[2], 0), line = w->in[2] * w->pixel;
+  const int plain = !w->nchw && w->in[0] == 1 && y >= 0;
+  r->ahead_count = plain ? smelt_max(smelt_min(w->stride[1], w->in[1] - y), 0) : 0, r->ahead_line = line;
+  r->ahead = r->ahead_count ? image + (p->image * w->in[1] + y) * line + x * w->pixel : r->lines;
+}
+
 /* `count` windows from `first` on, `cols` columns of the panels b on, of `depth` channels that the image begins with;
  * smelt_lines_fit(w, depth) is not 0. Tiles overlap, so what is added where it lies must not be: then, and where columns do not
  * fill their panels, windows are finished in a pass of their own. */
@@ -233,7 +252,7 @@ static __attribute__((unused)) void smelt_convolve_lines(const smelt_window *w, 
   const smelt_line_form form = smelt_line_form_of(w, depth);
   const int64_t segments = form.channels * w->kernel[0] * w->kernel[1], taps = w->kernel[2] * form.depth;
   const int64_t fit = smelt_lines_fit(w, depth), high = smelt_lines_heights[0], most = fit < high ? fit : fit / high * high, side = w->stride[2] * form.depth;
-  smelt_lines_run r = {lines, side, segments, 0, taps, b, segments * taps * SMELT_GEMM_PANEL, block, ld, NULL};
+  smelt_lines_run r = {lines, side, segments, 0, taps, b, segments * taps * SMELT_GEMM_PANEL, block, ld, NULL, lines, 0, 0};
   for (int64_t i = 0, run; i < count; i += run, r.c += run * ld) {
     const smelt_place p = smelt_place_of(w, first + i);
     const smelt_epilogue here = direct ? smelt_epilogue_at(epilogue, i, 0) : (smelt_epilogue){0};
@@ -241,6 +260,7 @@ static __attribute__((unused)) void smelt_convolve_lines(const smelt_window *w, 
     const int64_t pixels = (run - 1) * w->stride[2] + w->kernel[2];
     r.segment = pixels * form.depth, r.epilogue = direct ? &here : NULL;
     smelt_lines_fill(w, image, &p, pixels, &form, lines);
+    smelt_lines_ahead(w, image, &p, &r);
     smelt_lines_tiles(&r, run, cols);
   }
   if (epilogue && !direct) smelt_epilogue_block(epilogue, block, ld, count);
