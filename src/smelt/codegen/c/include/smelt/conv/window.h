@@ -108,12 +108,12 @@ SMELT_INLINE int64_t smelt_window_units(int64_t rows, int64_t columns, int64_t u
 }
 
 /* Rows of one task: a multiple of what im2col takes at a time where there are enough; all of them where they are few and the
- * columns make enough tasks: panels come from afar then, and pass by once. */
+ * columns make enough tasks, a few of them for an even number of threads: panels come from afar then, and pass by once. */
 SMELT_INLINE int64_t smelt_window_rows(int64_t rows, int64_t width, int64_t parts, double cost) {
   const int64_t most = smelt_max(SMELT_WINDOW_BLOCK / width, 1);
   const int64_t least = cost >= SMELT_WINDOW_GRAIN ? 1 : (int64_t)(SMELT_WINDOW_GRAIN / cost) + 1;
   const int64_t wanted = smelt_max(SMELT_WINDOW_TASKS / parts, 1);
-  if (rows <= SMELT_WINDOW_ROWS && parts >= 4 && rows <= most) return rows;
+  if (rows <= SMELT_WINDOW_ROWS && parts >= 4 && (parts % 2 == 0 || parts > 12) && rows <= most) return rows;
   int64_t step = smelt_max((rows + wanted - 1) / wanted, least);
   if (step < SMELT_WINDOW_ROWS && rows * cost < 64.0 * SMELT_WINDOW_GRAIN) step = smelt_max(step, 14);
   else if (step < SMELT_WINDOW_ROWS) step = smelt_max(step, 28);
