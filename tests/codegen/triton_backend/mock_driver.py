@@ -22,14 +22,15 @@ _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_void_p),
 )  # fmt: skip
 _ANYWHERE = [(0, 2**63)]
+COMPILE = ("cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g")
 
 
 @cache
-def mock_library(folder: Path, flags: tuple[str, ...] = ()) -> Path:
-    made = folder / "libcuda_mock.so"
-    source = Path(__file__).parent / "mock_cuda.c"
-    subprocess.run(["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-shared", "-fPIC", *flags,
-                    str(source), "-o", str(made), "-lpthread"], check=True)  # fmt: skip
+def mock_library(folder: Path, kind: str = "cuda") -> Path:
+    """`kind`: cuda or hip."""
+    made = folder / f"lib{kind}_mock.so"
+    source = Path(__file__).parent / f"mock_{kind}.c"
+    subprocess.run([*COMPILE, "-shared", "-fPIC", str(source), "-o", str(made), "-lpthread"], check=True)
     return made
 
 
@@ -82,7 +83,3 @@ class Mock:
             launch(made, kernel.signature, values, dict(config.constants), grid, _ANYWHERE, _ANYWHERE)
         except BaseException as error:  # a callback of C has nobody to raise to
             self.errors.append(error)
-
-
-def _read(place: Any, kind: Any) -> int:
-    return ctypes.cast(place, ctypes.POINTER(kind))[0]

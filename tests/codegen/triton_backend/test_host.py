@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from mock_driver import Mock, mock_library
+from mock_driver import COMPILE, Mock, mock_library
 
 import smelt
 from smelt.base.errors import ConfigError, SmeltError
@@ -22,6 +23,7 @@ from smelt.codegen.triton import binaries
 from smelt.codegen.triton.backend import CudaBackend, TritonBackend, TritonRegionCode
 from smelt.codegen.triton.kernel import TARGETS, TritonKernel
 
+ROOT = Path(__file__).parents[3]
 CHAIN = "(float[n,64] x, float[64] b) => (float[n,64] y) { a = Add(x, b) s = Sigmoid(a) c = Mul(a, s) y = Softmax(c) }"
 
 
@@ -112,6 +114,82 @@ def test_a_module_is_loaded_once_for_all_calls_and_threads(chain: Made, mock: Mo
         thread.join()
     assert len(mock.calls("cuModuleLoadData")) == 1
     assert len(mock.calls("cuLaunchKernel")) == 80
+
+
+@pytest.fixture(scope="module")
+def rocm_chain(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TritonBackend, "targets", tuple(t for t in TARGETS if t.kind == "hip"))
+        return Made(parsed(CHAIN), tmp_path_factory.mktemp("rocm") / "artifact")
+
+
+@pytest.fixture
+def hip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mock:
+    made = Mock(mock_library(tmp_path, "hip"))
+    monkeypatch.setenv("SMELT_ROCM_LIBRARY", str(made.path))
+    monkeypatch.setenv("SMELT_DEVICE_STAND_IN", "rocm")
+    return made
+
+
+@pytest.mark.parametrize(("arch", "warp"), [(942, 64), (1100, 32)])
+def test_each_rocm_device_gets_its_own_binary_and_block(rocm_chain: Made, hip: Mock, arch: int, warp: int):
+    hip.set(capability=arch)
+    hip.interpret(rocm_chain.kernels)
+    given = feeds(16)
+    np.testing.assert_allclose(rocm_chain.session().run(None, given)[0], expected(given), rtol=2e-6)
+    assert not hip.errors, hip.errors
+    [launch] = hip.launches
+    kernel = next(iter(rocm_chain.kernels.values()))
+    assert launch[2] == warp * kernel.configs[0].warps
+
+
+ROCM_FAILURES = [
+    ("hipModuleLoadData", 2, "out of memory"),
+    ("hipModuleLaunchKernel", 719, "unspecified launch failure"),
+    ("hipModuleGetFunction", 500, "named symbol not found"),
+    ("hipGetDevice", 100, "no ROCm-capable device"),
+    ("hipInit", 100, "no ROCm-capable device"),
+]
+
+
+@pytest.mark.parametrize(("call", "code", "text"), ROCM_FAILURES)
+def test_a_rocm_failure_has_the_drivers_text(rocm_chain: Made, hip: Mock, call: str, code: int, text: str):
+    hip.set(capability=1100)
+    session = rocm_chain.session()
+    hip.fail(call, code)
+    with pytest.raises(Exception, match=text):
+        session.run(None, feeds(3))
+    hip.fail("", 0)
+    session.run(None, feeds(3))  # nothing stays broken
+
+
+def test_a_rocm_device_of_another_architecture_is_an_error(rocm_chain: Made, hip: Mock):
+    hip.set(capability=906)
+    with pytest.raises(Exception, match="no kernel was built for its architecture"):
+        rocm_chain.session().run(None, feeds(3))
+
+
+INCLUDES = [f"-I{ROOT}/src/smelt/codegen/{place}/include" for place in ("triton", "c")]
+WATCHED = {
+    "sanitizers": (["-fsanitize=address,undefined", "-fno-sanitize-recover"], []),
+    "threads": (["-fsanitize=thread"], []),
+    "valgrind": ([], ["valgrind", "-q", "--error-exitcode=7", "--leak-check=full"]),
+}
+
+
+@pytest.mark.parametrize("watched", WATCHED)
+@pytest.mark.parametrize(("kind", "device"), [("cuda", "cuda"), ("hip", "rocm")])
+def test_the_hosts_code_is_clean_in_every_failure(watched: str, kind: str, device: str, tmp_path: Path):
+    """Loads, launches, choices, failures, architectures, threads, unloading: `host_check.c`."""
+    flags, tool = WATCHED[watched]
+    if tool and shutil.which(tool[0]) is None:
+        pytest.skip(f"{tool[0]} is not installed")
+    program, source = tmp_path / "host_check", Path(__file__).parent / "host_check.c"
+    subprocess.run([*COMPILE, *flags, *INCLUDES, str(source), "-o", str(program), "-lpthread", "-ldl"], check=True)
+    done = subprocess.run(
+        [*tool, str(program), str(mock_library(tmp_path, kind)), device], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 FAILURES = [

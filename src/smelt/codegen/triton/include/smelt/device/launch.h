@@ -23,7 +23,8 @@ typedef struct {
 } smelt_device_binary;
 
 typedef struct {
-  void *module, *function;
+  void *module, *function, *context; /* context: NULL for HIP */
+  const smelt_device_binary *binary; /* the one that the driver took */
 } smelt_device_loaded;
 
 typedef struct {

@@ -10,9 +10,14 @@
 #include <smelt/device/launch.h>
 
 enum { SMELT_CU_MAJOR = 75, SMELT_CU_MINOR = 76, SMELT_CU_DYNAMIC_SHARED = 8, SMELT_FREE_SHARED = 49152 };
+enum { SMELT_HIP_BAD_IMAGE = 200, SMELT_HIP_NO_BINARY = 209, SMELT_HIP_BAD_FILE = 218, SMELT_HIP_SHARED_OBJECT = 303 };
+#define SMELT_NO_ARCHITECTURE "no kernel was built for its architecture, and none older"
 
 static pthread_mutex_t smelt_module_lock = PTHREAD_MUTEX_INITIALIZER;
-static smelt_device_loaded *smelt_modules[4096]; /* those that are loaded, to be unloaded */
+static struct {
+  const smelt_driver *driver;
+  smelt_device_loaded *loaded;
+} smelt_modules[4096]; /* those that are loaded, to be unloaded */
 static int32_t smelt_module_count;
 
 static int32_t smelt_device_said(smelt_env *env, const smelt_device *device, const char *what, const char *which,
@@ -65,11 +70,10 @@ static const smelt_device_binary *smelt_device_binary_for(const smelt_device_con
   return best;
 }
 
-static smelt_driver_code smelt_device_try(smelt_env *env, const smelt_device *device, const smelt_device_config *config,
+static smelt_driver_code smelt_device_try(const smelt_device *device, const smelt_device_config *config,
                                           const smelt_device_binary *binary, smelt_device_loaded *loaded, const char **what) {
   const smelt_driver *driver = device->driver;
   const int cuda = device->kind == SMELT_DEVICE_CUDA;
-  (void)env;
   *what = cuda ? "cuModuleLoadData" : "hipModuleLoadData";
   smelt_driver_code code = driver->load(&loaded->module, binary->bytes);
   if (code) return code;
@@ -80,33 +84,48 @@ static smelt_driver_code smelt_device_try(smelt_env *env, const smelt_device *de
     *what = "cuFuncSetAttribute";
     code = driver->set(function, SMELT_CU_DYNAMIC_SHARED, binary->shared);
   }
+  if (!code && driver->context) {
+    *what = "cuCtxGetCurrent";
+    code = driver->context(&loaded->context);
+  }
   if (code) {
     driver->unload(loaded->module);
     loaded->module = NULL;
     return code;
   }
+  loaded->binary = binary;
   __atomic_store_n(&loaded->function, function, __ATOMIC_RELEASE);
-  if (cuda && smelt_module_count < (int32_t)(sizeof smelt_modules / sizeof smelt_modules[0]))
-    smelt_modules[smelt_module_count++] = loaded;
+  if (smelt_module_count < (int32_t)(sizeof smelt_modules / sizeof smelt_modules[0])) {
+    smelt_modules[smelt_module_count].driver = driver;
+    smelt_modules[smelt_module_count++].loaded = loaded;
+  }
   return 0;
+}
+
+/* Whether a binary is of another architecture, as HIP's releases say it; any other failure is one. */
+static int smelt_device_is_foreign(smelt_driver_code code) {
+  return code == SMELT_HIP_NO_BINARY || code == SMELT_HIP_BAD_IMAGE || code == SMELT_HIP_BAD_FILE ||
+         code == SMELT_HIP_SHARED_OBJECT;
 }
 
 /* HIP tells no architecture in a way that has stayed the same: each binary is offered, and the runtime takes its own. */
 static int32_t smelt_device_load(smelt_env *env, const smelt_device *device, const smelt_device_config *config,
                                  smelt_device_loaded *loaded) {
   const char *what = "";
+  smelt_driver_code code = 0;
   if (device->kind == SMELT_DEVICE_CUDA) {
     const smelt_device_binary *binary = smelt_device_binary_for(config, device->capability);
-    if (!binary)
-      return smelt_device_fail(env, "the GPU", config->function, "no kernel was built for its architecture, and none older");
-    const smelt_driver_code code = smelt_device_try(env, device, config, binary, loaded, &what);
+    if (!binary) return smelt_device_fail(env, "the GPU", config->function, SMELT_NO_ARCHITECTURE);
+    code = smelt_device_try(device, config, binary, loaded, &what);
     return code ? smelt_device_said(env, device, what, config->function, code) : SMELT_OK;
   }
-  smelt_driver_code code = 1;
-  for (int32_t i = 0; i < config->count && code; i++)
-    if (config->binaries[i].kind == SMELT_HSACO)
-      code = smelt_device_try(env, device, config, &config->binaries[i], loaded, &what);
-  return code ? smelt_device_said(env, device, what, config->function, code) : SMELT_OK;
+  for (int32_t i = 0; i < config->count; i++) {
+    if (config->binaries[i].kind != SMELT_HSACO) continue;
+    code = smelt_device_try(device, config, &config->binaries[i], loaded, &what);
+    if (!code) return SMELT_OK;
+    if (!smelt_device_is_foreign(code)) return smelt_device_said(env, device, what, config->function, code);
+  }
+  return smelt_device_fail(env, "the GPU", config->function, SMELT_NO_ARCHITECTURE);
 }
 
 static const smelt_device_config *smelt_device_config_for(const smelt_device *device, const smelt_device_kernel *kernel,
@@ -121,17 +140,6 @@ static const smelt_device_config *smelt_device_config_for(const smelt_device *de
     if (!rest) return config;
   }
   return &kernel->configs[kernel->count - 1];
-}
-
-static int32_t smelt_device_threads(const smelt_device *device, const smelt_device_config *config, const smelt_device_loaded *loaded,
-                                    int32_t *shared) {
-  const smelt_device_binary *binary = NULL;
-  (void)loaded;
-  if (device->kind == SMELT_DEVICE_CUDA) binary = smelt_device_binary_for(config, device->capability);
-  for (int32_t i = 0; !binary && i < config->count; i++)
-    if (config->binaries[i].kind == SMELT_HSACO) binary = &config->binaries[i];
-  *shared = binary->shared;
-  return binary->threads;
 }
 
 int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel, int64_t rows,
@@ -152,27 +160,32 @@ int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const sm
   }
   const int64_t grid = (rows + config->rows - 1) / config->rows;
   if (grid > INT32_MAX) return smelt_device_fail(env, "a launch", kernel->name, "the grid has more than 2^31 - 1 programs");
-  int32_t shared = 0;
-  const int32_t threads = smelt_device_threads(device, config, loaded, &shared);
+  const smelt_device_binary *binary = loaded->binary;
   void *nothing = NULL; /* scratch memory that Triton's calling convention has room for, and these kernels do not use */
   void *all[SMELT_DEVICE_ARGUMENTS];
   for (int32_t i = 0; i < given; i++) all[i] = arguments[i];
   all[given] = all[given + 1] = &nothing;
-  const smelt_driver_code code = device->driver->launch(function, (unsigned)grid, 1, 1, (unsigned)threads, 1, 1,
-                                                        (unsigned)shared, env->queue, all, NULL);
+  const smelt_driver_code code = device->driver->launch(function, (unsigned)grid, 1, 1, (unsigned)binary->threads, 1, 1,
+                                                        (unsigned)binary->shared, env->queue, all, NULL);
   if (!code) return SMELT_OK;
   return smelt_device_said(env, device, device->kind == SMELT_DEVICE_CUDA ? "cuLaunchKernel" : "hipModuleLaunchKernel",
                            kernel->name, code);
 }
 
-/* When the library goes. A driver that is gone already says so, and nothing is lost. */
+/* When the library goes. A module is unloaded in its own context; the thread has its own again after that. A driver that is
+ * gone already says so, and nothing is lost. */
 static __attribute__((destructor)) void smelt_device_unload(void) {
-  const smelt_driver *driver = &smelt_drivers[0];
-  for (int32_t i = 0; i < smelt_module_count && driver->ready > 0; i++) {
-    driver->unload(smelt_modules[i]->module);
-    smelt_modules[i]->module = smelt_modules[i]->function = NULL;
+  const smelt_driver *cuda = &smelt_drivers[0];
+  void *held = NULL;
+  const int has_held = smelt_module_count && cuda->ready > 0 && !cuda->context(&held);
+  while (smelt_module_count) {
+    const smelt_driver *driver = smelt_modules[--smelt_module_count].driver;
+    smelt_device_loaded *loaded = smelt_modules[smelt_module_count].loaded;
+    if (loaded->context && driver->set_context(loaded->context)) continue;
+    driver->unload(loaded->module);
+    loaded->module = loaded->function = NULL;
   }
-  smelt_module_count = 0;
+  if (has_held) cuda->set_context(held);
 }
 
 #endif

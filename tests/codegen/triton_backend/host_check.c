@@ -1,0 +1,241 @@
+/* The host's code of device kernels against a mock driver, without ONNX Runtime, so that sanitizers and valgrind see all of it.
+ *
+ * Input:     argv: the mock library, then cuda or rocm. Output: exit code 0, or 1 with the line that does not hold.
+ * Invariant: binaries are headers of ELF files alone, which is what a mock looks at.
+ */
+#include <smelt/device/launch_unit.h>
+#include <stdio.h>
+
+#define CHECK(what) \
+  if (!(what)) return fprintf(stderr, "line %d: %s\n", __LINE__, #what), 1
+
+enum { CONFIGS = 300 };
+typedef const char *(*log_function)(void);
+typedef int (*count_function)(void);
+typedef void (*set_function)(int, int, int, int, int);
+typedef void (*fail_function)(const char *, int);
+typedef void (*launch_callback)(const char *, unsigned, unsigned, unsigned, void *, void **);
+typedef void (*callback_function)(launch_callback);
+
+static log_function mock_log;
+static count_function mock_modules;
+static set_function mock_set;
+static fail_function mock_fail;
+static callback_function mock_on_launch;
+static int cuda;
+
+static char images[3][64]; /* sm_80, sm_90; or gfx942, gfx1100 */
+static const char ptx[] = ".version 8.4\n.target sm_80\n";
+static smelt_device_binary binaries[3];
+static smelt_device_loaded loaded[CONFIGS][2 * SMELT_MOST_DEVICES];
+static smelt_device_config configs[CONFIGS];
+static uint64_t seen[5];
+static int launches;
+
+static void elf(char *image, uint16_t machine, uint32_t flags) {
+  memcpy(image, "\177ELF", 4), memcpy(image + 18, &machine, 2), memcpy(image + 48, &flags, 4);
+}
+
+static void tables(void) {
+  elf(images[0], cuda ? 190 : 224, cuda ? 80 : 0x4c);
+  elf(images[1], cuda ? 190 : 224, cuda ? 90 : 0x41);
+  binaries[0] = (smelt_device_binary){images[0], 64, cuda ? SMELT_CUBIN : SMELT_HSACO, cuda ? 80 : 0, cuda ? 128 : 256, 1024};
+  binaries[1] = (smelt_device_binary){images[1], 64, cuda ? SMELT_CUBIN : SMELT_HSACO, cuda ? 90 : 0, 128, cuda ? 65536 : 2048};
+  binaries[2] = (smelt_device_binary){ptx, sizeof ptx, SMELT_PTX, 80, 128, 1024};
+  for (int i = 0; i < CONFIGS; i++)
+    configs[i] = (smelt_device_config){"k_flat", 64, 0, 0, binaries, cuda ? 3 : 2, loaded[i]};
+}
+
+static void on_launch(const char *function, unsigned grid, unsigned threads, unsigned shared, void *stream, void **parameters) {
+  (void)function, (void)grid, (void)threads, (void)shared, (void)stream;
+  launches++;
+  seen[0] = (uint64_t)(uintptr_t) * (void **)parameters[0];
+  seen[1] = (uint64_t)(uintptr_t) * (void **)parameters[1];
+  seen[2] = (uint64_t) * (int32_t *)parameters[2];
+  seen[3] = (uint64_t)(uintptr_t) * (void **)parameters[3]; /* hidden scratch pointers */
+  seen[4] = (uint64_t)(uintptr_t) * (void **)parameters[4];
+}
+
+static smelt_env env_of(void) {
+  smelt_env env;
+  memset(&env, 0, sizeof env);
+  env.detail_input = -1, env.device = cuda ? SMELT_DEVICE_CUDA : SMELT_DEVICE_ROCM, env.queue = (void *)0x5712;
+  return env;
+}
+
+/* One launch of 130 rows by a kernel with the configurations [first, first + count). */
+static int32_t run(smelt_env *env, int first, int count, int64_t rows, uint64_t pointer) {
+  smelt_device_kernel kernel = {"k", configs + first, count, 2, 1, 0};
+  smelt_device device;
+  *env = env_of();
+  if (smelt_device_here(env, &device)) return env->code;
+  void *a = (void *)(uintptr_t)pointer, *b = (void *)0x2000;
+  int32_t n = 77;
+  void *arguments[] = {&a, &b, &n};
+  const uint64_t values[] = {pointer, 0x2000, 77};
+  return smelt_device_launch(env, &device, &kernel, rows, 1, arguments, values);
+}
+
+static int said(const smelt_env *env, const char *what, const char *text) {
+  if (env->code == SMELT_E_DEVICE && strstr(env->what, what) && strstr(env->said, text)) return 1;
+  fprintf(stderr, "code %d what '%s' said '%s'\n", env->code, env->what ? env->what : "", env->said ? env->said : "");
+  return 0;
+}
+
+static int logged(const char *text) {
+  if (strstr(mock_log(), text)) return 1;
+  fprintf(stderr, "not in the log: %s\n%s", text, mock_log());
+  return 0;
+}
+
+static int occurrences(const char *text) {
+  int count = 0;
+  for (const char *at = mock_log(); (at = strstr(at, text)); at++) count++;
+  return count;
+}
+
+/* Grid, block, shared bytes, stream, arguments and hidden pointers. */
+static int check_launches(void) {
+  smelt_env env;
+  CHECK(!run(&env, 0, 1, 130, 0x1000));
+  CHECK(logged("k_flat grid 3 threads ") && logged(cuda ? "threads 128 shared 1024 " : "threads 256 shared 1024 "));
+  CHECK(logged("stream 0x5712"));
+  CHECK(seen[0] == 0x1000 && seen[1] == 0x2000 && seen[2] == 77 && !seen[3] && !seen[4]);
+  CHECK(!run(&env, 0, 1, 0, 0x1000) && launches == 1);
+  CHECK(run(&env, 0, 1, (int64_t)1 << 40, 0x1000) && said(&env, "a launch", "2^31 - 1"));
+  CHECK(mock_modules() == 1);
+  return 0;
+}
+
+/* The second architecture gets its own binary, block and shared bytes. */
+static int check_second(void) {
+  smelt_env env;
+  mock_set(cuda ? 90 : 1100, 1, 1, 0, 1);
+  CHECK(!run(&env, 0, 1, 130, 0x1000));
+  CHECK(logged(cuda ? "threads 128 shared 65536 " : "threads 128 shared 2048 "));
+  CHECK(!cuda || logged("cuFuncSetAttribute k_flat 8 65536"));
+  CHECK(!run(&env, 0, 1, 130, 0x1000) && occurrences("ModuleGetFunction") == 2);
+  return 0;
+}
+
+/* A configuration for aligned arguments is not taken where one is not aligned. */
+static int check_choice(void) {
+  smelt_env env;
+  mock_set(cuda ? 80 : 942, 1, 1, 0, 2);
+  configs[1].divisible = 1, configs[1].rows = 32;
+  CHECK(!run(&env, 1, 2, 130, 0x1000) && logged("grid 5 "));
+  CHECK(!run(&env, 1, 2, 130, 0x1004) && occurrences("grid 3 ") >= 2);
+  configs[1].divisible = 0, configs[1].rows = 64;
+  return 0;
+}
+
+static int check_failures(void) {
+  smelt_env env;
+  const char *load = cuda ? "cuModuleLoadData" : "hipModuleLoadData", *launch = cuda ? "cuLaunchKernel" : "hipModuleLaunchKernel";
+  const char *function = cuda ? "cuModuleGetFunction" : "hipModuleGetFunction";
+  const int before = mock_modules();
+  mock_set(cuda ? 90 : 1100, 1, 1, 0, 3);
+  const int asked = occurrences("hipModuleLoadData");
+  mock_fail(load, 2);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, load, "out of memory"));
+  CHECK(cuda || occurrences("hipModuleLoadData") == asked + 1); /* not hidden by what the next binary says */
+  mock_fail(function, 500);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, function, "named symbol not found"));
+  CHECK(mock_modules() == before); /* nothing is kept of a load that failed */
+  mock_fail(launch, 719);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, launch, "unspecified launch failure"));
+  mock_fail(launch, 2);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, launch, "out of memory"));
+  if (cuda) {
+    mock_fail("cuFuncSetAttribute", 1);
+    mock_set(90, 1, 1, 0, 4);
+    CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "cuFuncSetAttribute", "does not name"));
+  }
+  mock_fail("", 0);
+  CHECK(!run(&env, 0, 1, 130, 0x1000));
+  return 0;
+}
+
+static int check_architectures(void) {
+  smelt_env env;
+  mock_set(cuda ? 75 : 906, 1, 1, 0, 5);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", "no kernel was built for its architecture"));
+  mock_set(cuda ? 120 : 942, 1, 1, 0, 6);
+  configs[3].count = 0;
+  CHECK(run(&env, 3, 1, 130, 0x1000) && said(&env, "the GPU", "no kernel was built for its architecture"));
+  configs[3].count = cuda ? 3 : 2;
+  if (cuda) {
+    CHECK(!run(&env, 0, 1, 130, 0x1000) && logged("cuModuleLoadData ptx"));
+    mock_set(121, 1, 1, 1, 7);
+    CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "cuModuleLoadData", "unsupported toolchain"));
+  }
+  mock_set(cuda ? 80 : 942, 1, 1, 0, SMELT_MOST_DEVICES);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the current device", "beyond"));
+  mock_fail(cuda ? "cuCtxGetDevice" : "hipGetDevice", 100);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the current device", cuda ? "no CUDA" : "no ROCm"));
+  mock_fail("", 0);
+  return 0;
+}
+
+/* Each device has modules of its own; a driver that has no room says so, and what it has goes on. */
+static int check_many(void) {
+  smelt_env env;
+  mock_set(cuda ? 80 : 942, 1, 1, 0, 8);
+  int i = 0;
+  while (i < CONFIGS && !run(&env, i, 1, 130, 0x1000)) i++;
+  CHECK(i < CONFIGS && said(&env, "ModuleLoadData", "out of memory"));
+  CHECK(!run(&env, 0, 1, 130, 0x1000) && mock_modules() == 256);
+  return 0;
+}
+
+static void *many_calls(void *given) {
+  smelt_env env;
+  for (int i = 0; i < 200; i++)
+    if (run(&env, 2, 1, 130, 0x1000)) *(int *)given = 1;
+  return NULL;
+}
+
+static int check_threads(void) {
+  pthread_t threads[4];
+  int failed[4] = {0};
+  mock_set(cuda ? 80 : 942, 1, 1, 0, 9);
+  mock_on_launch(NULL);
+  const int before = occurrences("ModuleGetFunction");
+  for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, many_calls, &failed[i]);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  mock_on_launch(on_launch);
+  CHECK(!failed[0] && !failed[1] && !failed[2] && !failed[3] && occurrences("ModuleGetFunction") == before + 1);
+  return 0;
+}
+
+static int check_unload(void) {
+  mock_set(cuda ? 80 : 942, 1, 0, 0, 0); /* a thread that ends a process has no context */
+  smelt_device_unload();
+  CHECK(mock_modules() == 0);
+  return 0;
+}
+
+int main(int count, char **given) {
+  CHECK(count == 3);
+  cuda = !strcmp(given[2], "cuda");
+  void *mock = dlopen(given[1], RTLD_NOW);
+  CHECK(mock != NULL);
+  mock_log = (log_function)dlsym(mock, "mock_log"), mock_modules = (count_function)dlsym(mock, "mock_modules");
+  mock_set = (set_function)dlsym(mock, "mock_set"), mock_fail = (fail_function)dlsym(mock, "mock_fail");
+  mock_on_launch = (callback_function)dlsym(mock, "mock_on_launch");
+  tables();
+  smelt_env env;
+  const char *variable = cuda ? "SMELT_CUDA_LIBRARY" : "SMELT_ROCM_LIBRARY";
+  setenv(variable, "/nowhere/libnothing.so", 1);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", "cannot be loaded: /nowhere/libnothing.so"));
+  setenv(variable, "libm.so.6", 1);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "it has no cuInit" : "it has no hipInit"));
+  setenv(variable, given[1], 1);
+  mock_set(cuda ? 80 : 942, 0, 1, 0, 0);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "no CUDA-capable" : "no ROCm-capable"));
+  mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
+  mock_on_launch(on_launch);
+  if (check_launches() || check_second() || check_choice() || check_failures() || check_architectures()) return 1;
+  if (check_threads() || check_many() || check_unload()) return 1;
+  return 0;
+}
