@@ -1,8 +1,8 @@
 """What only a GPU can tell: `make gpu-check` compiles small models, runs them on it and writes one report.
 
 Input: a machine with a GPU, its driver, onnxruntime-gpu and triton. Output: `build/gpu-check.txt`: for each model
-whether its results are right, its time beside the GPU provider's own nodes, and what compute-sanitizer says, where it
-is there.
+whether its results are right, its time beside the GPU provider's own nodes and beside torch's inductor, and what
+compute-sanitizer says; a tool that is not there is named.
 Invariant: a machine without a GPU gets a report that says so, and exit code 1; nothing is assumed to have passed.
 """
 
@@ -26,6 +26,7 @@ import smelt
 onnxruntime: Any = importlib.import_module("onnxruntime")  # it ships no stubs
 
 Array = np.ndarray[Any, Any]
+OPSET = 23
 MODELS = {
     "silu and softmax": "(float[n,1024] x, float[1024] b) => (float[n,1024] y) "
     "{ a = Add(x, b) s = Sigmoid(a) c = Mul(a, s) y = Softmax(c) }",
@@ -33,6 +34,8 @@ MODELS = {
     "{ a = Add(x, x) y = LayerNormalization(a, b, b) }",
     "long rows": "(float[n,50000] x, float[50000] b) => (float[n,50000] y) { a = Mul(x, b) y = Softmax(a) }",
     "transpose": "(float[n,64] x, float[64] b) => (float[64,n] y) { a = Add(x, b) y = Transpose(a) }",
+    "attention": "(float[2,8,n,64] q, float[2,8,n,64] k, float[2,8,n,64] v) => (float[2,8,n,64] y) "
+    "{ y = Attention<is_causal = 1>(q, k, v) }",
 }
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "rocm": "ROCMExecutionProvider"}
 
@@ -62,7 +65,7 @@ def main() -> int:
 
 
 def _checked(name: str, text: str, device: str, once: bool) -> tuple[str, bool]:
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 21]> g {text}')
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {OPSET}]> g {text}')
     try:
         with tempfile.TemporaryDirectory() as folder:
             made = smelt.compile(model, device=device, force=True, output=Path(folder) / "artifact")
@@ -88,7 +91,8 @@ def _compared(name: str, model: onnx.ModelProto, folder: Path, device: str, once
     if once:
         return head, right
     times = [_seconds(session, given) for session in (ours, stock)]
-    return f"{head}, smelt {times[0] * 1e6:.0f} us, provider {times[1] * 1e6:.0f} us", right
+    others = f"smelt {times[0] * 1e6:.0f} us, provider {times[1] * 1e6:.0f} us, {_inductor(name, given)}"
+    return f"{head}, {others}", right
 
 
 def _random(shape: list[Any], rows: int) -> Array:
@@ -110,6 +114,55 @@ def _seconds(session: Any, given: dict[str, Any]) -> float:
         binding.synchronize_outputs()
         best = min(best, time.perf_counter() - started)
     return best
+
+
+def torch_function(name: str) -> Any:
+    """What a model computes, over tensors in the order of its inputs."""
+    torch: Any = importlib.import_module("torch")
+    function: Any = torch.nn.functional
+
+    def silu_and_softmax(x: Any, b: Any) -> Any:
+        return torch.softmax(function.silu(x + b), -1)
+
+    def layer_norm(x: Any, b: Any) -> Any:
+        return function.layer_norm(x + x, b.shape, b, b)
+
+    def long_rows(x: Any, b: Any) -> Any:
+        return torch.softmax(x * b, -1)
+
+    def transpose(x: Any, b: Any) -> Any:
+        return (x + b).T.contiguous()
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return function.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    return {
+        "silu and softmax": silu_and_softmax,
+        "layer norm": layer_norm,
+        "long rows": long_rows,
+        "transpose": transpose,
+        "attention": attention,
+    }[name]
+
+
+def _inductor(name: str, given: dict[str, Array]) -> str:
+    """Its time of the same, the least of 50 calls."""
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        return "inductor not timed: torch is not installed"
+    if not torch.cuda.is_available():
+        return "inductor not timed: this torch sees no GPU"
+    tensors = [torch.from_numpy(array).to("cuda") for array in given.values()]
+    made = torch.compile(torch_function(name))
+    best = float("inf")
+    for _ in range(53):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        made(*tensors)
+        torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - started)
+    return f"inductor {best * 1e6:.0f} us"
 
 
 def _sanitized(device: str) -> str:
