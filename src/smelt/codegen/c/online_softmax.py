@@ -8,6 +8,7 @@ blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -38,13 +39,22 @@ class Softmax:
 
 def softmax_of(nest: Nest) -> Softmax | None:
     """What the nest computes of its product, when that is a softmax and it stores nothing but the weights."""
-    if len(nest.reductions) != 2 or len(nest.stores) != 1 or len(nest.products) != 1 or nest.columns or nest.scan:
+    if len(nest.stores) != 1 or len(nest.products) != 1 or nest.columns or nest.scan:
         return None
-    tops, sums = ([r for r in nest.reductions if r.kind in kinds] for kinds in (("max", "top"), ("sum",)))
-    if len(tops) != 1 or len(sums) != 1:
+    return softmax_in(nest.reductions, nest.stores[0].value)
+
+
+def softmax_in(reductions: Sequence[Reduction], weight: Expr, *, masked: bool = False) -> Softmax | None:
+    """The softmax that a weight is of, where these are all the reductions that it needs. `masked`: powers may be 0 by a
+    condition that does not depend on them."""
+    tops, sums = ([r for r in reductions if r.kind in kinds] for kinds in (("max", "top"), ("sum",)))
+    if len(reductions) != 2 or len(tops) != 1 or len(sums) != 1:
         return None
-    found = _split(nest.stores[0].value, sums[0])
-    if found is None or found[0] is not sums[0].value or not _is_power(found[0], tops[0]):
+    found = _split(weight, sums[0])
+    if found is None or found[0] is not sums[0].value:
+        return None
+    power = _unmasked(found[0], {tops[0].tensor, sums[0].tensor}) if masked else found[0]
+    if not _is_power(power, tops[0]):
         return None
     return Softmax(tops[0].tensor, sums[0].tensor, *found)
 
@@ -59,6 +69,15 @@ def _split(weight: Expr, total: Reduction) -> tuple[Expr, Expr] | None:
     if weight.kind.name == "mul" and _of_total(weight.kind.args[1], total):
         return weight.kind.args[0], weight.kind.args[1]
     return None
+
+
+def _unmasked(value: Expr, own: set[Tensor]) -> Expr:
+    """What is selected where the condition for 0 does not hold."""
+    if not isinstance(value.kind, E.Op) or value.kind.name != "sel":
+        return value
+    test, zero, power = value.kind.args
+    is_zero = isinstance(zero.kind, E.Const) and zero.kind.value == 0
+    return power if is_zero and not _refs(test) & own else value
 
 
 def _is_power(value: Expr, top: Reduction) -> bool:

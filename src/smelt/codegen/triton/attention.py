@@ -1,9 +1,9 @@
 """Attention as one kernel: scores are made block by block, and are never in memory.
 
 Input: a product whose left operand is made, row by row, from the rows of another product. Output: a kernel. Invariant:
-a program has ROWS rows of one batch index; it walks their columns once for each reduction that waits for another, and
-makes the scores anew each time, by `tl.dot` in full precision; what does not follow from the scores is read from
-memory.
+a program has ROWS rows of one batch index; scores are made by `tl.dot` in full precision; what does not follow from
+them is read from memory. A softmax is online: the columns are walked once, and what is summed up is rescaled by the
+running maximum. Anything else walks them once for each reduction that waits for another, and makes the scores anew.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from smelt.codegen.c.online_softmax import Softmax, softmax_in
 from smelt.codegen.cluster import Cluster, Reduction
 from smelt.codegen.needs import element_at, iterated, places
 from smelt.codegen.resolve import Resolver
@@ -109,7 +110,7 @@ class AttentionWriter(LoopWriter):
         buffer: Callable[[Tensor], Buffer], *, wide: bool,
     ) -> None:  # fmt: skip
         super().__init__(arguments, wide=wide)
-        self.one, self.target = one, target
+        self.one, self.target, self.form = one, target, ""
         *sizes, rows, columns = one.scores.shape
         self.batch = [Var(f"h{axis}", size) for axis, size in enumerate(sizes)]
         self.row, self.column = Var("m", rows), Var("n", columns)
@@ -150,12 +151,14 @@ class AttentionWriter(LoopWriter):
         self.outer += self._head()
         query = self._tile(self.one.inner.a, self.row, self.depth, "rm", "dm", self.outer)
         self.outer.append(f"q = {query}")
-        levels = levels_of(list(self.cluster.reductions.values()))
-        last = level_of(weights, levels)
-        for phase in range(last):
-            self._pass([r for r in self.cluster.reductions.values() if levels[r.tensor] == phase + 1], None)
+        reductions = list(self.cluster.reductions.values())
+        softmax = softmax_in(reductions, weights, masked=True)
+        self.form = "online softmax" if softmax is not None else "by passes"
         self.outer.append("acc = tl.zeros((ROWS, WIDTH), tl.float32)")
-        self._pass([], weights)
+        if softmax is not None:
+            self._online(softmax, self.cluster.reductions[softmax.top])
+        else:
+            self._by_passes(reductions, weights)
         offset = flat(_index([*self.batch, self.row, self.width]), self.one.made.shape)
         pointer, mask, _ = self._as("rm", "em", lambda: self.access(self.target, offset, frozenset("rc")))
         self.outer.append(f"tl.store({pointer}, acc, mask={mask})")
@@ -205,17 +208,42 @@ class AttentionWriter(LoopWriter):
         self.masks, self.axes = masks, axes
         return made
 
+    def _by_passes(self, reductions: Sequence[Reduction], weights: Expr) -> None:
+        levels = levels_of(reductions)
+        for phase in range(level_of(weights, levels)):
+            self._pass([r for r in reductions if levels[r.tensor] == phase + 1], None)
+        self._pass([], weights)
+
+    def _online(self, softmax: Softmax, top: Reduction) -> None:
+        """Powers of the scores less the maximum so far; one of -inf, of a row that has seen nothing, counts as 0."""
+        self.functions |= {"exponential", "row_maximum", "online_maximum"}
+        for name, start in (("top", 'float("-inf")'), ("total", "0.0")):
+            self.outer.append(f"{name} = tl.full((ROWS, 1), {start}, tl.float32)")
+        lines = self._open()
+        score, _ = self.value(top.value)
+        lines += [
+            f'score = tl.where(rm & cm, {score}, float("-inf")).to(tl.float32)',
+            "new = online_maximum(top, row_maximum(score))",
+            'base = tl.where(new == float("-inf"), 0.0, new)',
+            "scale = exponential(top - base)",
+        ]
+        self.results[softmax.top] = "base", frozenset("rc")  # differs from block to block
+        power, _ = self.value(softmax.powers)
+        lines += [
+            f"w = tl.where(rm & cm, {power}, 0.0).to(tl.float32)",
+            "total = total * scale + tl.sum(w, axis=1, keep_dims=True)",
+            "top = new",
+        ]
+        value = self._tile(self.one.outer.b, self.key, self.width, "km", "em", lines)
+        lines.append(f'acc = tl.dot(w, {value}, acc * scale, input_precision="ieee")')
+        self._close()
+        self.results |= {softmax.top: ("top", frozenset("r")), softmax.total: ("total", frozenset("r"))}
+        factor, _ = self.value(softmax.factor)
+        self.outer.append(f"acc = acc * {factor}")
+
     def _pass(self, reductions: Sequence[Reduction], weights: Expr | None) -> None:
         accumulators = [(r, self._accumulator(r)) for r in reductions]
-        self.forget()
-        lines = [
-            f"c = c0 + tl.arange(0, BLOCK)[None, :].to({self.index})", f"cm = c < ({self.columns})",
-            f"k = c0 + tl.arange(0, BLOCK)[:, None].to({self.index})", f"km = k < ({self.columns})",
-        ]  # fmt: skip
-        self.inner = lines
-        key = self._tile_of_keys(lines)
-        lines.append(f's = tl.dot(q, tl.trans({key}), input_precision="ieee")')
-        self.results[self.one.scores] = "s", frozenset("rc")
+        lines = self._open()
         for reduction, names in accumulators:
             self._accumulate(reduction, names)
         if weights is not None:
@@ -223,11 +251,26 @@ class AttentionWriter(LoopWriter):
             lines.append(f"w = tl.where(rm & cm, {name}, 0.0).to({TYPE['f32']})")
             value = self._tile(self.one.outer.b, self.key, self.width, "km", "em", lines)
             lines.append(f'acc = tl.dot(w, {value}, acc, input_precision="ieee")')
-        self.inner = self.outer
-        self.outer += [f"for c0 in range(0, {self.columns}, BLOCK):", *(f"    {line}" for line in lines)]
-        self.forget()
+        self._close()
         for reduction, names in accumulators:
             self._conclude(reduction, names)
+
+    def _open(self) -> list[str]:
+        """The body of a loop over the columns, in which a block of scores is made."""
+        self.forget()
+        self.inner = lines = [
+            f"c = c0 + tl.arange(0, BLOCK)[None, :].to({self.index})", f"cm = c < ({self.columns})",
+            f"k = c0 + tl.arange(0, BLOCK)[:, None].to({self.index})", f"km = k < ({self.columns})",
+        ]  # fmt: skip
+        key = self._tile_of_keys(lines)
+        lines.append(f's = tl.dot(q, tl.trans({key}), input_precision="ieee")')
+        self.results[self.one.scores] = "s", frozenset("rc")
+        return lines
+
+    def _close(self) -> None:
+        lines, self.inner = self.inner, self.outer
+        self.outer += [f"for c0 in range(0, {self.columns}, BLOCK):", *(f"    {line}" for line in lines)]
+        self.forget()
 
     def _tile_of_keys(self, lines: list[str]) -> str:
         """Keys as rows: the right operand is their transpose."""

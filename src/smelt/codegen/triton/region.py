@@ -218,8 +218,8 @@ def attention_kernel(one: Attention, target: Buffer, buffer: Callable[[Tensor], 
     constants = (("ROWS", ROWS), ("BLOCK", COLUMNS), ("DEPTH", depths[0]), ("WIDTH", depths[1]))
     function, pointers = f"{name}_attention", tuple(range(len(buffers)))
     configs = (
-        Config(function, constants, 4, pointers, reason="attention, vector loads", single=True),
-        Config(function, constants, 4, reason="attention, any alignment", single=True),
+        Config(function, constants, 4, pointers, reason=f"attention, {writer.form}, vector loads", single=True),
+        Config(function, constants, 4, reason=f"attention, {writer.form}, any alignment", single=True),
     )
     symbols = sorted({s for size in (*sizes, rows, columns) for s in size.syms}, key=lambda s: s.name)
     return TritonKernel(

@@ -339,6 +339,12 @@ def row_maximum(x):
 
 
 @triton.jit
+def online_maximum(top, new):
+    """Of what a row has shown so far; NaN stays."""
+    return tl.maximum(top, new, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def row_minimum(x):
     bad = tl.max((x != x).to(tl.int32), axis=1, keep_dims=True)
     low = tl.min(tl.where(x != x, float("inf"), x), axis=1, keep_dims=True)
