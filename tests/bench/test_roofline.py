@@ -18,3 +18,12 @@ def test_limits_lie_between_what_any_machine_does_and_what_none_can(config: Conf
     assert 1e8 < limits.read < 1e12
     assert 1e8 < limits.cached_copy < 1e13
     assert "GFLOP/s" in str(limits)
+
+
+def test_the_limit_of_bytes_is_that_of_an_instruction(config: Config):
+    limits, level = measure_limits(1, config), host_level()
+    assert level is not None
+    # Two instructions a cycle at 6 GHz, each of as many products and sums as a vector has bytes.
+    assert limits.dots < 4 * max(level.vector_bytes, 32) * 6e9
+    assert bool(limits.dots) == (level.vector_bytes >= 32)
+    assert not limits.dots or "GOP/s" in str(limits)

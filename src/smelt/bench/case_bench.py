@@ -31,6 +31,7 @@ from smelt.pipeline import Options, Result, compile_to
 Array = np.ndarray[Any, Any]
 Opened = list[tuple[str, Contestant]]
 DEFAULT_PEERS: Final = ("ort", "smelt")
+_FP32: Final = "-fp32"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Prepared:
     def _model_for(self, peer: str) -> Path:
         if peer == "smelt" and self.case.artifact is not None:
             return self.case.artifact
+        if peer.endswith(_FP32):
+            return self._wide(peer)
         if peer == "smelt":
             started = time.monotonic()
             self.compiled = compile_to(
@@ -83,6 +86,14 @@ class Prepared:
         if peer == "ort-fused":
             return self._fused()
         return self.case.model
+
+    def _wide(self, peer: str) -> Path:
+        if self.case.wide is None:
+            raise PeerError("the file was not made from a float32 one")
+        if peer == f"ort{_FP32}":
+            return self.case.wide
+        made = compile_to(self.case.wide, self.folder / peer, self.plan.options, self.config, self.progress)
+        return made.artifact.directory
 
     def _fused(self) -> Path:
         if not self.case.fusion:
@@ -222,7 +233,10 @@ def _try_load(contestant: Contestant, patience_s: float) -> Contestant | str:
 
 def _work_of(case: Case) -> Work | None:
     try:
-        return count_work(case.model, case.feeds)
+        found = count_work(case.model, case.feeds)
+        if case.wide is None:
+            return found
+        return replace(count_work(case.wide, case.feeds), bytes=found.bytes, bytewise=True)
     except Exception:  # without a count there is no share, and nothing else is lost
         return None
 

@@ -19,6 +19,7 @@ from smelt.base import Config, ConfigError
 from smelt.bench import zoo
 from smelt.bench.micro import MICRO, MicroModel, find_micro
 from smelt.bench.products import PRODUCTS
+from smelt.bench.quantized import QUANTIZED, quantized
 
 Array = np.ndarray[Any, Any]
 
@@ -26,8 +27,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class Case:
     """`module` names the torch module behind the file; `fusion` the kind of model for ONNX Runtime's own optimizer;
-    `tokens` are made by one run; `artifact` is what it was compiled to before. A case that could not be made has a
-    `problem`."""
+    `tokens` are made by one run; `artifact` is what it was compiled to before; `wide` is the float32 file that a
+    quantized one was made from. A case that could not be made has a `problem`."""
 
     name: str
     about: str
@@ -38,6 +39,7 @@ class Case:
     tokens: int = 0
     problem: str = ""
     artifact: Path | None = None
+    wide: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,23 @@ def _zoo_case_or_problem(name: str, config: Config, size: Size, scale: zoo.Scale
         return Case(_label(entry, size, scale), _about(entry, size, scale), Path(), {}, problem=lines[0][:200])
 
 
+def quantized_cases(config: Config, scale: zoo.Scale = "full", only: Collection[str] = ()) -> list[Case]:
+    """Quantized models, batch 1; `only` names them, or the models they were made from."""
+    wanted = [one for one in QUANTIZED.values() if not only or one.name in only or one.model in only]
+    return [_quantized_case_or_problem(one.name, config, scale) for one in wanted]
+
+
+def _quantized_case_or_problem(name: str, config: Config, scale: zoo.Scale) -> Case:
+    entry = QUANTIZED[name]
+    about = f"{_about(zoo.find_model(entry.model), USUAL, scale)}, {entry.about}"
+    try:
+        path, wide = quantized(entry, config, scale), zoo.export(entry.model, config, scale)
+    except Exception as error:  # the other models of the suite are timed all the same
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return Case(name, about, Path(), {}, problem=lines[0][:200])
+    return Case(name, about, path, zoo.feeds(entry.model, 1, USUAL.length, scale), wide=wide)
+
+
 def _label(entry: zoo.ZooModel, size: Size, scale: zoo.Scale) -> str:
     """The name, with what is not as usual: `bert-base`, `bert-base b8 s37`."""
     batch = "" if size.batch == 1 else f" b{size.batch}"
@@ -137,10 +156,12 @@ def suite_cases(
         return micro_cases(config)
     if suite == "gemm":
         return product_cases(config, only)
+    if suite == "int8":
+        return quantized_cases(config, scale, only)
     if suite in zoo.SUITES:
         names = [name for name in zoo.SUITES[suite] if not only or name in only]
         return zoo_cases(names, config, sizes, scale)
-    known = ", ".join(("micro", "gemm", *zoo.SUITES))
+    known = ", ".join(("micro", "gemm", "int8", *zoo.SUITES))
     raise ConfigError("SM-CONFIG-005", f"there is no suite {suite!r}", hint=f"Known are {known}.")
 
 

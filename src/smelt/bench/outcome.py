@@ -54,11 +54,13 @@ class Row:
 
     def with_share(self, limits: Limits) -> Row:
         """The time that no code can beat as a share of the time taken."""
-        if self.median_ms is None or self.work is None or not limits.fma:
+        bytewise = self.work is not None and self.work.bytewise and not self.peer.partition("#")[0].endswith("-fp32")
+        arithmetic, name = (limits.dots, "8-bit") if bytewise else (limits.fma, "FMA")
+        if self.median_ms is None or self.work is None or not arithmetic:
             return self
         bandwidth = limits.cached_copy if self.work.bytes <= _IN_CACHE_BYTES else limits.read
-        bound = "FMA" if self.work.flops / limits.fma >= self.work.bytes / bandwidth else "memory"
-        return replace(self, share=self.work.limit_s(limits.fma, bandwidth) / (self.median_ms / 1e3), bound=bound)
+        bound = name if self.work.flops / arithmetic >= self.work.bytes / bandwidth else "memory"
+        return replace(self, share=self.work.limit_s(arithmetic, bandwidth) / (self.median_ms / 1e3), bound=bound)
 
 
 @dataclass(frozen=True)

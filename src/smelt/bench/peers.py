@@ -1,8 +1,9 @@
 """The ways to run a model that are compared, each opened in a process of its own.
 
 Input: a `Job`: model file, feeds, number of threads. Output: a `Loaded` that runs once per call and gives its outputs.
-Invariant: every peer gets the same number of threads, keeps its defaults otherwise, computes in float32, and has its
-inputs in place before the clock starts; a peer's packages are imported only when it is opened.
+Invariant: every peer gets the same number of threads, keeps its defaults otherwise, computes in the types of its file
+(in float32 where they are that), and has its inputs in place before the clock starts; a peer's packages are imported
+only when it is opened.
 """
 
 from __future__ import annotations
@@ -191,6 +192,8 @@ def _compiled(library: Any, module: Any, settings: Mapping[str, bool]) -> Any:
 _ALL: Final = (
     Peer("ort", "stock ONNX Runtime, optimizers on", _open_ort),
     Peer("smelt", "this project's artifact in stock ONNX Runtime", _open_smelt),
+    Peer("ort-fp32", "stock ONNX Runtime on the float32 file of a quantized model", _open_ort),
+    Peer("smelt-fp32", "this project's artifact of that file", _open_smelt),
     Peer("ort-fused", "ONNX Runtime after its transformers optimizer", _open_ort, ("onnxruntime", "onnx", "sympy")),
     Peer("openvino", "OpenVINO, latency hint, f32", _open_openvino, ("openvino",)),
     Peer("eager", "torch without compilation", _open_torch, ("torch",), needs_module=True),

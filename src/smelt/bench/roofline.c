@@ -28,6 +28,52 @@ EXPORT float limit_fma(int64_t steps) {
 
 EXPORT int64_t limit_lanes(void) { return LANES; }
 
+/* Sums of products of bytes: by VNNI (`features` says which there is: 1 AVX-512's, 2 AVX's), else by AVX2's pairs. Does
+ * steps * 24 * limit_dot_bytes() operations; 0 where there is no such instruction. */
+#if defined(__AVX2__)
+#define TWELVE(OP) OP(0) OP(1) OP(2) OP(3) OP(4) OP(5) OP(6) OP(7) OP(8) OP(9) OP(10) OP(11)
+#define QUADS(I) "vpdpbusd %12, %12, %" #I "\n\t"
+#define VEX_QUADS(I) "%{vex%} vpdpbusd %12, %12, %" #I "\n\t"
+#define DOTS(OP)                                                                                                               \
+  for (int64_t s = 0; s < steps; ++s)                                                                                          \
+    __asm__ volatile(TWELVE(OP)                                                                                                \
+                     : "+v"(c[0]), "+v"(c[1]), "+v"(c[2]), "+v"(c[3]), "+v"(c[4]), "+v"(c[5]), "+v"(c[6]), "+v"(c[7]),         \
+                       "+v"(c[8]), "+v"(c[9]), "+v"(c[10]), "+v"(c[11])                                                        \
+                     : "v"(a));
+#if SMELT_VL == 64
+typedef int64_t wide __attribute__((vector_size(64)));
+#else
+typedef int64_t wide __attribute__((vector_size(32)));
+#endif
+EXPORT int64_t limit_dots(int64_t steps, int features) {
+  wide c[12] = {{0}}, a = {1}, pairs;
+#if SMELT_VL == 64
+  if (features & 1) {
+    DOTS(QUADS)
+    return c[0][0] + c[11][0];
+  }
+#else
+  if (features & 2) {
+    DOTS(VEX_QUADS)
+    return c[0][0] + c[11][0];
+  }
+#endif
+  for (int64_t s = 0; s < steps; ++s)
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; ++i) {
+      __asm__ volatile("vpmaddubsw %1, %1, %0\n\tvpmaddwd %1, %0, %0" : "=&v"(pairs) : "v"(a));
+      c[i] += pairs;
+    }
+  int64_t sum = 0;
+  for (int i = 0; i < 12; ++i) sum += c[i][0];
+  return sum;
+}
+EXPORT int64_t limit_dot_bytes(void) { return sizeof(wide); }
+#else
+EXPORT int64_t limit_dots(int64_t steps, int features) { return steps & features; }
+EXPORT int64_t limit_dot_bytes(void) { return 0; }
+#endif
+
 /* Reads `floats` floats, as four streams. */
 EXPORT float limit_read(const float *data, int64_t floats) {
   const int64_t part = floats / 4 / LANES * LANES;

@@ -19,7 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from smelt.base import Config
-from smelt.base.target import host_level
+from smelt.base.features import features_of
+from smelt.base.target import host_features, host_level
 from smelt.ir.records import Source, Unit
 from smelt.toolchain import Cache, build, find_compiler
 
@@ -32,13 +33,15 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True)
 class Limits:
-    """Flops per second of multiply-adds in float32, and bytes per second; `cached` is for arrays of 3 MB in and out."""
+    """Flops per second of multiply-adds in float32, and bytes per second; `cached` is for arrays of 3 MB in and out.
+    `dots` are operations per second in exact sums of products of bytes, 0 where no such instruction is known."""
 
     threads: int
     fma: float
     read: float
     copy: float
     cached_copy: float
+    dots: float = 0.0
 
     def best(self, other: Limits) -> Limits:
         """The higher of each."""
@@ -48,10 +51,12 @@ class Limits:
             max(self.read, other.read),
             max(self.copy, other.copy),
             max(self.cached_copy, other.cached_copy),
+            max(self.dots, other.dots),
         )
 
     def __str__(self) -> str:
         rates = f"{self.fma / 1e9:.0f} GFLOP/s, memory read {self.read / 1e9:.1f} GB/s, copy {self.copy / 1e9:.1f} GB/s"
+        rates += f", 8-bit {self.dots / 1e9:.0f} GOP/s" if self.dots else ""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         return f"{threads}: {rates}, copy in cache {self.cached_copy / 1e9:.0f} GB/s"
 
@@ -68,6 +73,7 @@ def measure_limits(threads: int, config: Config) -> Limits:
             team.rate(_bytes(big[:1]), lambda i: _call(library.limit_read, big[i][1])),
             team.rate(2 * _bytes(big[:1]), lambda i: _call(library.limit_copy, *big[i])),
             team.rate(60 * _bytes(small[:1]), lambda i: [_call(library.limit_copy, *small[i]) for _ in range(30)]),
+            team.rate(_dot_ops(library), lambda _: library.limit_dots(ctypes.c_int64(_FMA_STEPS), _dot_features())),
         )
 
 
@@ -95,6 +101,15 @@ def _fma_flops(library: Any) -> float:
     return _FMA_STEPS * 24.0 * int(library.limit_lanes())
 
 
+def _dot_ops(library: Any) -> float:
+    return _FMA_STEPS * 24.0 * int(library.limit_dot_bytes())
+
+
+def _dot_features() -> int:
+    found = features_of(host_features())
+    return ("avx512vnni" in found) | ("avxvnni" in found) << 1
+
+
 def _pairs(threads: int, total_bytes: int) -> list[tuple[Array, Array]]:
     floats = total_bytes // 4 // 2 // threads
     return [(np.ones(floats, np.float32), np.ones(floats, np.float32)) for _ in range(threads)]
@@ -119,5 +134,6 @@ def _library(config: Config) -> Any:
     library = ctypes.CDLL(str(built.path))
     for name in ("limit_fma", "limit_read", "limit_copy"):
         getattr(library, name).restype = ctypes.c_float
-    library.limit_lanes.restype = ctypes.c_int64
+    for name in ("limit_lanes", "limit_dots", "limit_dot_bytes"):
+        getattr(library, name).restype = ctypes.c_int64
     return library

@@ -12,6 +12,7 @@ from typing import Final
 from smelt.base import Config, ConfigError
 from smelt.bench import zoo
 from smelt.bench.cases import USUAL, Case, Size, suite_cases
+from smelt.bench.quantized import QUANTIZED
 
 _EVERYBODY: Final = (
     "ort", "smelt", "ort-fused", "openvino", "inductor", "inductor-freezing", "inductor-max", "eager",
@@ -32,7 +33,7 @@ class Run:
 
     def cases(self, config: Config, scale: zoo.Scale, only: Sequence[str] = ()) -> list[Case]:
         """All cases, or those whose model is named."""
-        wanted = {zoo.find_model(name).name for name in only}
+        wanted = {name if name in QUANTIZED else zoo.find_model(name).name for name in only}
         found = suite_cases(self.suite, config, self.sizes, scale, only=wanted)
         if wanted and not found:
             raise ConfigError("SM-CONFIG-005", f"run {self.name!r} has none of {', '.join(sorted(wanted))}")
@@ -53,6 +54,10 @@ _RUNS: Final = (
     Run(
         "decode", "one token after 128 and after 512 others: tokens per second", "decode",
         (Size(1, 128), Size(1, 512)),
+    ),
+    Run(
+        "int8", "quantized models beside their float32 ones", "int8",
+        peers=("ort", "smelt", "openvino", "ort-fp32", "smelt-fp32"), rounds=11,
     ),
     Run("igniter", "the models that ahead-of-time fusion was first shown on", "igniter", peers=("ort", "smelt")),
 )  # fmt: skip

@@ -29,11 +29,13 @@ _WITH_WEIGHT_SHAPES: Final = {"session.disable_prepacking": "1"}
 
 @dataclass(frozen=True)
 class Work:
-    """`products` are the flops of matrix products and convolutions, `flops` all; `bytes` cross to memory once."""
+    """`products` are the flops of matrix products and convolutions, `flops` all; `bytes` cross to memory once.
+    `bytewise`: the products are of 8-bit numbers."""
 
     flops: float
     products: float
     bytes: float
+    bytewise: bool = False
 
     def limit_s(self, fma: float, bandwidth: float) -> float:
         """The time that no code can beat: the slower of arithmetic and memory."""
