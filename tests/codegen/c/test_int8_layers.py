@@ -254,6 +254,20 @@ def test_results_are_those_of_separate_steps(probe: Probe, result: str) -> None:
         assert apart.mean() <= 1e-3 + 1 / apart.size, f"seed {seed}"
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_taps_of_many_channels(probe: Probe, groups: int) -> None:
+    """Tiles within a line are read in place, those at borders and ends of lines are copied; columns end in a panel."""
+    for seed in range(8):
+        rng = np.random.default_rng([18, seed])
+        left, right, wide = TYPES[seed % 2], TYPES[seed // 2 % 2], 34 + 3 * seed
+        x, w = whole(rng, left, 2, 6, wide, 64 * groups), whole(rng, right, 44 * groups, 64, 3, 3)
+        padding = (seed % 3 % 2, seed % 3)
+        case = Case(x, w, (1, 1 + seed // 4), (1 + seed % 2, 1), padding, padding, groups, processors=1 + seed % 3)
+        case.x_zero = whole(rng, left, 1)
+        case.w_zero = whole(rng, right, 44 * groups) if seed % 3 == 1 else None
+        check_sums(probe, case, f"seed {seed}")
+
+
 def test_extremes_do_not_saturate(probe: Probe) -> None:
     """255 * -128 twice is beyond int16, where a product of bytes that saturates stops."""
     for depthwise in (False, True):

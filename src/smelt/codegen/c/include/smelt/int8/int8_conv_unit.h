@@ -4,8 +4,8 @@
  *            line of the kernel (SMELT_LS_LINES), read from a padded copy. Panels have the taps one after the other, each in whole
  *            groups of four bytes.
  * Output:    [batch, OH, OW, groups * columns].
- * Invariant: sums are exact modulo 2^32 on every CPU, and results do not depend on threads. With VNNI rows are read in place, by
- *            pointers to their taps; without, a tile's rows are packed first. Padding is a row of zero points.
+ * Invariant: sums are exact modulo 2^32 on every CPU, and results do not depend on threads. With VNNI a tile whose rows lie at one
+ *            distance, and see no padding, is read in place; the rows of others are copied side by side. Without, rows are packed.
  */
 #ifndef SMELT_INT8_CONV_UNIT_H
 #define SMELT_INT8_CONV_UNIT_H
@@ -16,8 +16,9 @@
 
 enum {
   SMELT_INT8_B_BYTES = 20 << 10,  /* of panels that all rows of a task meet before the next: they stay in L1 */
-  SMELT_INT8_OFFSETS = 64,        /* of taps, which are known before any row */
-  SMELT_INT8_POINTERS = 2048,     /* of its taps */
+  SMELT_INT8_OFFSETS = 64,        /* of taps that are read in place */
+  SMELT_INT8_LONG_TAP = 16,       /* groups of a tap from which on several are read in place */
+  SMELT_INT8_POINTERS = 2048,     /* of the taps of rows that are packed */
   SMELT_INT8_TASK_PANELS = 8      /* of a task that shares its rows with others, at least */
 };
 
@@ -29,7 +30,9 @@ typedef struct {
   int64_t pixel, line, image; /* bytes from one to the next */
   int64_t taps, tap, groups, stride; /* taps of a row, bytes of a tap, groups of four in it; bytes of a panel */
   int64_t rows, block, blocks, across;
-  int form, bytes, in_place; /* of rows that are packed */
+  int form, bytes;     /* of rows that are packed */
+  int in_place, plain; /* VNNI; every pixel is a row */
+  int64_t offsets[SMELT_INT8_OFFSETS];
 } smelt_int8_conv;
 
 /* A line of an image in NCHW, pixel by pixel. */
@@ -68,27 +71,15 @@ static void smelt_int8_point(const smelt_int8_conv *c, int64_t first, int64_t ro
   const int64_t wide = lines ? 1 : s[SMELT_LS_KW], sh = s[SMELT_LS_SH], sw = s[SMELT_LS_SW], dh = s[SMELT_LS_DH], dw = s[SMELT_LS_DW];
   const int64_t top = lines ? 0 : s[SMELT_LS_TOP], left = lines ? 0 : s[SMELT_LS_LEFT];
   const uint64_t height = lines ? INT64_MAX : (uint64_t)s[SMELT_LS_H], width = lines ? INT64_MAX : (uint64_t)s[SMELT_LS_W];
-  if (c->taps == 1 && !lines && plane == s[SMELT_LS_H] * s[SMELT_LS_W] && sh == 1 && sw == 1 && !top && !left) {
-    for (int64_t r = 0; r < rows; r++) to[r] = c->x + (first + r) * c->pixel + group * c->tap; /* every pixel is a row */
-    return;
-  }
-  int64_t offsets[SMELT_INT8_OFFSETS];
-  const int few = c->taps <= SMELT_INT8_OFFSETS;
-  for (int64_t kh = 0, t = 0; few && kh < s[SMELT_LS_KH]; kh++)
-    for (int64_t kw = 0; kw < wide; kw++, t++) offsets[t] = kh * dh * c->line + kw * dw * c->pixel;
-  const int64_t taller = (s[SMELT_LS_KH] - 1) * dh, wider = (wide - 1) * dw;
   int64_t n = first / plane, oh = first % plane / s[SMELT_LS_OW], ow = first % s[SMELT_LS_OW];
   for (int64_t r = 0; r < rows; r++) {
     const int64_t y0 = oh * sh - top, x0 = ow * sw - left;
     const uint8_t *corner = c->x + n * c->image + group * c->tap + y0 * c->line + x0 * c->pixel;
-    if (few && y0 >= 0 && x0 >= 0 && (uint64_t)(y0 + taller) < height && (uint64_t)(x0 + wider) < width)
-      for (int64_t t = 0; t < c->taps; t++) to[t * rows + r] = corner + offsets[t];
-    else
-      for (int64_t kh = 0, t = 0; kh < s[SMELT_LS_KH]; kh++)
-        for (int64_t kw = 0; kw < wide; kw++, t++) {
-          const int inside = (uint64_t)(y0 + kh * dh) < height && (uint64_t)(x0 + kw * dw) < width;
-          to[t * rows + r] = inside ? corner + kh * dh * c->line + kw * dw * c->pixel : c->zeros;
-        }
+    for (int64_t kh = 0, t = 0; kh < s[SMELT_LS_KH]; kh++)
+      for (int64_t kw = 0; kw < wide; kw++, t++) {
+        const int inside = (uint64_t)(y0 + kh * dh) < height && (uint64_t)(x0 + kw * dw) < width;
+        to[t * rows + r] = inside ? corner + kh * dh * c->line + kw * dw * c->pixel : c->zeros;
+      }
     if (++ow == s[SMELT_LS_OW]) {
       ow = 0;
       if (++oh == s[SMELT_LS_OH]) oh = 0, n++;
@@ -96,21 +87,77 @@ static void smelt_int8_point(const smelt_int8_conv *c, int64_t first, int64_t ro
   }
 }
 
-/* Sums of a - zero point of each row. */
-static void smelt_int8_sum_rows(const smelt_int8_conv *c, const uint8_t *const *pointers, int64_t rows, int32_t *sums) {
-  const int64_t bytes = c->tap;
-  for (int64_t r = 0; r < rows; r++) {
-    int32_t sum = 0;
-    for (int64_t t = 0; t < c->taps; t++) {
-      const uint8_t *a = pointers[t * rows + r];
-      if (c->l.s[SMELT_LS_X_SIGNED])
-        for (int64_t i = 0; i < bytes; i++) sum += (int8_t)a[i];
-      else
-        for (int64_t i = 0; i < bytes; i++) sum += a[i];
-    }
-    sums[r] = sum - (int32_t)(c->l.x_zero * c->taps * bytes);
+#ifdef SMELT_INT8_VNNI
+/* Bytes to `to`; what follows them. */
+SMELT_INLINE uint8_t *smelt_int8_append(uint8_t *to, const uint8_t *from, int64_t bytes) {
+  for (; bytes >= 64; bytes -= 64, to += 64, from += 64) __builtin_memcpy(to, from, 64);
+  if (bytes & 32) __builtin_memcpy(to, from, 32), to += 32, from += 32;
+  if (bytes & 16) __builtin_memcpy(to, from, 16), to += 16, from += 16;
+  if (bytes & 8) __builtin_memcpy(to, from, 8), to += 8, from += 8;
+  if (bytes & 4) __builtin_memcpy(to, from, 4), to += 4;
+  return to; /* taps are whole groups of four bytes */
+}
+
+/* All taps of one row, side by side, each in whole groups. */
+SMELT_INLINE void smelt_int8_copy_row(const smelt_int8_conv *c, const uint8_t *image, int64_t oh, int64_t ow, uint8_t *to) {
+  const int64_t *s = c->l.s;
+  if (s[SMELT_LS_LINES]) {
+    image += oh * s[SMELT_LS_SH] * c->line + ow * s[SMELT_LS_SW] * c->pixel;
+    for (int64_t t = 0; t < c->taps; t++) to = smelt_int8_append(to, image + t * s[SMELT_LS_DH] * c->line, c->groups * SMELT_INT8_GROUP);
+    return;
+  }
+  const int64_t wide = s[SMELT_LS_KW], dw = s[SMELT_LS_DW], x0 = ow * s[SMELT_LS_SW] - s[SMELT_LS_LEFT];
+  const int whole = dw == 1 && c->tap == c->pixel && x0 >= 0 && x0 + wide <= s[SMELT_LS_W];
+  for (int64_t kh = 0; kh < s[SMELT_LS_KH]; kh++) {
+    const int64_t y = oh * s[SMELT_LS_SH] - s[SMELT_LS_TOP] + kh * s[SMELT_LS_DH];
+    const uint8_t *line = image + y * c->line;
+    const int inside = y >= 0 && y < s[SMELT_LS_H];
+    if (inside && whole) to = smelt_int8_append(to, line + x0 * c->pixel, wide * c->tap);
+    else
+      for (int64_t x = x0; x < x0 + wide * dw; x += dw)
+        to = smelt_int8_append(to, inside && x >= 0 && x < s[SMELT_LS_W] ? line + x * c->pixel : c->zeros, c->tap);
   }
 }
+
+/* Rows of a tile: in place where they lie at one distance and see no padding, else copied. */
+static smelt_int8_strided smelt_int8_rows_of(const smelt_int8_conv *c, int64_t first, int64_t tall, int64_t group, uint8_t *copy) {
+  const int64_t *s = c->l.s, sw = s[SMELT_LS_SW];
+  smelt_int8_strided out = {c->x + first * c->pixel + group * c->tap, c->offsets, c->pixel, c->taps, c->groups};
+  if (c->plain) return out;
+  const int64_t y = first / s[SMELT_LS_OW], ow = first - y * s[SMELT_LS_OW], n = y / s[SMELT_LS_OH];
+  int64_t oh = y - n * s[SMELT_LS_OH];
+  if (c->groups >= SMELT_INT8_LONG_TAP && c->taps <= SMELT_INT8_OFFSETS && !s[SMELT_LS_LINES] && ow + tall <= s[SMELT_LS_OW]) {
+    const int64_t y0 = oh * s[SMELT_LS_SH] - s[SMELT_LS_TOP], x0 = ow * sw - s[SMELT_LS_LEFT];
+    const int64_t y1 = y0 + (s[SMELT_LS_KH] - 1) * s[SMELT_LS_DH], x1 = x0 + (tall - 1) * sw + (s[SMELT_LS_KW] - 1) * s[SMELT_LS_DW];
+    out.a = c->x + n * c->image + group * c->tap + y0 * c->line + x0 * c->pixel, out.apart = sw * c->pixel;
+    if (y0 >= 0 && x0 >= 0 && y1 < s[SMELT_LS_H] && x1 < s[SMELT_LS_W]) return out;
+  }
+  out = (smelt_int8_strided){copy, c->offsets, c->taps * c->groups * SMELT_INT8_GROUP, 1, c->taps * c->groups};
+  const uint8_t *image = c->x + n * c->image + group * c->tap;
+  for (int64_t r = 0, x = ow; r < tall; r++) {
+    smelt_int8_copy_row(c, image, oh, x, copy + r * out.apart);
+    if (++x < s[SMELT_LS_OW]) continue;
+    x = 0;
+    if (++oh == s[SMELT_LS_OH]) oh = 0, image += c->image;
+  }
+  return out;
+}
+
+/* Sums of a - zero point of each row. */
+static void smelt_int8_sum_rows(const smelt_int8_conv *c, const smelt_int8_strided *rows, int64_t tall, int32_t *sums) {
+  for (int64_t r = 0; r < tall; r++) {
+    int32_t sum = 0;
+    for (int64_t t = 0; t < c->taps; t++) {
+      const uint8_t *a = rows->a + r * rows->apart + (rows->taps == c->taps ? rows->offsets[t] : t * c->groups * SMELT_INT8_GROUP);
+      if (c->l.s[SMELT_LS_X_SIGNED])
+        for (int64_t i = 0; i < c->tap; i++) sum += (int8_t)a[i];
+      else
+        for (int64_t i = 0; i < c->tap; i++) sum += a[i];
+    }
+    sums[r] = sum - (int32_t)(c->l.x_zero * c->taps * c->tap);
+  }
+}
+#endif
 
 /* A tile's rows, packed; their sums too. */
 static void smelt_int8_pack_taps(const smelt_int8_conv *c, const uint8_t *const *pointers, int64_t block, int64_t tall, char *to,
@@ -131,16 +178,16 @@ SMELT_INLINE int64_t smelt_int8_tile_start(int64_t rows, int64_t tiles, int64_t 
 
 typedef struct {
   const smelt_int8_conv *c;
-  const uint8_t *const *pointers;
+  const smelt_int8_strided *strided; /* rows of each tile, with VNNI */
   const char *packed;      /* rows of all tiles, where they are packed */
   const int32_t *row_sums; /* NULL: not needed */
   int64_t first, rows, tiles, group;
 } smelt_int8_rows_of_task;
 
-/* Some panels of one tile; `ahead` is a panel that comes soon, or NULL. */
-static void smelt_int8_conv_tile(const smelt_int8_rows_of_task *w, int64_t start, int64_t tall, int64_t panel, int64_t panels,
-                                 const char *ahead) {
+/* Some panels of tile i; `ahead` is a panel that comes soon, or NULL. */
+static void smelt_int8_conv_tile(const smelt_int8_rows_of_task *w, int64_t i, int64_t panel, int64_t panels, const char *ahead) {
   const smelt_int8_conv *c = w->c;
+  const int64_t start = smelt_int8_tile_start(w->rows, w->tiles, i), tall = smelt_int8_tile_start(w->rows, w->tiles, i + 1) - start;
   (void)ahead; /* without VNNI */
   int32_t sums[SMELT_INT8_SUMS * SMELT_INT8_LANES] __attribute__((aligned(64)));
   const int64_t fit = SMELT_INT8_PANELS(tall), groups = c->taps * c->groups;
@@ -153,12 +200,47 @@ static void smelt_int8_conv_tile(const smelt_int8_rows_of_task *w, int64_t start
     if (c->in_place) {
       const smelt_int8_direct_tiles tiles = c->l.s[SMELT_LS_X_SIGNED] ? smelt_int8_flipped : smelt_int8_direct;
       const smelt_int8_ahead next = {ahead ? ahead : b, ahead ? SMELT_INT8_STEP : 0};
-      tiles[tall - 1][at.panels > 1](w->pointers + start, w->rows, c->taps, c->groups, b, c->stride, &next, sums);
+      tiles[tall - 1][at.panels > 1](w->strided + i, b, c->stride, &next, sums);
     } else
 #endif
       (c->form == SMELT_INT8_PAIRS ? smelt_int8_pairs_ : smelt_int8_wide)[tall - 1][at.panels > 1](
           w->packed + start * groups * c->bytes, b, c->stride, groups, sums);
     smelt_int8_store(&c->l.stage, &at, sums, w->row_sums ? w->row_sums + start : NULL, c->l.task->b[SMELT_LB_Y]);
+  }
+}
+
+/* Bytes of a task's memory: sums of its rows, where its tiles' rows are (or pointers to their taps), and rows that are copied or packed. */
+SMELT_INLINE int64_t smelt_int8_sums_bytes(const smelt_int8_conv *c) { return (c->block + 15) / 16 * 64; }
+SMELT_INLINE int64_t smelt_int8_places_bytes(const smelt_int8_conv *c) {
+#ifdef SMELT_INT8_VNNI
+  if (c->in_place) return (c->block / SMELT_INT8_ROWS + 2) * 64;
+#endif
+  return (c->block * c->taps + 7) / 8 * 64;
+}
+SMELT_INLINE int64_t smelt_int8_rows_bytes(const smelt_int8_conv *c) {
+  return c->plain ? 0 : c->block * c->taps * c->groups * c->bytes;
+}
+
+/* The rows of a task as its tiles want them. */
+static void smelt_int8_rows_of_task_at(smelt_int8_rows_of_task *w, char *memory) {
+  const smelt_int8_conv *c = w->c;
+  int32_t *row_sums = (int32_t *)memory;
+  char *places = memory + smelt_int8_sums_bytes(c), *packed = places + smelt_int8_places_bytes(c);
+  w->packed = packed, w->row_sums = c->l.stage.zeros ? row_sums : NULL;
+  const uint8_t **pointers = (const uint8_t **)places;
+  if (!c->in_place) smelt_int8_point(c, w->first, w->rows, w->group, pointers);
+  for (int64_t i = 0; i < w->tiles; i++) {
+    const int64_t start = smelt_int8_tile_start(w->rows, w->tiles, i), tall = smelt_int8_tile_start(w->rows, w->tiles, i + 1) - start;
+    char *to = packed + start * c->taps * c->groups * c->bytes;
+#ifdef SMELT_INT8_VNNI
+    if (c->in_place) {
+      smelt_int8_strided *rows = (smelt_int8_strided *)places;
+      rows[i] = smelt_int8_rows_of(c, w->first + start, tall, w->group, (uint8_t *)to), w->strided = rows;
+      if (w->row_sums) smelt_int8_sum_rows(c, rows + i, tall, row_sums + start);
+      continue;
+    }
+#endif
+    smelt_int8_pack_taps(c, pointers + start, w->rows, tall, to, row_sums + start);
   }
 }
 
@@ -170,24 +252,14 @@ static void smelt_int8_conv_body(void *context, int64_t index) {
   w.tiles = (w.rows + SMELT_INT8_ROWS - 1) / SMELT_INT8_ROWS;
   const int64_t from = across * c->l.panels / c->across, to = (across + 1) * c->l.panels / c->across;
   char *memory = smelt_claim(c->l.task);
-  int32_t *row_sums = (int32_t *)memory;
-  const uint8_t **pointers = (const uint8_t **)(row_sums + (c->block + 15) / 16 * 16);
-  char *packed = (char *)(pointers + (c->block * c->taps + 7) / 8 * 8);
-  smelt_int8_point(c, w.first, w.rows, w.group, pointers);
-  if (!c->in_place)
-    for (int64_t i = 0; i < w.tiles; i++) {
-      const int64_t start = smelt_int8_tile_start(w.rows, w.tiles, i), tall = smelt_int8_tile_start(w.rows, w.tiles, i + 1) - start;
-      smelt_int8_pack_taps(c, pointers + start, w.rows, tall, packed + start * c->taps * c->groups * c->bytes, row_sums + start);
-    }
-  else if (c->l.stage.zeros) smelt_int8_sum_rows(c, pointers, w.rows, row_sums);
-  w.pointers = pointers, w.packed = packed, w.row_sums = c->l.stage.zeros ? row_sums : NULL;
+  smelt_int8_rows_of_task_at(&w, memory);
   const int64_t fit = SMELT_INT8_PANELS(smelt_int8_tile_start(w.rows, w.tiles, 1));
   const int64_t step = smelt_max(1, SMELT_INT8_B_BYTES / (c->stride * fit)) * fit;
   for (int64_t panel = from; panel < to; panel += step)
     for (int64_t i = 0; i < w.tiles; i++) {
-      const int64_t start = smelt_int8_tile_start(w.rows, w.tiles, i), next = panel + step + i;
+      const int64_t next = panel + step + i;
       const char *ahead = step == fit && i < step && next < to ? c->panels + (w.group * c->l.panels + next) * c->stride : NULL;
-      smelt_int8_conv_tile(&w, start, smelt_int8_tile_start(w.rows, w.tiles, i + 1) - start, panel, smelt_min(step, to - panel), ahead);
+      smelt_int8_conv_tile(&w, i, panel, smelt_min(step, to - panel), ahead);
     }
   smelt_release(c->l.task, memory);
 }
@@ -202,9 +274,9 @@ static void smelt_int8_pad(smelt_int8_conv *c) {
   t->env->parallel(t->env, s[SMELT_LS_BATCH] * height, smelt_int8_pad_body, c);
 }
 
-/* How rows reach the tiles: in place, or packed in the form that is exact for these panels. */
+/* How rows reach the tiles: as they are, or packed in the form that is exact for these panels. */
 static void smelt_int8_conv_form(smelt_int8_conv *c) {
-  c->in_place = smelt_int8_in_place(), c->form = SMELT_INT8_QUADS, c->bytes = 0;
+  c->in_place = smelt_int8_in_place(), c->form = SMELT_INT8_QUADS, c->bytes = SMELT_INT8_GROUP;
   if (c->in_place) return;
   int small = SMELT_VEX;
   for (int64_t i = 0; small && i < c->l.panels * c->l.s[SMELT_LS_GROUPS]; i++)
@@ -212,11 +284,22 @@ static void smelt_int8_conv_form(smelt_int8_conv *c) {
   c->form = small ? SMELT_INT8_PAIRS : SMELT_INT8_WIDE, c->bytes = smelt_int8_group_bytes(c->form);
 }
 
-/* Blocks of rows whose pixels (or packed rows) stay in L2 beside a few panels; where there are fewer than tasks are wanted, smaller ones, then tasks share a block's rows. */
+/* Where the taps of a row are, and whether every pixel is a row. */
+static void smelt_int8_conv_taps(smelt_int8_conv *c) {
+  const int64_t *s = c->l.s, lines = s[SMELT_LS_LINES];
+  const int64_t wide = lines ? 1 : s[SMELT_LS_KW];
+  for (int64_t t = 0; t < smelt_min(c->taps, SMELT_INT8_OFFSETS); t++)
+    c->offsets[t] = t / wide * s[SMELT_LS_DH] * c->line + t % wide * s[SMELT_LS_DW] * c->pixel;
+  c->plain = c->in_place && c->taps == 1 && !lines && s[SMELT_LS_SH] == 1 && s[SMELT_LS_SW] == 1 && !s[SMELT_LS_TOP] &&
+             !s[SMELT_LS_LEFT] && s[SMELT_LS_OH] == s[SMELT_LS_H] && s[SMELT_LS_OW] == s[SMELT_LS_W];
+}
+
+/* Blocks of rows that stay in L2 beside a few panels; where there are fewer than tasks are wanted, smaller ones, then tasks share a block's rows. */
 static void smelt_int8_conv_cut(smelt_int8_conv *c, int64_t processors) {
-  const int64_t bytes = c->in_place ? c->pixel * c->l.s[SMELT_LS_SH] * c->l.s[SMELT_LS_SW] : c->taps * c->groups * c->bytes;
+  const int64_t bytes = c->plain ? c->pixel : c->taps * c->groups * c->bytes;
   const int64_t wanted = processors > 1 ? 4 * processors : 1, tall = SMELT_INT8_ROWS;
-  int64_t most = smelt_min(smelt_sizes.near_rows / 2 / smelt_max(1, bytes), SMELT_INT8_POINTERS / c->taps);
+  int64_t most = smelt_sizes.near_rows / 2 / smelt_max(1, bytes);
+  if (!c->in_place) most = smelt_min(most, SMELT_INT8_POINTERS / c->taps);
   most = smelt_max(tall, most / tall * tall);
   c->blocks = (c->rows + most - 1) / most;
   if (c->blocks * c->l.s[SMELT_LS_GROUPS] < wanted) c->blocks = smelt_max(c->blocks, smelt_min(wanted, c->rows / (4 * tall)));
@@ -238,8 +321,9 @@ int32_t SMELT_NAME(smelt_int8_conv)(smelt_task *t) {
   c.zeros = (const uint8_t *)c.l.scratch, c.l.scratch += (c.tap + 64 + 63) & ~(int64_t)63;
   if (s[SMELT_LS_LINES]) smelt_int8_pad(&c);
   c.groups = smelt_int8_groups(c.tap);
+  smelt_int8_conv_taps(&c);
   smelt_int8_conv_cut(&c, t->env->processors);
-  const int64_t pointers = (c.block * c.taps + 7) / 8 * 64, bytes = (c.block + 15) / 16 * 64 + pointers + c.block * c.taps * c.groups * c.bytes;
+  const int64_t bytes = smelt_int8_sums_bytes(&c) + smelt_int8_places_bytes(&c) + smelt_int8_rows_bytes(&c);
   const int64_t tasks = s[SMELT_LS_GROUPS] * c.blocks * c.across;
   if (smelt_reserve(t, tasks, (bytes + 63) & ~(int64_t)63)) return t->env->code;
   if (tasks == 1) smelt_int8_conv_body(&c, 0);

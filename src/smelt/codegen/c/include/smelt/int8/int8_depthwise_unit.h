@@ -37,7 +37,6 @@ SMELT_INLINE const uint8_t *smelt_int8_line(const smelt_int8_depthwise *d, int64
 
 #if defined(SMELT_INT8_VNNI) && SMELT_VL == 64
 typedef uint8_t smelt_int8_64 __attribute__((vector_size(64), may_alias));
-#define SMELT_INT8_TWO(OP, A, B) ({ smelt_int8_v two_; __asm__(OP " %2, %1, %0" : "=v"(two_) : "v"(A), "v"(B)); two_; })
 
 SMELT_INLINE smelt_int8_v smelt_int8_load_masked(const uint8_t *at, uint64_t mask) {
   smelt_int8_v out;

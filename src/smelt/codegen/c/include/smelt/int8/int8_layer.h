@@ -116,6 +116,23 @@ SMELT_INLINE int smelt_int8_weight_zeros(const smelt_int8_layer *l, int64_t firs
   return any;
 }
 
+/* Whether numbers of all columns stay below 2^30, and sums with a residual do. */
+static int smelt_int8_fits(const smelt_int8_stage *s, int64_t count) {
+  int32_t beyond = 0;
+  for (int64_t j = 0; j < count; j++) beyond |= !(__builtin_fabsf(s->scale[j]) <= 0.25f);
+  for (int64_t j = 0; s->offset && j < count; j++) beyond |= !(__builtin_fabsf(s->offset[j]) <= 0x1p28f);
+  if (s->residual) beyond |= s->inverse == 0 || !((__builtin_fabsf(s->own_scale) + __builtin_fabsf(s->residual_scale)) * 512 <= s->sum_scale * 0x1p28f);
+  return !beyond;
+}
+
+/* What bytes are made with. */
+static void smelt_int8_words_of(smelt_int8_stage *s) {
+  const smelt_int8_range *to = s->residual ? &s->sum : &s->range;
+  const uint32_t low = (uint32_t)((int32_t)to->low + to->zero) & 255, high = (uint32_t)((int32_t)to->high + to->zero) & 255;
+  s->words_zero = (int32_t)(((uint32_t)to->zero & 0xffff) * 0x00010001u);
+  s->bytes_low = (int32_t)(low * 0x01010101u), s->bytes_high = (int32_t)(high * 0x01010101u);
+}
+
 /* Scale, bias and zero point of each column; `bytes`: sums are of stored bytes, and miss the zero point of x. Columns are those
  * of all groups, each group in whole panels. */
 static void smelt_int8_columns_of(smelt_int8_layer *l, const char *panels, int64_t stride, int bytes) {
@@ -143,6 +160,8 @@ static void smelt_int8_columns_of(smelt_int8_layer *l, const char *panels, int64
   }
   l->stage.added = added, l->stage.scale = scale;
   l->stage.zeros = any_zero ? zeros : NULL, l->stage.offset = any_offset ? offset : NULL;
+  l->stage.fits = s[SMELT_LS_RESULT] >= SMELT_Q_UINT8 && smelt_int8_fits(&l->stage, count);
+  if (l->stage.fits) smelt_int8_words_of(&l->stage);
 }
 
 /* All but the columns. */
