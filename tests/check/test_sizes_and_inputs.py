@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
 from smelt.base.config import Config
 from smelt.base.errors import InputError
+from smelt.check.inputs import make_feeds
 from smelt.pipeline import Options, Result, compile_to
 from smelt.runtime import Executable
 
@@ -142,3 +144,21 @@ def test_a_sequence_among_the_outputs_is_compared_by_the_contract(tmp_path: Path
     model = model_of(nodes, [tensor("x", ["n", 4])], [sequence])
     result = compiled(model, tmp_path, config)
     assert not result.findings.rejected and result.plan.regions
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_cache_of_undeclared_depth_has_the_depth_of_the_queries(declared: bool) -> None:
+    """As onnxruntime-genai's builder writes it; where the queries have no shape, their product has columns."""
+    text = """<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[b,s,16] x, float[b,2,p,d] old_k, float[b,2,p,d] old_v, int32[b] last, int32[1] total)
+          => (float[b,s,n] y, float[b,2,t,d] k, float[b,2,t,d] v)
+          <uint8[128,1,8] w, float[128,1] scales> {
+          q = com.microsoft.MatMulNBits<K=16, N=128, bits=4, block_size=16>(x, w, scales)
+          y, k, v = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2>(
+            q, , , old_k, old_v, last, total) }"""
+    model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
+    if declared:
+        model.graph[0].outputs[0].shape = ir.Shape(["b", "s", 128])
+    for attempt in range(2):
+        made = make_feeds(model, "small", attempt)
+        assert made is not None and made["old_k"].shape[3] == 16 == made["old_v"].shape[3]

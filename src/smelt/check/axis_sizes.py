@@ -92,7 +92,26 @@ def _demanded(user: ir.Node, place: int, value: ir.Value) -> dict[int, int]:
         return {rank - 1: lengths[0]} if lengths else {}
     if user.op_type in ("LSTM", "GRU", "RNN") and place == 0 and weight is not None and len(weight) == 3:
         return {2: weight[2]}
+    if user.op_type == "GroupQueryAttention" and place in (3, 4):
+        return _cache_sizes(user)
     return {}
+
+
+def _cache_sizes(user: ir.Node) -> dict[int, int]:
+    """Heads and depth of a cache of grouped queries, which queries of a known width tell."""
+    heads, kv_heads = user.attributes.get_int("num_heads", 0), user.attributes.get_int("kv_num_heads", 0)
+    packed = user.inputs[1] is None  # keys and values lie behind the queries
+    width, parts = _width(user.inputs[0]), heads + 2 * kv_heads if packed else heads
+    return {1: kv_heads, 3: width // parts} if width and parts and width % parts == 0 else {}
+
+
+def _width(value: ir.Value | None) -> int:
+    """The last axis, 0: not known. A product with block-quantized weights says it where no shape is given."""
+    last = value.shape[-1] if value is not None and value.shape is not None and len(value.shape) else None
+    if isinstance(last, int):
+        return last
+    maker = value.producer() if value is not None else None
+    return maker.attributes.get_int("N", 0) if maker is not None and maker.op_type == "MatMulNBits" else 0
 
 
 def _constant_shape(node: ir.Node, place: int) -> list[int] | None:

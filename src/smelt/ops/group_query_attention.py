@@ -7,6 +7,7 @@ data, the lengths of the caches are sizes; beyond its keys a cache holds zeros: 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,25 +197,66 @@ def _sink(call: Call, heads: int) -> Tensor | None:
     return call.k.const(0.0, "f32", (1, 1, 1, 1)) if call.int("smooth_softmax", 0) else None
 
 
-@op("GroupQueryAttention", domain=DOMAIN, kind="product", work=attention_work, reference=grouped_reference)
-def group_query_attention(call: Call) -> list[Tensor | None]:
+@dataclass(frozen=True)
+class GroupedQueries:
+    """A call: (batch, rows, heads * depth) operands, rotated where it asks for that; `total` is the number of keys."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    sizes: _Sizes
+    heads: int
+    kv_heads: int
+    total: Ix
+    scale: float
+    softcap: float
+    sink: Tensor | None
+
+
+def grouped_queries(call: Call) -> GroupedQueries:
     if call.n_outputs > 3:
         raise Unsupported("scores as an output")
     if any(call.maybe(i) is not None for i in (12, 13)) or any(call.str(a, "NONE") != "NONE" for a in QUANTIZED):
         raise Unsupported("a quantized cache")
     heads, kv_heads = call.int("num_heads"), call.int("kv_num_heads")
+    if heads <= 0 or kv_heads <= 0 or heads % kv_heads:
+        raise Unsupported(f"{heads} heads of queries for {kv_heads} of keys")
     q, key, value = _operands(call)
+    call.k.require_equal(q.shape[2] // heads * heads, q.shape[2], "heads must divide the hidden size")
     sizes = _sizes(call, q.shape[1])
+    _check_caches(call, sizes, kv_heads, q.shape[2] // heads)
     if call.int("do_rotary", 0):
         q, key = _rotate(call, q, heads, sizes), _rotate(call, key, kv_heads, sizes)
+    scale = call.float("scale", 0.0)
+    if not scale:
+        scale = 1 / math.sqrt(max((q.shape[2] // heads).const or 1, 1))
+    return GroupedQueries(
+        q, key, value, sizes, heads, kv_heads, call.k.values(call.x(6))[0], scale, call.float("softcap", 0.0),
+        _sink(call, heads),
+    )  # fmt: skip
+
+
+def _check_caches(call: Call, sizes: _Sizes, kv_heads: int, depth: Ix) -> None:
+    for past in (call.maybe(3), call.maybe(4)):
+        if past is not None:
+            for axis, size in ((0, sizes.batch), (1, ix(kv_heads)), (3, depth)):
+                call.k.require_equal(past.shape[axis], size, "a cache has the heads and the depth of the keys")
+
+
+@op("GroupQueryAttention", domain=DOMAIN, kind="product", work=attention_work, reference=grouped_reference)
+def group_query_attention(call: Call) -> list[Tensor | None]:
+    made = grouped_queries(call)
+    sizes, heads, kv_heads = made.sizes, made.heads, made.kv_heads
     queries, keys, values = (
-        split_heads(call, x, n) for x, n in ((q, heads), (key, kv_heads), (value, kv_heads))
+        split_heads(call, x, n) for x, n in ((made.query, heads), (made.key, kv_heads), (made.value, kv_heads))
     )  # fmt: skip
     cache = Cache(_cached(call, call.maybe(3), keys, sizes), _cached(call, call.maybe(4), values, sizes), ix(0))
     scale = call.float("scale", 0.0) or None
     # Without a window or a given bias, nothing is masked in all rows but the zero padding behind the last key.
     zero_padded = call.int("local_window_size", -1) <= 0 and call.maybe(10) is None
-    softcap, bias, sink = call.float("softcap", 0.0), _bias(call, sizes), _sink(call, heads)
-    how = Scoring(scale, softcap, bias, may_be_empty=False, sink=sink, zero_padded=zero_padded, zeros_for_nothing=False)
+    how = Scoring(
+        scale, made.softcap, _bias(call, sizes), may_be_empty=False, sink=made.sink, zero_padded=zero_padded,
+        zeros_for_nothing=False,
+    )  # fmt: skip
     y = merge_heads(call, attend(call, queries, cache.key, cache.value, how).y)
     return requested(call, [y, cache.key, cache.value])

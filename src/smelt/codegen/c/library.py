@@ -52,7 +52,10 @@ LIBRARY: Final = (
     LibraryUnit(GEMM_UNIT, "gemm", ("tiles",)),
 )
 
-_FUNCTIONS: Final = ("recurrent/recurrent", "int8/int8", "nbits/nbits", "functions/roi_align", "functions/suppression")
+_FUNCTIONS: Final = (
+    "recurrent/recurrent", "int8/int8", "nbits/nbits", "attention/grouped_queries", "functions/roi_align",
+    "functions/suppression",
+)  # fmt: skip
 _PRODUCTS: Final = {
     "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",
 }  # fmt: skip

@@ -14,6 +14,7 @@ from smelt.ops.registry import Call
 
 from . import int8_rules
 from .group_normalization import group_norm_of_image, instance_norm_of_groups
+from .grouped_queries import cached_attention
 
 
 def _one(rule: Callable[[Call], Tensor | None]) -> Callable[[Call], Sequence[Tensor | None] | None]:
@@ -45,4 +46,5 @@ RULES: Final = {
     ("", "Relu"): _one(int8_rules.limited),
     ("", "Clip"): _one(int8_rules.limited),
     ("", "Add"): _one(int8_rules.added),
+    ("com.microsoft", "GroupQueryAttention"): cached_attention,
 }
