@@ -108,10 +108,12 @@ def _wide(given: Array, length: int) -> Array:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """`before` holds the keys of earlier calls by batch index, as (batch, 1, 1, 1); `length` is that of the caches."""
+    """`before` holds the keys of earlier calls by batch index, as (batch, 1, 1, 1); `length` is that of the caches,
+    `total` the largest number of keys."""
 
     batch: Ix
     rows: Ix
+    total: Ix
     length: Ix
     before: Tensor
 
@@ -124,7 +126,7 @@ def _sizes(call: Call, rows: Ix) -> _Sizes:
     total, batch = found[0], call.x(0).shape[0]
     if past is None:
         k.require_equal(total, rows, "without a past, all keys are those of the call")
-        return _Sizes(batch, rows, rows, k.const(0, "i64", (1, 1, 1, 1)))
+        return _Sizes(batch, rows, total, rows, k.const(0, "i64", (1, 1, 1, 1)))
     k.require_equal(last.elements, batch, "a number of keys for each batch index")
     counted = k.reshape(k.cast(last, "i64"), (batch, 1, 1, 1))
     whole = E.op("eq", E.index(total), E.index(rows))
@@ -132,7 +134,7 @@ def _sizes(call: Call, rows: Ix) -> _Sizes:
     def earlier(n: Expr) -> Expr:
         return E.select(whole, E.const(0, "i64"), E.op("sub", E.op("add", n, E.const(1, "i64")), E.index(rows)))
 
-    return _Sizes(batch, rows, fn("max", total, past.shape[2]), k.map(earlier, counted))
+    return _Sizes(batch, rows, total, fn("max", total, past.shape[2]), k.map(earlier, counted))
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,7 +201,7 @@ def _sink(call: Call, heads: int) -> Tensor | None:
 
 @dataclass(frozen=True)
 class GroupedQueries:
-    """A call: (batch, rows, heads * depth) operands, rotated where it asks for that; `total` is the number of keys."""
+    """A call: (batch, rows, heads * depth) operands, rotated where it asks for that."""
 
     query: Tensor
     key: Tensor
@@ -207,7 +209,6 @@ class GroupedQueries:
     sizes: _Sizes
     heads: int
     kv_heads: int
-    total: Ix
     scale: float
     softcap: float
     sink: Tensor | None
@@ -231,8 +232,7 @@ def grouped_queries(call: Call) -> GroupedQueries:
     if not scale:
         scale = 1 / math.sqrt(max((q.shape[2] // heads).const or 1, 1))
     return GroupedQueries(
-        q, key, value, sizes, heads, kv_heads, call.k.values(call.x(6))[0], scale, call.float("softcap", 0.0),
-        _sink(call, heads),
+        q, key, value, sizes, heads, kv_heads, scale, call.float("softcap", 0.0), _sink(call, heads),
     )  # fmt: skip
 
 

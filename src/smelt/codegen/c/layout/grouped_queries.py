@@ -43,7 +43,7 @@ def _function(call: Call, made: GroupedQueries, depth: Ix) -> Function:
     sizes, sink = made.sizes, _sink(call, made)
     batch, rows, kv_heads = sizes.batch, sizes.rows, made.kv_heads
     cache = (batch, ix(kv_heads), sizes.length, depth)
-    numbers = (batch, rows, made.heads, kv_heads, depth, call.x(3).shape[2], sizes.length, made.total)
+    numbers = (batch, rows, made.heads, kv_heads, depth, call.x(3).shape[2], sizes.length, sizes.total)
     return Function(
         name=NAME,
         text=UNIT,
