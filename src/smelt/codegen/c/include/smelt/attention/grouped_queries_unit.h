@@ -166,7 +166,7 @@ static int smelt_gq_unusual(const smelt_gq *p) {
 }
 
 /* Adds the sink to a row's total, and divides. */
-SMELT_INLINE void smelt_gq_finish(const smelt_gq *p, const float *sums, float top, float total, int64_t row) {
+SMELT_INLINE void smelt_gq_normalize(const smelt_gq *p, const float *sums, float top, float total, int64_t row) {
   float *y = p->y + row * p->depth;
   float factor = 1;
   if (p->sink) {
@@ -200,7 +200,7 @@ static void smelt_gq_attend(const smelt_gq *p, float *room, int64_t pair, int64_
   const int64_t all = t.before + p->rows, seen = p->unusual ? all : t.before + t.first + t.rows;
   if (p->spans == 1) {
     smelt_gq_keys(p, &t, 0, seen);
-    for (int64_t u = 0; u < t.count; u++) smelt_gq_finish(p, t.sums + u * wide, t.tops[u], t.totals[u], smelt_gq_row(p, &t, u));
+    for (int64_t u = 0; u < t.count; u++) smelt_gq_normalize(p, t.sums + u * wide, t.tops[u], t.totals[u], smelt_gq_row(p, &t, u));
     return;
   }
   smelt_gq_keys(p, &t, span * SMELT_GQ_SPAN, smelt_min(seen, (span + 1) * SMELT_GQ_SPAN));
@@ -225,7 +225,7 @@ static void smelt_gq_merge_body(void *context, int64_t pair) {
       const smelt_softmax_state both = {part + wide, part + wide + 1, whole + wide, whole + wide + 1};
       smelt_softmax_merge(whole, part, wide, 1, both, 0);
     }
-    smelt_gq_finish(p, whole, whole[wide], whole[wide + 1], smelt_gq_row(p, &t, u));
+    smelt_gq_normalize(p, whole, whole[wide], whole[wide + 1], smelt_gq_row(p, &t, u));
   }
 }
 
