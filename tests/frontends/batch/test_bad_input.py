@@ -19,6 +19,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+feather = pytest.importorskip("pyarrow.feather")
 
 from tests.frontends.batch.data import (  # noqa: E402
     dense_model,
@@ -260,6 +261,57 @@ def test_options_that_cannot_be_read(run, tmp_path: Path):
     refused(lambda: run(object(), data), "SM-LOAD-008")
     assert "no input" in refused(lambda: run(dense_model(tmp_path), data, image="resize=8x8"), "SM-BATCH-005")
     refused(lambda: run(dense_model(tmp_path), data, tokenizer=tmp_path / "none"), "SM-BATCH-003")
+
+
+def test_limits_that_mean_nothing_are_refused(run, tmp_path: Path):
+    data = write_parquet(tmp_path / "in.parquet", rows(5))
+    for wrong in ({"max_errors": -1}, {"timeout_s": 0}, {"timeout_s": float("nan")}):
+        with pytest.raises(ConfigError):
+            run(dense_model(tmp_path), data, **wrong)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_text_column_that_feeds_nothing_is_refused(run, tmp_path: Path):
+    data = write_parquet(tmp_path / "in.parquet", rows(5), text=["t"] * 5)
+    said = refused(lambda: run(dense_model(tmp_path), data, text="text"), "SM-BATCH-004")
+    assert "--text 'text' feeds nothing, there is no tokenizer" in said
+
+
+def test_a_column_that_is_there_twice_is_named(run, tmp_path: Path):
+    x = vectors(rows(5))
+    for ending, write in (("parquet", pq.write_table), ("arrow", feather.write_feather)):
+        write(pa.Table.from_arrays([x, x], names=["x", "x"]), tmp_path / f"in.{ending}")
+        said = refused(lambda: run(dense_model(tmp_path), tmp_path / f"in.{ending}"), "SM-BATCH-003")  # noqa: B023
+        assert "names a column twice: x" in said
+
+
+def test_a_json_array_is_no_json_lines(run, tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text(json.dumps([{"x": [0.0] * 8}]))
+    said = refused(lambda: run(dense_model(tmp_path), tmp_path / "in.jsonl"), "SM-BATCH-003")
+    assert "no line is a JSON object, the first is a JSON list" in said
+    (tmp_path / "in.jsonl").write_text(json.dumps([{"x": [0.0] * 8}], indent=1))
+    assert "the first is no JSON" in refused(lambda: run(dense_model(tmp_path), tmp_path / "in.jsonl"), "SM-BATCH-003")
+
+
+def test_a_folder_of_folders_tells_the_pattern_that_reads_it(run, tmp_path: Path):
+    write_parquet(tmp_path / "in" / "year=2026" / "a.parquet", rows(5))
+    with pytest.raises(SmeltError) as error:
+        run(dense_model(tmp_path), tmp_path / "in")
+    assert "year=2026/a.parquet" in str(error.value)
+    pattern = error.value.hint.split("'")[1]
+    assert run(dense_model(tmp_path), pattern).rows == 5
+
+
+def test_reasons_hold_no_addresses_and_are_the_same_in_every_run(run, tmp_path: Path):
+    def some(table):
+        if 6 in table["id"].to_pylist():
+            raise ValueError(f"cannot use {object()}")
+        return table
+
+    data = write_parquet(tmp_path / "in.parquet", rows(8))
+    run(dense_model(tmp_path), data, preprocess=some, keep=["id"])
+    told = [json.loads(line) for line in (tmp_path / "out" / "_smelt" / "errors.jsonl").read_text().splitlines()]
+    assert [one["reason"] for one in told] == ["preprocessing: ValueError: cannot use <object object>"]
 
 
 def test_an_output_that_does_not_count_rows_is_refused(run, tmp_path: Path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,22 @@ def test_a_folder_of_images_is_decoded_by_the_declared_steps(run, tmp_path: Path
     table = pq.read_table(tmp_path / "out")
     assert table.column("path").to_pylist() == ["0.png", "1.png", "1b.png", "2.png"]
     assert table.column("mean").to_pylist() == [[1, -1, -1], [-1, 1, -1], None, [-1, -1, 1]]
-    assert report.failed_rows == 1 and "no image" in failures(tmp_path / "out")[0]["reason"]
+    assert report.failed_rows == 1
+    assert failures(tmp_path / "out") == [
+        {"file": str(tmp_path / "in" / "1b.png"), "row": 2, "reason": "no image of a known format"}
+    ]
+
+
+def test_grays_of_sixteen_bits_keep_their_high_byte(run, tmp_path: Path):
+    library = pytest.importorskip("PIL.Image")
+    (tmp_path / "in").mkdir()
+    grays = np.full((8, 8), 0x80FF, np.uint16)
+    library.fromarray(grays).save(tmp_path / "in" / "a.png")
+    library.fromarray(grays).save(tmp_path / "in" / "b.tiff")
+    library.fromarray(np.full((8, 8), 0.5, np.float32)).save(tmp_path / "in" / "c.tiff")
+    run(mean_model(tmp_path), tmp_path / "in", image="resize=8x8,scale=128")
+    assert pq.read_table(tmp_path / "out").column("mean").to_pylist() == [[1, 1, 1], [1, 1, 1], None]
+    assert "mode F" in failures(tmp_path / "out")[0]["reason"]
 
 
 def test_images_in_a_column_as_hugging_face_stores_them(run, tmp_path: Path):
@@ -188,3 +204,29 @@ def test_lists_of_lists_are_padded_on_both_axes(run, tmp_path: Path):
 def test_parts_can_be_arrow_files(run, tmp_path: Path):
     run(dense_model(tmp_path), write_parquet(tmp_path / "in.parquet", rows(30)), format="arrow")
     assert pa.ipc.open_file(tmp_path / "out" / "part-000000.arrow").read_all().num_rows == 30
+
+
+def test_decimals_are_numbers_where_rounding_is_asked_for(run, tmp_path: Path):
+    x = np.round(rows(20), 3)
+    columns = {f"c{i}": pa.array([Decimal(str(v)) for v in x[:, i]], pa.decimal128(12, 3)) for i in range(8)}
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    wanted = {"map": {"x": ",".join(columns)}}
+    with pytest.raises(InputError, match="decimal128"):
+        run(dense_model(tmp_path), tmp_path / "in.parquet", **wanted)
+    run(dense_model(tmp_path), tmp_path / "in.parquet", cast=True, **wanted)
+    np.testing.assert_allclose(results(tmp_path / "out"), expected(x), atol=1e-6)
+    lists = pa.array([[Decimal(str(v)) for v in row] for row in x], pa.list_(pa.decimal128(12, 3)))
+    pq.write_table(pa.table({"x": lists}), tmp_path / "lists.parquet")
+    run(dense_model(tmp_path), tmp_path / "lists.parquet", "lists", cast=True)
+    np.testing.assert_allclose(results(tmp_path / "lists"), expected(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [["n", 2], ["n", "m"]])
+def test_a_type_that_arrow_does_not_know_is_written_in_a_wider_one(run, tmp_path: Path, dims: list[int | str]):
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BFLOAT16)
+    model = save(
+        tmp_path / "m.onnx", [node], [value("x", TensorProto.FLOAT, dims)], [value("y", TensorProto.BFLOAT16, dims)]
+    )
+    pq.write_table(pa.table({"x": pa.array([[1.5, 3.0]] * 4, pa.list_(pa.float32()))}), tmp_path / "in.parquet")
+    run(model, tmp_path / "in.parquet")
+    assert pq.read_table(tmp_path / "out").column("y").to_pylist() == [[1.5, 3.0]] * 4

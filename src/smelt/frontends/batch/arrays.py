@@ -1,13 +1,13 @@
 """numpy -> Arrow: one row of an array is one cell of a column.
 
 Input: arrays whose first axis counts rows. Output: Arrow arrays. Invariant: a fixed axis becomes a fixed-size list, an
-axis that varies a list; nothing changes its dtype.
+axis that varies a list; a dtype changes only where Arrow has none for it, to one that keeps every value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,20 @@ import numpy.typing as npt
 from smelt.frontends.batch.packages import package
 
 Array = npt.NDArray[Any]
+_REGISTERED: Final = 2  # `dtype.isbuiltin` of a type that another package brings
 
 
 def value_type(dtype: np.dtype[Any]) -> Any:
     """The Arrow type of one element."""
     pa = package("pyarrow")
-    return pa.string() if dtype.kind in "OUS" else pa.from_numpy_dtype(dtype)
+    return pa.string() if dtype.kind in "OUS" else pa.from_numpy_dtype(stored_dtype(dtype))
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """bfloat16, float8 and 4-bit integers are no types of Arrow: a wider one keeps every value."""
+    if dtype.isbuiltin != _REGISTERED:
+        return dtype
+    return next(np.dtype(wider) for wider in (np.int8, np.uint8, np.float32) if np.can_cast(dtype, wider))
 
 
 def cell_type(dtype: np.dtype[Any], dims: Sequence[int | None]) -> Any:
@@ -36,6 +44,7 @@ def to_arrow(values: Array, missing: Array | None = None) -> Any:
     """A dense array. `missing` marks rows that are null."""
     pa = package("pyarrow")
     flat = np.ascontiguousarray(values).reshape(-1)
+    flat = flat.astype(stored_dtype(flat.dtype), copy=False)
     array = pa.array(flat.tolist() if flat.dtype.kind == "O" else flat, value_type(flat.dtype))
     if values.ndim == 1:
         return _with_nulls(array, missing)
@@ -69,7 +78,9 @@ def ragged_to_arrow(rows: Sequence[Array | None], kind: Any) -> Any:
     pa = package("pyarrow")
     inner = kind.value_type
     if pa.types.is_nested(inner) and not all(row is None or row.ndim == 1 or _fixed(inner, row) for row in rows):
-        return pa.array([None if row is None else row.tolist() for row in rows], kind)
+        return pa.array(
+            [None if row is None else row.astype(stored_dtype(row.dtype), copy=False).tolist() for row in rows], kind
+        )
     lengths = [0 if row is None else len(row) for row in rows]
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

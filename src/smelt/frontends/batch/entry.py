@@ -60,6 +60,7 @@ def batch(
         batch=_number("batch", batch),
     )  # fmt: skip
     sizes = {"batch": wanted.batch, "workers": _number("workers", workers), "threads": _number("threads", threads)}
+    _check_limits(max_errors, timeout_s)
     run = _Run(wanted, sizes, config or Config.from_env(), progress or Silent(), stock, dict(options or {}))
     folder = OutputFolder(Path(output).expanduser())
     folder.check()
@@ -76,6 +77,13 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ConfigError("SM-CONFIG-001", f"{name}={value!r} is not one of {', '.join(known)}")
     return value
+
+
+def _check_limits(max_errors: int | None, timeout_s: float) -> None:
+    if max_errors is not None and max_errors < 0:
+        raise ConfigError("SM-CONFIG-001", f"max_errors={max_errors} is below 0")
+    if not timeout_s > 0:
+        raise ConfigError("SM-CONFIG-001", f"timeout_s={timeout_s:g} is not above 0")
 
 
 def _number(name: str, value: Auto) -> int:

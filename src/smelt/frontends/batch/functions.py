@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from smelt.frontends.batch.tensors import Dense, plain, tensor_of
 
 Array = npt.NDArray[Any]
 Function = Callable[[Any], Any]
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def reference(function: Function | str | None) -> FunctionRef | None:
@@ -140,6 +142,6 @@ def halved(
 
 
 def said(error: Exception) -> str:
-    """An exception in one line."""
-    text = " ".join(str(error).split())[:300]
+    """An exception in one line, the same in every run: an object's address in memory is left out."""
+    text = _ADDRESS.sub("", " ".join(str(error).split()))[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -85,7 +85,7 @@ def decode(data: bytes | None, steps: ImageSteps, dtype: np.dtype[Any]) -> npt.N
     if image.width * image.height > _PIXELS:
         raise ValueError(f"{image.width}x{image.height} pixels are too many")
     try:
-        image = image.convert(_MODES[steps.color])
+        image = _eight_bits(image).convert(_MODES[steps.color])
         image = _cropped(_resized(image, steps.resize), steps.crop)
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the image cannot be decoded: {error}") from error
@@ -100,9 +100,20 @@ def _opened(data: bytes | None) -> Any:
         raise ValueError("the image is empty")
     try:
         return library.open(io.BytesIO(data))
+    except package("PIL").UnidentifiedImageError as error:  # its text holds an address in memory
+        raise ValueError("no image of a known format") from error
     except Exception as error:
         # Decoders raise what their formats' code happens to raise.
         raise ValueError(f"no image: {str(error)[:100]}") from error
+
+
+def _eight_bits(image: Any) -> Any:
+    """Pillow's own conversion makes every gray of 16 bits beyond 255 white; of color it keeps the high byte."""
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+        return package("PIL.Image").fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode in {"I", "F"}:
+        raise ValueError(f"its pixels (mode {image.mode}) have no range that is known")
+    return image
 
 
 def _axes(layout: str) -> tuple[int, int, int]:

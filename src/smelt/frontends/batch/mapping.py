@@ -37,6 +37,9 @@ def map_columns(
             found[spec.name] = feed
     mapper.single(found)
     mapper.fill(found, given)
+    if text is not None and not any(feed.kind == "text" for feed in found.values()):
+        why = "the model has no input of tokens for it" if tokenized else "there is no tokenizer: give --tokenizer"
+        raise mapper.unfit(f"--text {text!r} feeds nothing, {why}")
     missing = [spec.name for spec in specs if spec.name not in found]
     if missing:
         raise mapper.unfit(f"no column for input {missing[0]!r}")
@@ -118,6 +121,7 @@ class _Mapper:
                 return "column"
             return "text" if self.tokenized and depth == 0 and spec.dtype.kind in "iu" else None
         known = pa.types.is_integer(leaf) or pa.types.is_floating(leaf) or pa.types.is_boolean(leaf)
+        known |= pa.types.is_decimal(leaf) and self.cast
         return "column" if known and spec.dtype is not None else None
 
     def _check(self, spec: InputSpec, name: str, columns: int) -> None:

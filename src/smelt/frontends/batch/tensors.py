@@ -138,6 +138,8 @@ def _raw(array: Any) -> Tensor:
         return Ragged(inner.values, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return Dense(np.array(array.to_pylist(), dtype=object))
+    if pa.types.is_decimal(kind):
+        array = array.cast(pa.float64())
     return Dense(array.to_numpy(zero_copy_only=False))
 
 
@@ -146,7 +148,7 @@ def _nested(array: Any) -> Nested:
     leaf = array.type
     while hasattr(leaf, "value_type"):
         leaf = leaf.value_type
-    dtype = np.dtype(leaf.to_pandas_dtype())
+    dtype = np.dtype(np.float64 if package("pyarrow").types.is_decimal(leaf) else leaf.to_pandas_dtype())
     for cell in array:
         lists = [np.asarray(inner, dtype) for inner in cell.as_py()]
         width = max((one.size for one in lists), default=0)

@@ -27,7 +27,7 @@ from smelt.frontends.batch.output_folder import OutputFolder, cannot_write
 from smelt.frontends.batch.packages import package
 from smelt.frontends.batch.part_writer import PartWriter
 from smelt.frontends.batch.prepare import Prepared, Preparer
-from smelt.frontends.batch.records import Job, Part, RowError, Stages, Told, schema_from_text
+from smelt.frontends.batch.records import InputFile, Job, Part, RowError, Stages, Told, schema_from_text
 from smelt.frontends.batch.results import Collector, OutputColumn, output_columns
 from smelt.frontends.batch.sources import Piece, Window, format_of
 from smelt.frontends.batch.sources.pieces import window_rows
@@ -337,9 +337,11 @@ class _Open:
         if self.writer is None:
             self.writer = self._open(part)
         self.writer.write(table)
-        file = worker.job.files[part.file].path
+        file = worker.job.files[part.file]
         first = part.first_row + self.read
-        self.errors += [RowError(file, first + place, why) for place, why in sorted(prepared.bad.items())]
+        self.errors += [
+            RowError(_place(file, prepared, row), first + row, why) for row, why in sorted(prepared.bad.items())
+        ]
         self.read += prepared.count
         self.collector = None
         if worker.max_errors is not None and len(self.errors) > worker.max_errors:
@@ -369,6 +371,13 @@ class _Open:
         if self.writer is not None:
             self.writer.discard()
         self.writer, self.collector, self.errors, self.read = None, None, [], 0
+
+
+def _place(file: InputFile, prepared: Prepared, row: int) -> str:
+    """The file of a row; of a folder of images, the image where its path is kept."""
+    if file.format != "images" or "path" not in prepared.kept.column_names:
+        return file.path
+    return str(Path(file.path, prepared.kept.column("path")[row].as_py()))
 
 
 def read_part(job: Job, part: Part, schema: Any, window_rows: int) -> Iterator[Window]:

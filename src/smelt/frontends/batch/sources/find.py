@@ -76,7 +76,19 @@ def _of_folder(folder: Path) -> list[tuple[Path, str]]:
     data = [(path.absolute(), EXTENSIONS[path.suffix.lower()]) for path in inside if path.suffix.lower() in EXTENSIONS]
     if data:
         return data
-    return [(folder.absolute(), "images")] if image_files(folder) else []
+    if image_files(folder):
+        return [(folder.absolute(), "images")]
+    if below := next(iter(sorted(_data_below(folder))), None):
+        raise InputError(
+            "SM-BATCH-002", f"{folder} has no files of its own; below it is e.g. {below.relative_to(folder)}",
+            hint=f"Give a pattern: -i '{folder}/**/*{below.suffix}'.",
+        )  # fmt: skip
+    return []
+
+
+def _data_below(folder: Path) -> Iterable[Path]:
+    """Data files in folders below, as partitioned tables have them."""
+    return (path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS and path.is_file())
 
 
 def _of_saved_dataset(folder: Path) -> list[tuple[Path, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from smelt.base.errors import InputError
 from smelt.frontends.batch.packages import package
 from smelt.frontends.batch.sources.line_ranges import line_pieces, read_range
 from smelt.frontends.batch.sources.pieces import Facts, Piece, Window
@@ -28,7 +29,7 @@ class JsonlFormat:
         try:
             schema = _parsed(data, None).schema
         except pa.ArrowInvalid:
-            schema = pa.Table.from_pylist([row for row in _rows(data) if isinstance(row, dict)]).schema
+            schema = _schema_of_objects(path, list(_rows(data)))
         return Facts(schema, pieces, len(data) / pieces[0].rows)
 
     def read(self, path: Path, piece: Piece, schema: Any, columns: Sequence[str], window_rows: int) -> Iterator[Window]:
@@ -42,6 +43,15 @@ class JsonlFormat:
         for at in range(0, table.num_rows, window_rows):
             inside = {row - at: why for row, why in bad.items() if at <= row < at + window_rows}
             yield Window(table.slice(at, window_rows), inside)
+
+
+def _schema_of_objects(path: Path, rows: list[dict[str, Any] | str]) -> Any:
+    """Of the lines that are objects, where others are not."""
+    objects = [row for row in rows if isinstance(row, dict)]
+    if rows and not objects:
+        hint = "Write one object per line; a file that is one array is no JSON lines."
+        raise InputError("SM-BATCH-003", f"{path}: no line is a JSON object, the first is {rows[0]}", hint=hint)
+    return package("pyarrow").Table.from_pylist(objects).schema
 
 
 def _parsed(data: bytes, schema: Any) -> Any:

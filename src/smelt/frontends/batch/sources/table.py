@@ -33,7 +33,7 @@ def format_of(name: str) -> Format:
 def inspect_file(path: Path, name: str) -> Facts:
     """Schema and pieces, or an error that names the file."""
     try:
-        return format_of(name).inspect(path)
+        return _checked(path, format_of(name).inspect(path))
     except SmeltError:
         raise
     except MemoryError:
@@ -44,3 +44,12 @@ def inspect_file(path: Path, name: str) -> Facts:
             raise InputError("SM-BATCH-003", f"{path} cannot be read: {os.strerror(error.errno)}") from error
         text = (str(error) or type(error).__name__).splitlines()[0][:300]
         raise InputError("SM-BATCH-003", f"{path} cannot be read as {name}: {text}") from error
+
+
+def _checked(path: Path, facts: Facts) -> Facts:
+    """Columns are found by their names."""
+    names: list[str] = facts.schema.names
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise InputError("SM-BATCH-003", f"{path} names a column twice: {', '.join(twice)}")
+    return facts
