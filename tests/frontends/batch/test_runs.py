@@ -213,6 +213,27 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
 
 
+def with_pandas(batch: Any) -> Any:
+    import pandas
+
+    return batch if pandas.MARK else None
+
+
+def test_workers_import_pandas_only_for_functions(tmp_path: Path):
+    """Arrow imports it wherever it is installed, which takes longer than everything else before the first batch."""
+    (tmp_path / "pandas.py").write_text(
+        f"import sys, pathlib\nMARK = 1\nopen({str(tmp_path / 'seen')!r}, 'a').write(sys.argv[0] + '\\n')\n"
+    )
+    model, data = dense_model(tmp_path), write_parquet(tmp_path / "in.parquet", rows(20))
+    found = {**environment(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"}
+    for output, options in (("without", ()), ("with", ("--preprocess", f"{ME}:with_pandas"))):
+        run = command(model, data, tmp_path / output, *options)
+        subprocess.run(run, env=found, check=True, timeout=250)
+        seen = (tmp_path / "seen").read_text() if (tmp_path / "seen").exists() else ""
+        assert ("process.py" in seen) == (output == "with")
+        np.testing.assert_allclose(results(tmp_path / output), expected(rows(20)), atol=1e-6)
+
+
 @pytest.mark.full
 def test_a_worker_that_dies_costs_its_part_and_the_rest_is_finished(tmp_path: Path):
     x = rows(90)

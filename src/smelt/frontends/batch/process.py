@@ -29,6 +29,8 @@ def main(job_file: Path) -> int:
     told = json.loads(job_file.read_bytes())
     _die_with(int(told["parent"]))
     job = job_from_json(told["job"])
+    if job.preprocess is None and job.postprocess is None:  # functions of users may need it
+        sys.meta_path.insert(0, _NoPandas())
     write = _writer(out)
     try:
         package("pyarrow").set_cpu_count(max(1, job.threads))
@@ -50,10 +52,10 @@ def main(job_file: Path) -> int:
 def _work(job: Job, told: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> int:
     from smelt.frontends.batch.worker import StoppedError, Worker
 
-    worker = Worker(job, tell=lambda one: write(asdict(one)), max_errors=told["max_errors"])
+    worker = Worker(job, tell=lambda one: write(asdict(one)), max_errors=told["max_errors"], parts=_wanted(job))
     write(asdict(Told("ready")))
     with suppress(StoppedError):
-        worker.run(_wanted(job))
+        worker.run()
     return 0
 
 
@@ -80,6 +82,16 @@ def _writer(out: IO[str]) -> Callable[[dict[str, Any]], None]:
             out.flush()
 
     return write
+
+
+class _NoPandas:
+    """A finder that finds no pandas. Arrow imports it at its first conversion wherever it is installed, and goes
+    without it where it is not: 0.4 s before the first batch."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        del path, target
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not for workers", name=name)
 
 
 def _die_with(parent: int) -> None:

@@ -65,33 +65,34 @@ class Worker:
 
     def __init__(
         self, job: Job, *, preprocess: Function | None = None, postprocess: Function | None = None,
-        tell: Callable[[Told], None] | None = None, max_errors: int | None = None,
+        tell: Callable[[Told], None] | None = None, max_errors: int | None = None, parts: Iterable[Part] | None = None,
     ) -> None:  # fmt: skip
+        """`parts`: those of the one run, where it is known already: they are read while the model is loaded."""
         self.job = job
         self.folder = OutputFolder(Path(job.output))
+        self.schema = schema_from_text(job.schema)
+        self.result_schema = schema_from_text(job.result_schema) if job.result_schema else None
+        self._stages, self._lock, self._told_at = Stages(), threading.Lock(), 0.0
+        self._stop = threading.Event()
+        self._ended_at = 0.0
+        self._reading = self._begin(parts) if parts is not None else None
         self.model = ModelCall(job.model, job.threads)
         before = preprocess or (resolve(job.preprocess.name) if job.preprocess else None)
         self.after = postprocess or (resolve(job.postprocess.name) if job.postprocess else None)
         self.preparer = Preparer(job, self.model.inputs, before, job.batch)
-        self.schema = schema_from_text(job.schema)
-        self.result_schema = schema_from_text(job.result_schema) if job.result_schema else None
         self.max_errors = max_errors
         self._tell = tell or _nobody
         self._columns: list[OutputColumn] | None = None
-        self._stages, self._lock, self._told_at = Stages(), threading.Lock(), 0.0
-        self._stop = threading.Event()
-        self._ended_at = 0.0
 
     # The stages
 
-    def run(self, parts: Iterable[Part]) -> None:
-        """Make all parts that come. Raises what no part can survive."""
-        windows: queue.Queue[Item | None] = queue.Queue(_WINDOWS)
+    def run(self, parts: Iterable[Part] = ()) -> None:
+        """Make all parts that come, or those that the worker was made with. Raises what no part can survive."""
+        windows, fatal = self._reading or self._begin(parts)
+        self._reading = None
         batches: queue.Queue[Item | None] = queue.Queue(_BATCHES)
         results: queue.Queue[Item | None] = queue.Queue(_WINDOWS)
-        fatal: list[BaseException] = []
         threads = [
-            self._stage(lambda: self._read_all(parts, windows), fatal, windows),
             self._stage(lambda: self._relay(windows, batches, self._prepared), fatal, batches),
             self._stage(lambda: self._write_all(results), fatal, None),
         ]
@@ -101,11 +102,18 @@ class Worker:
             fatal.append(error)
             self._stop.set()
         self._put(results, None)
-        for thread in threads[1:]:
+        for thread in threads:
             thread.join()
         self._report(force=True)
         if fatal:  # the reader may wait for a part that never comes; it is a daemon
             raise next((error for error in fatal if not isinstance(error, StoppedError)), fatal[0])
+
+    def _begin(self, parts: Iterable[Part]) -> tuple[queue.Queue[Item | None], list[BaseException]]:
+        """Start to read: the windows that come, and where a thread puts what ends the run."""
+        windows: queue.Queue[Item | None] = queue.Queue(_WINDOWS)
+        fatal: list[BaseException] = []
+        self._stage(lambda: self._read_all(parts, windows), fatal, windows)
+        return windows, fatal
 
     def stop(self) -> None:
         """Drop what is under way. Safe to call from any thread."""
