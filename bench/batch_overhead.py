@@ -1,10 +1,11 @@
 """`smelt.batch` against a loop over ready arrays in the same compiled model, from 5 ms a row up.
 
-    python bench/batch_overhead.py prepare DIR [--layers 40]   compile a model; a layer is 75 MFLOP a row
+    python bench/batch_overhead.py prepare DIR [--layers 40] [--width 768]   compile a model; a layer is 75 MFLOP a row
     python bench/batch_overhead.py run DIR [--rows 2400] [--rounds 8] [--threads 2] [--workers 1 2]
 
-A row is 64 tokens of 768 floats, 196 kB. Both sides run in each round, and count from a loaded model, first call
-included. The loop has its rows in memory; the run reads them from Parquet and counts until its results are on disk.
+A row is 64 tokens of `width` floats: 196 kB of 768, 4 kB of 16. Both sides run in each round, and count from a loaded
+model, first call included. The loop has its rows in memory; the run reads them from Parquet and counts until its
+results are on disk.
 Prints the share of the loop's throughput that runs of one worker with all threads, and of several, have, over the
 rounds in which others left the CPUs alone.
 """
@@ -32,18 +33,19 @@ from smelt.frontends.batch.records import ModelRef
 WIDTH, BATCH, TOKENS = 768, 16, 64
 
 
-def prepare(folder: Path, layers: int) -> None:
+def prepare(folder: Path, layers: int, width: int) -> None:
     """Products of 64 tokens by 768 x 768 a row, with activations."""
     random = np.random.default_rng(0)
     nodes, weights, last = [], [], "x"
     for layer in range(layers):
-        weight = (random.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)
+        rows = WIDTH if layer else width
+        weight = (random.standard_normal((rows, WIDTH)) / np.sqrt(rows)).astype(np.float32)
         weights.append(onnx.numpy_helper.from_array(weight, f"w{layer}"))
         nodes += [helper.make_node("MatMul", [last, f"w{layer}"], [f"h{layer}"])]
         nodes += [helper.make_node("Tanh", [f"h{layer}"], [f"t{layer}"])]
         last = f"t{layer}"
     nodes.append(helper.make_node("ReduceMean", [last], ["y"], axes=[1], keepdims=0))
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", TOKENS, WIDTH])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", TOKENS, width])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", WIDTH])
     graph = helper.make_graph(nodes, "g", [x], [y], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -52,10 +54,12 @@ def prepare(folder: Path, layers: int) -> None:
 
 
 def write_rows(folder: Path, rows: int) -> np.ndarray:
-    x = np.random.default_rng(1).standard_normal((rows, TOKENS * WIDTH), dtype=np.float32)
-    cells = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), TOKENS * WIDTH)
+    model = onnx.load(folder / "artifact" / "model.onnx", load_external_data=False)
+    width = model.graph.input[0].type.tensor_type.shape.dim[2].dim_value
+    x = np.random.default_rng(1).standard_normal((rows, TOKENS * width), dtype=np.float32)
+    cells = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), TOKENS * width)
     pq.write_table(pa.table({"x": cells}), folder / "in.parquet", row_group_size=200, compression="none")
-    return x.reshape(rows, TOKENS, WIDTH)
+    return x.reshape(rows, TOKENS, width)
 
 
 def loop_seconds(artifact: Path, x: np.ndarray, threads: int) -> float:
@@ -77,6 +81,7 @@ def main() -> None:
     parser.add_argument("step", choices=("prepare", "run"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, default=40)
+    parser.add_argument("--width", type=int, default=WIDTH)
     parser.add_argument("--rows", type=int, default=2400)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
@@ -84,7 +89,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.step == "prepare":
         given.folder.mkdir(parents=True, exist_ok=True)
-        prepare(given.folder, given.layers)
+        prepare(given.folder, given.layers, given.width)
         return
     x = write_rows(given.folder, given.rows)
     times: dict[str, list[float]] = {}
