@@ -458,6 +458,20 @@ def test_the_environment_alone_switches_the_hook_on(cache, saved, tmp_path):
         assert ran.stdout.split()[0] == compiled_kernels, ran.stderr
 
 
+def test_a_program_that_never_imports_onnxruntime_does_not_pay_for_it(cache, tmp_path):
+    """The hook is armed at the start of every process of a container: of shells' tools and package managers, too."""
+    site = tmp_path / "site"
+    site.mkdir()
+    shutil.copy(SRC / "smelt_hook.pth", site)
+    loaded = "print([name for name in ('onnxruntime', 'numpy', 'onnx_ir') if name in sys.modules])"
+    armed = "print('smelt.frontends.session.autoload' in sys.modules)"
+    start = f"import site, sys; site.addsitedir({str(site)!r}); {loaded}; {armed}"
+    ran = subprocess.run(
+        [sys.executable, "-c", start], capture_output=True, text=True, env={**environment(), "SMELT_HOOK": "on"}
+    )
+    assert ran.stdout.split() == ["[]", "True"], ran.stdout + ran.stderr
+
+
 def test_doctor_tells_of_the_hook(cache, monkeypatch):
     assert "off; on by" in doctor_line("session hook")
     monkeypatch.setenv("SMELT_HOOK", "background")
