@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smelt.check.bindings import bindings, evaluate_size
+from smelt.check.bindings import bindings, evaluate_size, free_axes, free_sizes
 
 
 def sizes_of(inputs, feeds):
@@ -91,3 +91,29 @@ def test_the_number_of_bindings_and_their_size_are_bounded():
 )
 def test_formulas_over_sizes(text, value):
     assert evaluate_size(text, {"a": 2, "b": 3}) == value
+
+
+def test_an_integer_that_is_a_size_follows_the_axes_of_its_formula():
+    inputs = {"x": ["a", "b"], "area": "a*b", "count": "a"}
+    feeds = {"x": np.zeros((3, 5)), "area": np.array(15), "count": np.array(3)}
+    made = list(bindings(inputs, feeds))
+    assert {b.label for b in made} >= {"all 1", "doubled", "a 0"}
+    for binding in made:
+        if binding.label == "apart":
+            continue
+        a, b = binding.feeds["x"].shape
+        assert binding.feeds["area"] == a * b and binding.feeds["count"] == a
+        assert binding.feeds["area"].shape == () and binding.feeds["area"].dtype == feeds["area"].dtype
+    assert free_sizes(inputs, feeds) == {"a": 3, "b": 5} and free_axes(inputs, feeds) == [("x", 0), ("x", 1)]
+
+
+def test_an_integer_that_no_axis_shows_is_varied_but_never_0():
+    feeds = {"x": np.zeros((3, 2)), "n": np.array(40)}
+    counts = {int(b.feeds["n"]) for b in bindings({"n": "n", "x": ["a", 2]}, feeds)}
+    assert {1, 40, 80} <= counts and 0 not in counts
+    assert all(b.feeds["x"].shape[0] != 0 or b.feeds["n"] == 40 for b in bindings({"n": "n", "x": ["a", 2]}, feeds))
+
+
+def test_an_integer_that_contradicts_its_formula_is_left_as_it_is():
+    feeds = {"x": np.zeros((3, 2)), "n": np.array(40)}
+    assert all(b.feeds["n"] == 40 for b in bindings({"x": ["a", 2], "n": "a"}, feeds))

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from smelt.check.inputs import ATTEMPTS, index_bound, make_feeds
+from smelt.ir.traced import mark_traced_shape, mark_traced_size
 
 
 def model_of(nodes, inputs, initializers=()) -> ir.Model:
@@ -141,3 +142,29 @@ def test_a_constant_that_is_added_suggests_a_size_and_a_product_decides():
     assert make_feeds(model_of(nodes, [("x", TensorProto.FLOAT, ["n", "c"])], [bias]), "small", 0)["x"].shape == (2, 6)
     one = helper.make_tensor("b", TensorProto.FLOAT, [1], np.zeros(1, np.float32))
     assert make_feeds(model_of(nodes, [("x", TensorProto.FLOAT, ["n", "c"])], [one]), "small", 0)["x"].shape == (2, 17)
+
+
+def counted(formula: str, example: int, shape: tuple[int, int]) -> ir.Model:
+    """A tensor and an integer of which a tracer saw an example."""
+    nodes = [helper.make_node("Range", ["zero", "n", "one"], ["y"])]
+    numbers = [helper.make_tensor(name, TensorProto.INT64, [], [number]) for name, number in (("zero", 0), ("one", 1))]
+    inputs = [("x", TensorProto.FLOAT, ["a", "b"]), ("n", TensorProto.INT64, [])]
+    model = model_of(nodes, inputs, numbers)
+    mark_traced_shape(model.graph.inputs[0], shape)
+    mark_traced_size(model.graph.inputs[1], formula, example)
+    return model
+
+
+def test_the_first_sizes_are_those_that_a_tracer_saw_where_integers_decide_some():
+    feeds = make_feeds(counted("s0", 40, (6, 7)), "small", 0)
+    assert feeds["x"].shape == (6, 7) and feeds["n"] == 40 and feeds["n"].shape == ()
+    assert make_feeds(counted("s0", 40, (6, 7)), "real", 0)["x"].shape == (6, 7)
+    assert make_feeds(counted("s0", 40, (1 << 13, 1 << 13)), "small", 0) is None
+
+
+@pytest.mark.parametrize("attempt", range(1, 5))
+def test_a_traced_integer_is_what_later_sizes_tell_else_that_of_the_example(attempt: int):
+    product = make_feeds(counted("a*b", 42, (6, 7)), "small", attempt)
+    assert product["n"] == product["x"].size and product["x"].shape != (6, 7)
+    assert make_feeds(counted("s0*a", 40, (6, 7)), "small", attempt)["n"] == 40
+    assert make_feeds(counted("s0", 40, (6, 7)), "small", attempt)["n"] == 40

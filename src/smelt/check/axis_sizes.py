@@ -11,6 +11,7 @@ from typing import Final
 
 import onnx_ir as ir
 
+from smelt.ir.traced import traced_size
 from smelt.ops.user import is_user_op
 
 _KEEP: Final = frozenset(
@@ -21,8 +22,12 @@ _BROADCAST: Final = frozenset(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"))
 _MAX_WALK: Final = 50
 
 
-def named_dims(value: ir.Value, original: ir.Model) -> list[int | str | None] | None:
-    """Sizes that are fixed, and the names that the file gave to the others."""
+def named_dims(value: ir.Value, original: ir.Model) -> list[int | str | None] | str | None:
+    """Sizes that are fixed, and the names that the file gave to the others; of an integer that is a size, the formula
+    that a tracer told."""
+    traced = traced_size(value)
+    if traced is not None:
+        return traced[0]
     if value.shape is None:
         return None
     given = next((v.shape for v in original.graph.inputs if v.name == value.name), None)

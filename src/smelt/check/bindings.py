@@ -2,8 +2,8 @@
 
 Input: the model's inputs as they are declared, and the feeds of a call that stock ONNX Runtime takes. Output: feeds of
 the same contents at other sizes, a bounded number. Invariant: axes that carry one name have one size, and a name that
-is a sum or a product of others follows them; contents are repeated or cut along the axes that change, so that indices
-stay within their tables.
+is a sum or a product of others follows them, as an integer does that is such a size; contents are repeated or cut along
+the axes that change, so that indices stay within their tables.
 
     each size 1 alone; all 1; all equal; all but the first doubled; all different; the first 0; all 0; and once axes of
     one name with sizes of their own, which a model takes when the name was only a hint
@@ -20,6 +20,10 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Dims = Sequence[int | str | None]
+"""Sizes of axes; the text of an integer that is itself a size: its name or formula."""
+
+Place = tuple[str, int | None]
+"""An input and its axis, or None where its value is the size."""
 
 _ALONE: Final = 4  # sizes that are 1 one at a time
 _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
@@ -46,11 +50,12 @@ class Binding:
 def bindings(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> Iterator[Binding]:
     """Other sizes than those of `feeds`."""
     axes = _named_axes(inputs, feeds)
-    base = {name: feeds[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
+    base = {name: _size_at(feeds, places[0]) for name, places in axes.items()}
     free = list(free_sizes(inputs, feeds))
     seen = {tuple(base.items())}
     elements = sum(array.size for array in feeds.values())
-    for label, chosen in _choices({name: base[name] for name in free}):
+    with_axes = [name for name in free if any(axis is not None for _, axis in axes[name])]
+    for label, chosen in _choices({name: base[name] for name in free}, with_axes):
         sizes = _followed({**base, **chosen}, free)
         if tuple(sizes.items()) in seen:
             continue
@@ -64,7 +69,7 @@ def bindings(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> I
 def free_sizes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> dict[str, int]:
     """The free sizes of a call by name, those that follow from others left out."""
     axes = _named_axes(inputs, feeds)
-    base = {name: feeds[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
+    base = {name: _size_at(feeds, places[0]) for name, places in axes.items()}
     plain = {name: size for name, size in base.items() if _parsed(name) is None}
     return {name: size for name, size in base.items() if name in plain or evaluate_size(name, plain) != size}
 
@@ -74,27 +79,30 @@ def resized(
 ) -> dict[str, Array]:
     """The same contents at other sizes."""
     axes = _named_axes(inputs, feeds)
-    base = {name: feeds[places[0][0]].shape[places[0][1]] for name, places in axes.items()}
+    base = {name: _size_at(feeds, places[0]) for name, places in axes.items()}
     sizes = _followed({**base, **changed}, list(free_sizes(inputs, feeds)))
     return {name: _resized(array, name, axes, sizes) for name, array in feeds.items()}
 
 
 def free_axes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> list[tuple[str, int]]:
     """Inputs and axes whose sizes the model does not tell."""
-    return [place for places in _named_axes(inputs, feeds).values() for place in places]
+    places = (place for places in _named_axes(inputs, feeds).values() for place in places)
+    return [(name, axis) for name, axis in places if axis is not None]
 
 
-def _apart(axes: Mapping[str, list[tuple[str, int]]], feeds: Mapping[str, Array]) -> Iterator[Binding]:
+def _apart(axes: Mapping[str, list[Place]], feeds: Mapping[str, Array]) -> Iterator[Binding]:
     """Every axis of a name that stands more than once has a size of its own."""
-    shared = {name: places for name, places in axes.items() if len(places) > 1}
+    on_axes = {name: [place for place in places if place[1] is not None] for name, places in axes.items()}
+    shared = {name: places for name, places in on_axes.items() if len(places) > 1}
     own = {f"{name} of {of}[{axis}]": [(of, axis)] for name, places in shared.items() for of, axis in places}
     later = {at: place for places in shared.values() for place, at in enumerate(places)}
-    sizes = {name: feeds[at[0]].shape[at[1]] + later[at] for name, (at,) in own.items()}
+    sizes = {name: _size_at(feeds, at) + later[at] for name, (at,) in own.items()}
     if sizes:
         yield Binding("apart", sizes, {name: _resized(array, name, own, sizes) for name, array in feeds.items()})
 
 
-def _choices(base: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+def _choices(base: Mapping[str, int], with_axes: Sequence[str]) -> Iterator[tuple[str, dict[str, int]]]:
+    """An integer that no axis shows is never 0: it may divide."""
     names = list(base)
     if not names:
         return
@@ -108,33 +116,46 @@ def _choices(base: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
         yield "doubled", {name: 2 * base[name] for name in names[1:]}
     least = 2 if len(names) > 1 else 1  # sizes of 1 would meet those of others
     yield "all different", {name: max(base[name], least) + 1 + place for place, name in enumerate(names)}
-    yield f"{names[0]} 0", {names[0]: 0}
-    if len(names) > 1:
-        yield "all 0", dict.fromkeys(names, 0)
+    for name in with_axes[:1]:
+        yield f"{name} 0", {name: 0}
+    if len(with_axes) > 1:
+        yield "all 0", dict.fromkeys(with_axes, 0)
 
 
-def _named_axes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> dict[str, list[tuple[str, int]]]:
+def _named_axes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> dict[str, list[Place]]:
     """Where each name of a size stands. An axis without a name has one of its own."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    found: dict[str, list[Place]] = {}
     for name, dims in inputs.items():
         array = feeds.get(name)
-        if array is None or dims is None or len(dims) != array.ndim:
+        if array is None or dims is None or isinstance(dims, str) or len(dims) != array.ndim:
             continue
         for axis, dim in enumerate(dims):
             if isinstance(dim, int) and dim >= 0:
                 continue
             found.setdefault(str(dim) if isinstance(dim, str) and dim else f"{name}[{axis}]", []).append((name, axis))
+    for name, formula in inputs.items():
+        if isinstance(formula, str) and name in feeds and feeds[name].ndim == 0:
+            found.setdefault(formula, []).append((name, None))
     # Two axes of one name that differ in the call are no one size.
-    return {
-        name: places for name, places in found.items() if len({feeds[array].shape[axis] for array, axis in places}) == 1
-    }
+    return {name: places for name, places in found.items() if len({_size_at(feeds, place) for place in places}) == 1}
 
 
-def _resized(array: Array, name: str, axes: Mapping[str, list[tuple[str, int]]], sizes: Mapping[str, int]) -> Array:
+def _size_at(feeds: Mapping[str, Array], place: Place) -> int:
+    name, axis = place
+    return int(feeds[name]) if axis is None else feeds[name].shape[axis]
+
+
+def _resized(array: Array, name: str, axes: Mapping[str, list[Place]], sizes: Mapping[str, int]) -> Array:
     for symbol, places in axes.items():
         for of, axis in places:
-            have, want = array.shape[axis] if of == name else 0, sizes[symbol]
-            if of != name or have == want:
+            if of != name:
+                continue
+            want = sizes[symbol]
+            if axis is None:
+                array = np.full_like(array, want)
+                continue
+            have = array.shape[axis]
+            if have == want:
                 continue
             if have == 0:  # nothing to repeat
                 shape = (*array.shape[:axis], want, *array.shape[axis + 1 :])

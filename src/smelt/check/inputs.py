@@ -2,7 +2,8 @@
 
 Input: a model, a size class, an attempt number and shapes that are known. Output: a `Recipe` per input; None when an
 input's type cannot be made. Invariant: indices stay within the tables that they look up where those can be found; later
-attempts try other sizes and tamer contents.
+attempts try other sizes and tamer contents. Where a tracer saw integers that decide sizes, the first attempt has the
+sizes of its example, and the others the values of those integers that their sizes tell.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from smelt.check.axis_sizes import known_sizes
 from smelt.check.bindings import evaluate_size, names_of
 from smelt.check.recipes import Kind, Recipe, fill
 from smelt.check.shape_inputs import shape_like
+from smelt.ir.traced import traced_shape, traced_size
 from smelt.ir.weights import is_weight
 
 Array = np.ndarray[Any, Any]
@@ -112,10 +114,12 @@ def make_recipes(model: ir.Model, size: Size, attempt: int, shapes: Shapes | Non
         return None
     style = (_SMALL if size == "small" else _REAL)[attempt]
     inputs = [v for v in model.graph.inputs if v.name and v.name not in model.graph.initializers]
-    sizes = _Sizes(inputs, style, shapes or {})
+    as_traced = attempt == 0 and not shapes
+    shapes = (_example(inputs) if as_traced else shapes) or {}
+    sizes = _Sizes(inputs, style, shapes, as_traced)
     if size == "small" and _is_batch_of_large_items(inputs, sizes, style):
         style = replace(style, batch=1)
-        sizes = _Sizes(inputs, style, shapes or {})
+        sizes = _Sizes(inputs, style, shapes, as_traced)
     if style.length == _SOUND and not all(_may_be_sound(value, sizes.shape(value)) for value in inputs):
         return None
     recipes: dict[str, Recipe] = {}
@@ -130,6 +134,14 @@ def make_recipes(model: ir.Model, size: Size, attempt: int, shapes: Shapes | Non
             return None
         recipes[value.name or ""] = recipe
     return recipes
+
+
+def _example(inputs: Sequence[ir.Value]) -> dict[str, tuple[int, ...]]:
+    """Shapes of a tracer's example, where integers of it decide sizes: what fits them may be told nowhere else."""
+    if not any(traced_size(value) for value in inputs):
+        return {}
+    seen = ((value.name or "", traced_shape(value)) for value in inputs)
+    return {name: shape for name, shape in seen if shape is not None}
 
 
 def _may_be_sound(value: ir.Value, shape: tuple[int, ...]) -> bool:
@@ -170,16 +182,21 @@ def every_attempt(
 
 
 class _Sizes:
-    """The size of every free axis. One name is one size; a name that is a sum of others is their sum."""
+    """The size of every free axis. One name is one size; a name that is a sum of others is their sum. `as_traced`:
+    integers are those of a tracer's example."""
 
-    def __init__(self, inputs: Sequence[ir.Value], style: _Attempt, shapes: Shapes) -> None:
+    def __init__(self, inputs: Sequence[ir.Value], style: _Attempt, shapes: Shapes, as_traced: bool) -> None:
         self.style = style
+        self.as_traced = as_traced
         self.given = shapes
         self.known: dict[str, int] = {}
         for value in inputs:
             for dim, size in zip(value.shape or (), shapes.get(value.name or "", ()), strict=False):
                 if not isinstance(dim, int) and dim.value:
                     self.known.setdefault(dim.value, size)
+        for name, example in filter(None, map(traced_size, inputs)):
+            if name.isidentifier():
+                self.known.setdefault(name, example)
         for value in inputs:  # a sum may stand before its terms
             self.shape(value)
         for term in [term for name in list(self.known) for term in names_of(name)]:  # which may be no axis
@@ -208,6 +225,15 @@ class _Sizes:
             first = axis == 0 or (self.style.states and axis == 1 and _is_state(value.shape))
             sizes.append(self._free(name, first, default, axis in hints))
         return tuple(sizes)
+
+    def traced(self, value: ir.Value) -> int | None:
+        """The value of an integer that a tracer saw: what the sizes tell, else that of the example."""
+        seen = traced_size(value)
+        if seen is None:
+            return None
+        formula, example = seen
+        found = None if self.as_traced else self.known.get(formula, evaluate_size(formula, self.known))
+        return example if found is None else found
 
     def of(self, value: ir.Value) -> list[int | None]:
         """The sizes of any value of the graph, as far as names tell."""
@@ -268,6 +294,9 @@ def _scale(value: ir.Value, shape: tuple[int, ...]) -> float:
 def _integers(
     value: ir.Value, shape: tuple[int, ...], style: _Attempt, sizes: _Sizes
 ) -> tuple[Kind, tuple[float, ...]]:
+    traced = sizes.traced(value)
+    if traced is not None:
+        return "values", (traced,)
     count = int(np.prod(shape))
     meant = shape_like(value, count, sizes.of) if style.shapes else None
     if meant is not None:

@@ -143,9 +143,15 @@ def visible_results(kind: str) -> int | None:
 
 def hint(size: Any, otherwise: int) -> int:
     """The number that tracing saw, for a symbolic size."""
+    found = example_of(size)
+    return otherwise if found is None else found
+
+
+def example_of(size: Any) -> int | None:
+    """The number that tracing saw, for a symbolic size; None where it depends on data."""
     if isinstance(size, int):
         return size
-    return int(size.node.hint) if size.node.has_hint() else otherwise
+    return int(size.node.hint) if size.node.has_hint() else None
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -159,6 +165,7 @@ __all__ = [
     "PythonPrinter",
     "aot_autograd",
     "dynamo",
+    "example_of",
     "forward_metadata",
     "frame_arguments",
     "free_axes",

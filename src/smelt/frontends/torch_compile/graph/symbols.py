@@ -1,8 +1,8 @@
-"""Symbolic sizes of a graph as functions of its arguments.
+"""Symbolic sizes of a graph as functions of its arguments, and what they were while tracing.
 
 Input: the placeholders of an FX graph and shapes over their symbols. Output: a function from arguments to sizes, or
-None where a size depends on data. Invariant: for the arguments that the graph was traced for, the sizes are those that
-tracing saw.
+None where a size depends on data; marks of the sizes that tracing saw. Invariant: for the arguments that the graph was
+traced for, the sizes are those that tracing saw.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import onnx_ir as ir
 import torch
 
-from smelt.frontends.torch_compile._torch import PythonPrinter
+from smelt.export import Translation
+from smelt.frontends.torch_compile._torch import PythonPrinter, example_of
+from smelt.ir.traced import mark_traced_shape, mark_traced_size
 
 Shapes = Sequence[Sequence[int]]
 Sizes = Callable[[Sequence[Any]], Shapes]
@@ -42,6 +45,31 @@ def deciding_integers(placeholders: Sequence[torch.fx.Node]) -> list[int]:
     sizes = [size for value in values if isinstance(value, torch.Tensor) for size in (*value.shape, *value.stride())]
     symbols: list[Any] = [s for size in sizes if isinstance(size, torch.SymInt) for s in _expression(size).free_symbols]
     return list(integers) if {str(symbol) for symbol in symbols} <= known else []
+
+
+def mark_traced(model: ir.Model, graph: torch.fx.GraphModule, translation: Translation) -> None:
+    """Tell verification the numbers that tracing saw: integers that decide sizes fit few others."""
+    values = {value.name: value for value in model.graph.inputs}
+    inputs = translation.model.graph.inputs
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    for slot, node in zip(translation.inputs, placeholders, strict=True):
+        value = None if slot.index is None else values.get(inputs[slot.index].name)
+        traced: Any = node.meta.get("val")
+        if value is None:
+            continue
+        if slot.kind == "int" and isinstance(traced, torch.SymInt):
+            example = example_of(traced)
+            if example is not None:
+                mark_traced_size(value, _expr(traced), example)
+        elif isinstance(traced, torch.Tensor) and value.shape is not None:
+            sizes = [example_of(size) for size in shape_in_session(traced)]
+            if len(sizes) == len(value.shape) and None not in sizes:
+                mark_traced_shape(value, [size for size in sizes if size is not None])
+
+
+def shape_in_session(value: torch.Tensor) -> Sequence[Any]:
+    """Of a complex tensor, that of pairs of real numbers."""
+    return (*value.shape, 2) if value.is_complex() else value.shape
 
 
 def _places(placeholders: Sequence[torch.fx.Node]) -> dict[str, str]:

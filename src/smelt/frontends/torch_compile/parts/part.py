@@ -24,7 +24,7 @@ from smelt.frontends.dumping import Dumped, as_array, dump_target
 from smelt.frontends.ranges import range_of, ranged
 from smelt.frontends.torch_compile._torch import is_dense
 from smelt.frontends.torch_compile.graph.layout import Layouts, normalize_layouts, restrided, with_pairs
-from smelt.frontends.torch_compile.graph.symbols import Shapes, Sizes, sizes_of
+from smelt.frontends.torch_compile.graph.symbols import Shapes, Sizes, shape_in_session, sizes_of
 from smelt.frontends.torch_compile.inspection.debug import checked
 from smelt.frontends.torch_compile.inspection.record import PartReport
 from smelt.frontends.torch_compile.inspection.reference import TellingEvaluator
@@ -358,11 +358,7 @@ def _dtype(node: Node) -> str:
 
 def _sizes(placeholders: Sequence[Node], nodes: Sequence[Node]) -> Sizes | Shapes | None:
     values = [node.meta["val"] for node in nodes]
-    return sizes_of(placeholders, [_shape_in_session(v) if isinstance(v, torch.Tensor) else () for v in values])
-
-
-def _shape_in_session(value: torch.Tensor) -> Sequence[Any]:
-    return (*value.shape, 2) if value.is_complex() else value.shape
+    return sizes_of(placeholders, [shape_in_session(v) if isinstance(v, torch.Tensor) else () for v in values])
 
 
 def _assembled(

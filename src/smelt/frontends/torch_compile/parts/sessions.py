@@ -27,6 +27,7 @@ from smelt.base.errors import ConfigError
 from smelt.base.progress import open_progress
 from smelt.codegen import FedPanels, lift_panels
 from smelt.export import Translation
+from smelt.frontends.torch_compile.graph.symbols import mark_traced
 from smelt.frontends.torch_compile.graph.worth import kernels_pay
 from smelt.frontends.torch_compile.inspection.record import PartReport
 from smelt.frontends.torch_compile.options import TorchOptions
@@ -80,6 +81,7 @@ def session_for_model(
     key = "" if has_constants or not options.cache_size else _key(model, settings, wanted)
     made = _recall(key)
     if made is None:
+        mark_traced(model, module, translation)  # not part of the key: it decides what kernels are verified on alone
         made = _made(model, settings, wanted, feeds)
         _remember(key, made, options.cache_size)
     report.onnx_nodes, report.kernels, report.in_kernels = made.nodes, made.kernels, made.in_kernels
