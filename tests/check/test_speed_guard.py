@@ -175,6 +175,79 @@ def test_a_race_keeps_to_its_time_unless_ours_seems_to_be_behind():
     assert len(_rounds(Slow(0.02), Slow(0.06), {}, 0.0)) == FEWEST_ROUNDS  # type: ignore[arg-type]
 
 
+class Clock:
+    """Stands for the module `time`: it passes where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    perf_counter = thread_time = time
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Ticking:
+    """A session of a known duration by such a clock."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds, self.runs = clock, seconds, 0
+
+    def run(self, *_: object) -> None:
+        self.runs += 1
+        self.clock.sleep(self.seconds)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "spare_s", "rounds"),
+    [(6.0, 0.25, FEWEST_ROUNDS), (60.0, 0.25, 2), (6.0, 0.01, 2), (60.0, 10.0, FEWEST_ROUNDS)],
+)
+def test_rounds_enough_for_evidence_are_run_where_they_cost_little(
+    milliseconds: float, spare_s: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock()
+    monkeypatch.setattr(racing, "time", clock)
+    left, right = Ticking(clock, 1.1e-3 * milliseconds), Ticking(clock, 1e-3 * milliseconds)
+    made = _rounds(left, right, {}, 0.0, clock.time, spare_s=spare_s)  # type: ignore[arg-type]
+    assert len(made) == rounds
+
+
+def test_a_session_that_has_just_run_is_not_run_again_before_it_is_timed(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr(racing, "time", clock)
+    left, right = Ticking(clock, 5.5e-3), Ticking(clock, 5e-3)
+    rounds = _rounds(left, right, {}, 0.2, clock.time)  # type: ignore[arg-type]
+    assert len(rounds) == 12 and all(pair == pytest.approx([5500.0, 5000.0]) for pair in rounds)
+    assert left.runs + right.runs == 4 + 4 + 3 * (len(rounds) - 1)  # twice each, a first round, then one warm run each
+
+
+def test_opening_sessions_is_taken_from_every_number_of_threads_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock, shares = Clock(), list[float]()
+
+    def opened(*_: object) -> Ticking:
+        clock.sleep(0.2)
+        return Ticking(clock, 0.0)
+
+    def rounds(_left: object, _right: object, _feeds: object, seconds: float, *_: object) -> list[list[float]]:
+        shares.append(seconds)
+        clock.sleep(seconds)
+        return [[1000.0, 1000.0]] * 5
+
+    monkeypatch.setattr(racing, "time", clock)
+    monkeypatch.setattr(racing, "session_for", opened)
+    monkeypatch.setattr(racing, "_rounds", rounds)
+    job = {
+        "began": 0.0, "seconds": 1.0, "threads": [1, 2], "pairs": [["stock", "fast.onnx"]],
+        "stock": "s", "library": "l", "feeds": None, "recipes": [],
+    }  # fmt: skip
+    racing.race(job, tmp_path, lambda **_: None)
+    assert shares == pytest.approx([0.3, 0.3])
+    assert clock.now_s == pytest.approx(1.4)  # the sessions of a second number of threads come on top
+
+
 class Uneven(Slow):
     """Now fast and now slow, as on a machine that others use."""
 

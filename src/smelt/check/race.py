@@ -5,8 +5,9 @@ Output: an event for each pair, number of threads and size with the times of bot
 take turns, in alternating order, and each is run once before it is timed, so that whatever else the machine does meets
 both alike; one thread is timed by its own processor time, which other programs do not count in. A clearly decided pair
 ends early. Every number of threads has its share of the seconds, and a few rounds even where opening the sessions took
-it, unless that would take as long again; other sizes than the usual are timed where the share allows it. Where the
-rounds so far say that the right one is behind, it is looked at until that is certain.
+it, unless that would take as long again: as many as are evidence, where those are short. Other sizes than the usual are
+timed where the share allows it. Where the rounds so far say that the right one is behind, it is looked at until that is
+certain.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ ASKED: Final = "asked.json"  # what is to be timed, where the process began befo
 FEWEST_ROUNDS: Final = 5  # with fewer, all of them on one side are no evidence
 _LEAST_ROUNDS: Final = 2
 _DOUBTFUL_ROUNDS: Final = 25  # that a race may take where its median says behind and its interval says nothing
+_SPARE_S: Final = 0.25  # beyond its seconds, for as many rounds as are evidence where so few seconds make them
 _PATIENCE_S: Final = 1.5  # beyond its seconds, in such a case
 DOUBT: Final = 0.03  # a median so far below 1 is looked at until the interval decides
 _MOST_ROUNDS: Final = 60
@@ -97,13 +99,16 @@ class _Race:
         clock = time.thread_time if sessions.threads == 1 else time.perf_counter
         calls = self._calls(sessions.threads)
         left_after = self.left_over - sum(map(_weight, calls))
+        if calls:
+            self._open(left, right, sessions)
         for call in calls:
             share = max(0.0, self.ends - time.time()) * _weight(call) / max(1, self.left_over)
             self.left_over -= _weight(call)
             if call.sizes and not self._is_worth(call, usual_s, share, sessions["stock"]):
                 continue
             self.report(at="race", left=left, right=right)
-            rounds = _rounds(sessions[left], sessions[right], call.feeds, share, clock, self.patience)
+            spare = _SPARE_S / len(self.job["pairs"])
+            rounds = _rounds(sessions[left], sessions[right], call.feeds, share, clock, self.patience, spare)
             self.report(raced=[left, right], threads=sessions.threads, sizes=call.sizes, rounds=rounds)
             if not call.sizes:
                 usual_s = float(np.median([a + b for a, b in rounds])) / 1e6
@@ -111,6 +116,15 @@ class _Race:
                 if all(a > _FAR_AHEAD * b for a, b in rounds):
                     break
         self.left_over = left_after
+
+    def _open(self, left: str, right: str, sessions: _Sessions) -> None:
+        """Before the seconds are shared: what opening takes is taken from all numbers of threads alike, once."""
+        self.report(at="race", left=left, right=right)
+        opened_s = sessions.opening_s
+        for name in (left, right):
+            _ = sessions[name]
+        if sessions.threads != self.job["threads"][0]:
+            self.ends += sessions.opening_s - opened_s
 
     def _is_worth(self, call: Call, usual_s: float, seconds: float, stock: Session) -> bool:
         """Whether stock ONNX Runtime takes such sizes, and both models can run at them in the time given."""
@@ -186,7 +200,7 @@ class _Sessions(dict[str, Session]):
 
 def _rounds(
     left: Session, right: Session, feeds: Mapping[str, Array], seconds: float,
-    clock: Callable[[], float] = time.perf_counter, patience: float | None = None,
+    clock: Callable[[], float] = time.perf_counter, patience: float | None = None, spare_s: float = _SPARE_S,
 ) -> list[list[float]]:  # fmt: skip
     """Microseconds of one run of each, by the clock given. Doubts are looked into until `patience`."""
     ends = time.perf_counter() + seconds
@@ -197,26 +211,31 @@ def _rounds(
     repeats = max(1, round(_SHORTEST_S / max(once, 1e-7)))
     warm = 0 if once > _LONG_S else 1
     out: list[list[float]] = []
+    last: Session | None = None
     patience = ends + _PATIENCE_S if patience is None else patience
     while len(out) < _MOST_ROUNDS and not _decided(out):
         late = time.perf_counter() >= ends
-        if late and not _open(out) and not (_doubtful(out) and time.perf_counter() < patience):
+        if late and not _open(out, spare_s) and not (_doubtful(out) and time.perf_counter() < patience):
             break
         pair = [0.0, 0.0]
         for place in (0, 1) if len(out) % 2 else (1, 0):
             session = (left, right)[place]
-            run_s(session, repeats=warm)
+            if session is not last:  # the one that ended a round begins the next: it is warm
+                run_s(session, repeats=warm)
+            last = session
             pair[place] = run_s(session, repeats=repeats) * 1e6 / repeats
         out.append(pair)
     return out
 
 
-def _open(rounds: list[list[float]]) -> bool:
-    """Whether the rounds so far ask for more, although the time is over: the right one may be behind."""
+def _open(rounds: list[list[float]], spare_s: float) -> bool:
+    """Whether the rounds so far ask for more, although the time is over: the right one may be behind, or rounds enough
+    for evidence take no longer than `spare_s`."""
     if len(rounds) < _LEAST_ROUNDS:
         return True
     behind = float(np.median([left / right for left, right in rounds])) < 1
-    return behind and len(rounds) < FEWEST_ROUNDS
+    is_cheap = _least_s(rounds) / _LEAST_ROUNDS * FEWEST_ROUNDS <= spare_s
+    return (behind or is_cheap) and len(rounds) < FEWEST_ROUNDS
 
 
 def _doubtful(rounds: list[list[float]]) -> bool:
