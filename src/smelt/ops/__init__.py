@@ -9,6 +9,7 @@ from . import comparison as _comparison
 from . import contrib_activations as _contrib_activations
 from . import contrib_attention as _contrib_attention
 from . import contrib_normalization as _contrib_normalization
+from . import contrib_quantized as _contrib_quantized
 from . import convolution as _convolution
 from . import einsum as _einsum
 from . import elementwise as _elementwise
@@ -63,6 +64,7 @@ _FAMILIES = (
     _product, _integer_product, _block_quantized,
     _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize, _quantized_operators,
+    _contrib_quantized,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _scatter, _topk, _grid_sample, _signal, _recurrent, _found_sizes, _non_max_suppression,
     _roi_align, _col2im,

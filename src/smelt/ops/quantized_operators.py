@@ -34,7 +34,7 @@ def _along(call: Call, parameter: Tensor, rank: int, axis: int) -> Tensor:
     return call.k.reshape(parameter, [parameter.shape[0] if d == axis else ix(1) for d in range(rank)])
 
 
-def _centred(call: Call, q: Tensor, zero: Tensor | None, axis: int, dtype: str = "f32") -> Tensor:
+def centred(call: Call, q: Tensor, zero: Tensor | None, axis: int, dtype: str = "f32") -> Tensor:
     """The integers less their zero point."""
     if q.dtype not in BYTES or (zero is not None and zero.dtype != q.dtype):
         raise Unsupported(f"a quantized operand of {q.dtype}")
@@ -69,7 +69,7 @@ def _requantized(call: Call, sums: Tensor, factor: Tensor, zero: Tensor) -> Tens
 def qlinear_conv(call: Call) -> Tensor:
     x, w, rank = call.x(0), call.x(3), call.x(0).rank
     bias = call.maybe(8)
-    inputs = [_centred(call, x, call.x(2), 1), _centred(call, w, call.x(5), 0)]
+    inputs = [centred(call, x, call.x(2), 1), centred(call, w, call.x(5), 0)]
     inputs += [] if bias is None else [call.k.cast(bias, "f32")]
     sums = typed("Tensor", conv(replace(call, op="Conv", inputs=inputs)))
     scales = [_along(call, call.x(1), rank, 1), _along(call, call.x(4), rank, 1), call.x(6)]
@@ -79,7 +79,7 @@ def qlinear_conv(call: Call) -> Tensor:
 @op("QLinearMatMul", since=10, kind="product", steps=True)
 def qlinear_matmul(call: Call) -> Tensor:
     a, b = call.x(0), call.x(3)
-    inputs = [_centred(call, a, call.x(2), -2), _centred(call, b, call.x(5), -1)]
+    inputs = [centred(call, a, call.x(2), -2), centred(call, b, call.x(5), -1)]
     sums = typed("Tensor", matmul(replace(call, op="MatMul", inputs=inputs)))
     scales = [_along(call, call.x(1), a.rank, a.rank - 2), _along(call, call.x(4), b.rank, b.rank - 1), call.x(6)]
     return _requantized(call, sums, _factor(call, scales), call.x(7))
@@ -95,31 +95,8 @@ def conv_integer(call: Call) -> Tensor:
     if rows is None or w.shape[1].const is None or rows % groups:
         raise Unsupported("the weights' channels are known only at run time, or do not divide into groups")
     geometry = geometry_of(call, x, kernel_of(call, w))
-    left, right = _centred(call, x, call.maybe(2), 1, "i32"), _centred(call, w, call.maybe(3), 0, "i32")
+    left, right = centred(call, x, call.maybe(2), 1, "i32"), centred(call, w, call.maybe(3), 0, "i32")
     return call.k.convolution(left, right, geometry, groups)
-
-
-@op("QLinearAdd", domain=MICROSOFT, kind="elementwise", steps=True, flops=6)
-def qlinear_add(call: Call) -> Tensor:
-    """Inputs: A, its scale and zero point, the same of B, scale and zero point of the result."""
-    a, b = (_scaled(call, place) for place in (0, 3))
-    zero, scale = call.maybe(7), call.x(6)
-    dtype = call.x(0).dtype
-
-    def body(left: Expr, right: Expr, step: Expr, *shift: Expr) -> Expr:
-        rounded = E.op("round", E.op("div", E.op("add", left, right), step))
-        return saturated(E.op("add", rounded, E.cast(shift[0], "f32")) if shift else rounded, dtype)
-
-    parameters = [call.k.reshape(p, ()) for p in (scale, zero) if p is not None]
-    return call.k.map(body, a, b, *parameters)
-
-
-def _scaled(call: Call, place: int) -> Tensor:
-    q, scale = call.x(place), call.x(place + 1)
-    if scale.dtype != "f32" or scale.elements.const != 1:
-        raise Unsupported("a scale that is not one float32")
-    centred = _centred(call, q, call.maybe(place + 2), 0)
-    return call.k.map(lambda value, step: E.op("mul", value, step), centred, call.k.reshape(scale, ()))
 
 
 def _to_float(call: Call, sums: Tensor, scales: Sequence[Tensor], bias: Tensor | None) -> Tensor:
@@ -134,7 +111,7 @@ def _to_float(call: Call, sums: Tensor, scales: Sequence[Tensor], bias: Tensor |
 def matmul_integer_to_float(call: Call) -> Tensor:
     """Inputs: A, B, their scales, their zero points, a bias."""
     a, b = call.x(0), call.x(1)
-    inputs = [_centred(call, a, call.maybe(4), -2), _centred(call, b, call.maybe(5), -1)]
+    inputs = [centred(call, a, call.maybe(4), -2), centred(call, b, call.maybe(5), -1)]
     sums = typed("Tensor", matmul(replace(call, op="MatMul", inputs=inputs)))
     scales = [_along(call, call.x(2), a.rank, a.rank - 2), _along(call, call.x(3), b.rank, b.rank - 1)]
     return _to_float(call, sums, scales, call.maybe(6))
