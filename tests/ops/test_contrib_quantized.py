@@ -175,8 +175,26 @@ def test_what_does_not_fit_is_refused() -> None:
         ("QLinearAdd", [q, half, middle, every(np.int8), half, zero(3, np.int8), half, middle]),
         ("QLinearSigmoid", [q, half, middle, several, middle]),
         ("QLinearConcat", [half, middle, q, half]),
+        ("QGemm", [q, half, middle, q, half, middle]),
     ):
         assert cases.refuses(op, inputs, domain=MICROSOFT, attrs={"axis": 0} if op == "QLinearConcat" else {})
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_qgemm(dtype: type, transposed: int, alpha: float) -> None:
+    """Weights are small: stock saturates sums of large ones on CPUs without VNNI."""
+    rng, info = np.random.default_rng(transposed), np.iinfo(dtype)
+    a = rng.integers(info.min, info.max + 1, (7, 7)).astype(dtype)
+    b = rng.integers(0, 60, (7, 7)).astype(np.int8)
+    bias = rng.integers(-5000, 5000, (7, 1)).astype(np.int32)
+    scales, zeros = np.array([0.25, 0.5] * 3 + [1], np.float32), np.arange(20, 27).astype(np.int8)
+    inputs = [a, number(0.5), zero(101, dtype), b, scales, zeros, bias, number(16), zero(101, dtype)]
+    attrs = {"transA": transposed, "transB": transposed, "alpha": alpha}
+    against_stock("QGemm", inputs, **attrs)
+    how = {"domain": MICROSOFT, "attrs": attrs, "against": ("ort!",)}
+    cases.check_node("QGemm", [*inputs[:5], zeros, None], out_types=[np.float32], **how)
 
 
 scale = st.floats(2**-10, 2**6, width=32)

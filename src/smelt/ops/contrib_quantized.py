@@ -111,8 +111,9 @@ def qlinear_mul(call: Call) -> Tensor:
     if b.dtype != dtype:
         raise Unsupported(f"a product of {dtype} and {b.dtype}")
     both = call.k.map(lambda x, y: E.op("mul", x, y), own.scale, other.scale)
-    factors = [centred(call, a, own.zero, 0), centred(call, b, other.zero, 0), _ratio(call, both, result.scale)]
-    made = call.k.map(lambda x, y, ratio: E.op("mul", E.op("mul", x, y), ratio), *factors)
+    left, right = centred(call, a, own.zero, 0), centred(call, b, other.zero, 0)
+    ratio = _ratio(call, both, result.scale)
+    made = call.k.map(lambda x, y, scale: E.op("mul", E.op("mul", x, y), scale), left, right, ratio)
     return _rounded_last(call, made, result)
 
 

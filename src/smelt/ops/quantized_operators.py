@@ -1,4 +1,4 @@
-"""Quantized convolutions and products as single operators: QLinearConv, QLinearMatMul, ConvInteger and their like.
+"""Quantized convolutions and products as single operators: QLinearConv, QLinearMatMul, QGemm, ConvInteger ...
 
 Input: quantized tensors, each followed by its scale and zero point. Output: what the operands' integers give, scaled
 and quantized again. Invariant: sums are those of integers (float32 holds them up to 2^24; a backend may compute them in
@@ -15,11 +15,12 @@ from smelt.ir.kernel import Expr, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 
 from .convolution import conv
+from .integer_product import matmul_integer
 from .product import matmul
 from .quantize import RANGE, dynamic_quantize, saturated
 from .registry import Call, op
 from .window import geometry_of, kernel_of
-from .work import conv_work, matmul_work
+from .work import conv_work, gemm_work, matmul_work
 
 MICROSOFT = "com.microsoft"
 BYTES = ("u8", "i8")
@@ -132,3 +133,36 @@ def with_quantized_rows(call: Call) -> Call:
 @op("DynamicQuantizeMatMul", domain=MICROSOFT, kind="product", steps=True, work=matmul_work)
 def dynamic_quantize_matmul(call: Call) -> Tensor:
     return typed("Tensor", matmul_integer_to_float(with_quantized_rows(call)))
+
+
+def _beside(call: Call, sums: Tensor, bias: Tensor) -> Tensor:
+    made = call.k.map(lambda e, c: E.op("add", e, c), sums, bias)
+    for got, wanted in zip(made.shape, sums.shape, strict=True):
+        call.k.require_equal(got, wanted, "the bias of a product must broadcast to it")
+    return made
+
+
+@op("QGemm", domain=MICROSOFT, kind="product", steps=True, work=gemm_work)
+def qgemm(call: Call) -> Tensor:
+    """Inputs: A, its scale and zero point, the same of B, C in int32, scale and zero point of the result: without them
+    it is float32. C has the scale of the products."""
+    k, a, b, bias, zero = call.k, call.x(0), call.x(3), call.maybe(6), call.maybe(8)
+    if a.rank != 2 or b.rank != 2:
+        raise Unsupported("QGemm takes matrices")
+    if bias is not None and (bias.dtype != "i32" or bias.rank > 2):
+        raise Unsupported("a bias of QGemm is int32, of at most two axes")
+    if call.x(1).elements.const != 1 or call.x(2).elements.const != 1:
+        raise Unsupported("QGemm has one scale and zero point of A")
+    left, right = (
+        k.transpose(x, (1, 0)) if call.int(transposed, 0) else x for x, transposed in ((a, "transA"), (b, "transB"))
+    )
+    product = replace(call, op="MatMulInteger", inputs=[left, right, call.x(2), call.x(5)])
+    sums = typed("Tensor", matmul_integer(product))
+    if bias is not None:
+        sums = _beside(call, sums, bias)
+    scales = [k.reshape(call.x(1), ()), _along(call, call.x(4), 2, 1)]
+    alpha = E.const(call.float("alpha", 1.0), "f32")
+    scales[0] = k.map(lambda scale: E.op("mul", alpha, scale), scales[0])
+    if zero is None:
+        return _to_float(call, k.cast(sums, "f32"), scales, None)
+    return _requantized(call, k.cast(sums, "f32"), _factor(call, [*scales, call.x(7)]), zero)

@@ -17,7 +17,7 @@ from smelt.ir.kernel import Stored, Tensor
 from smelt.ops.convolution import conv
 from smelt.ops.product import gemm, matmul
 from smelt.ops.quantize import dequantize
-from smelt.ops.quantized_operators import with_quantized_rows
+from smelt.ops.quantized_operators import qgemm, with_quantized_rows
 from smelt.ops.registry import Call, lookup
 from smelt.ops.window import geometry_of, kernel_of
 
@@ -277,6 +277,29 @@ def quantized_product(call: Call) -> Tensor | None:
     if plain is None or layer is None:
         return None
     return _quantized_operator(call, layer, None, call.x(6), call.x(7))
+
+
+def quantized_gemm(call: Call) -> Tensor | None:
+    """QGemm of rows, with nothing or one number for each column added."""
+    bias, scale, zero = call.maybe(6), call.maybe(7), call.maybe(8)
+    if call.int("transA", 0) or call.float("alpha", 1.0) != 1.0 or not _bytes(call.x(0), call.x(2)):
+        return None
+    plain = typed("Tensor", qgemm(call))
+    several = any(call.x(place).elements.const != 1 for place in (4, 5))
+    transposed = bool(call.int("transB", 0))
+    axis = None if not several else 0 if transposed else 1
+    weights = Restored(call.x(3), call.x(4), call.x(5), axis)
+    layer = product_layer(Restored(call.x(0), call.x(1), call.x(2)), weights, transposed=transposed)
+    if layer is None or (bias is not None and not _of_columns(bias, layer.columns)):
+        return None
+    if zero is not None and scale is not None:
+        return _quantized_operator(call, layer, bias, scale, zero)
+    return _made(call, replace(layer, bias=bias)) if plain.dtype == "f32" else None
+
+
+def _of_columns(bias: Tensor, columns: int) -> bool:
+    """One number, or one for each column."""
+    return bias.elements.const == 1 or (bias.elements.const == columns and bias.shape[-1].const == columns)
 
 
 def product_to_float(call: Call) -> Tensor | None:

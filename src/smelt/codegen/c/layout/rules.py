@@ -38,6 +38,7 @@ RULES: Final = {
     ("", "QLinearConv"): _one(int8_rules.quantized_convolution),
     ("", "ConvInteger"): _one(int8_rules.quantized_convolution),
     ("", "QLinearMatMul"): _one(int8_rules.quantized_product),
+    ("com.microsoft", "QGemm"): _one(int8_rules.quantized_gemm),
     ("com.microsoft", "MatMulIntegerToFloat"): _one(int8_rules.product_to_float),
     ("com.microsoft", "DynamicQuantizeMatMul"): _one(int8_rules.dynamic_product),
     ("com.microsoft", "QLinearAdd"): _one(int8_rules.quantized_sum),
