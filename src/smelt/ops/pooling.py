@@ -18,7 +18,7 @@ from smelt.ops.window import geometry_of, kernel_of
 from smelt.ops.work import pool_work, read_work
 
 
-def _geometry(call: Call, x: Tensor) -> Geometry:
+def geometry_of_pool(call: Call, x: Tensor) -> Geometry:
     round_up = call.opset >= 10 and call.int("ceil_mode", 0) != 0
     g = geometry_of(call, x, kernel_of(call, None), pool=True, round_up=round_up)
     require_pixels(call.k, x, g)
@@ -35,7 +35,7 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
     x = call.x()
     if x.dtype not in LEAST:
         raise Unsupported(f"maxima of {x.dtype}")
-    g = _geometry(call, x)
+    g = geometry_of_pool(call, x)
     if call.n_outputs > 1:
         return maxima_with_places(call, x, g)
     return _of_padding(call.k, x, g, call.k.pool("max", x, g))
@@ -57,7 +57,7 @@ def average_pool(call: Call) -> Tensor:
     x = call.x()
     if x.dtype not in E.FLOATS:
         raise Unsupported(f"means of {x.dtype}")
-    g, counted = _geometry(call, x), call.int("count_include_pad", 0) != 0
+    g, counted = geometry_of_pool(call, x), call.int("count_include_pad", 0) != 0
     gaps = any(d != 1 and (b != ix(0) or a != ix(0)) for d, b, a in zip(g.dilation, g.before, g.after, strict=True))
     if gaps and not counted:
         raise Unsupported(
@@ -71,7 +71,7 @@ def lp_pool(call: Call) -> Tensor:
     x, k, p = call.x(), call.k, call.int("p", 2)
     if x.dtype not in E.FLOATS or p < 1:
         raise Unsupported(f"the norm of order {p} of {x.dtype}")
-    g, powers = _geometry(call, x), _power(k, x, p)
+    g, powers = geometry_of_pool(call, x), _power(k, x, p)
     return _root(k, k.pool("sum", powers, g), p)
 
 

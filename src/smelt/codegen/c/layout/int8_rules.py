@@ -15,6 +15,7 @@ from typing import cast as typed
 
 from smelt.ir.kernel import Stored, Tensor
 from smelt.ops.convolution import conv
+from smelt.ops.pooling import geometry_of_pool, max_pool
 from smelt.ops.product import gemm, matmul
 from smelt.ops.quantize import dequantize
 from smelt.ops.quantized_operators import qgemm, with_quantized_rows
@@ -31,6 +32,7 @@ from .int8_layers import (
     product_layer,
     with_limits,
 )  # fmt: skip
+from .pooling import largest_bytes
 
 if TYPE_CHECKING:
     from .builder import CpuBuilder
@@ -297,6 +299,37 @@ def quantized_gemm(call: Call) -> Tensor | None:
     return _made(call, replace(layer, bias=bias)) if plain.dtype == "f32" else None
 
 
+def largest(call: Call) -> Tensor | None:
+    """MaxPool of a tensor restored from bytes: the largest byte stands for the largest number."""
+    k, x = _builder(call), call.x(0)
+    found = k.seen.restored.get(x)
+    if found is None or call.n_outputs > 1 or not found.whole or not _grows(found):
+        return None
+    max_pool(call)  # raises what it must
+    bytes_pool = largest_bytes(k, found.q, geometry_of_pool(call, x))
+    if bytes_pool is None:
+        return None
+    inputs = [bytes_pool, found.scale, found.zero]
+    made = typed("Tensor", dequantize(replace(call, op="DequantizeLinear", opset=19, attributes={}, inputs=inputs)))
+    k.seen.restored[made] = replace(found, q=bytes_pool)
+    return made
+
+
+def _grows(found: Restored) -> bool:
+    """Whether a larger byte is a larger number, that no other byte stands for, and which leads back to it."""
+    scale = None if found.scale is None else _constant(found.scale)
+    return scale is not None and 1e-30 < scale < 1e30
+
+
+def _leads_back(found: Restored, to: Quantized) -> bool:
+    """Whether the same bytes come of what was restored."""
+    equal = [
+        a is b or (a is not None and b is not None and _constant(a) is not None and _constant(a) == _constant(b))
+        for a, b in ((found.scale, to.scale), (found.zero, to.zero))
+    ]
+    return all(equal) and found.whole and found.q.dtype == to.dtype and _grows(found)
+
+
 def _of_columns(bias: Tensor, columns: int) -> bool:
     """One number, or one for each column."""
     return bias.elements.const == 1 or (bias.elements.const == columns and bias.shape[-1].const == columns)
@@ -349,6 +382,9 @@ def quantized(call: Call) -> Tensor | None:
     if not plain or dtype not in BYTES or call.int("precision", 0) or call.int("block_size", 0):
         return None
     to = Quantized(scale, zero, dtype)
+    same = k.seen.restored.get(x)
+    if same is not None and not isinstance(same.q.definition, Stored) and _leads_back(same, to):
+        return same.q
     if k.seen.readers.get(x, 2) > 1:
         return None
     if x in k.seen.layers:

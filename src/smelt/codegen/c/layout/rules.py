@@ -42,6 +42,7 @@ RULES: Final = {
     ("com.microsoft", "MatMulIntegerToFloat"): _one(int8_rules.product_to_float),
     ("com.microsoft", "DynamicQuantizeMatMul"): _one(int8_rules.dynamic_product),
     ("com.microsoft", "QLinearAdd"): _one(int8_rules.quantized_sum),
+    ("", "MaxPool"): _one(int8_rules.largest),
     ("", "Cast"): _one(int8_rules.cast),
     ("", "Mul"): _one(int8_rules.scaled),
     ("", "Relu"): _one(int8_rules.limited),
