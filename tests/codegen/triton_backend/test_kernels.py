@@ -28,6 +28,9 @@ GRAPHS = {
     "transpose": "(float[n,m,k] x) => (float[k,n,m] y) { y = Transpose<perm=[2,0,1]>(x) }",
     "concat": "(float[n,3] x, float[n,5] z) => (float[n,8] y) { y = Concat<axis=1>(x, z) }",
     "gather": "(float[n,m] x, int64[k] i) => (float[k,m] y) { y = Gather<axis=0>(x, i) }",
+    "divide": "(int64[n,m] x, int64[m] z) => (int64[n,m] y) { a = Div(x, z) y = Mod(a, z) }",
+    "divide bytes": "(int8[n] x, int8[n] z) => (int8[n] y) { a = Mod<fmod=1>(x, z) b = Mod(a, z) y = Div(b, z) }",
+    "divide unsigned": "(uint8[n] x, uint8[n] z) => (uint8[n] y) { a = Mod(x, z) y = Div(a, z) }",
     "half": "(float16[n,m] x) => (float16[n,m] y) { y = Softmax(x) }",
     "bfloat": "(bfloat16[n,m] x) => (bfloat16[n,m] y) { y = Exp(x) }",
     "quantize": "(float[n,m] x, float s, uint8 z) => (float[n,m] y) "
@@ -151,6 +154,8 @@ SAMPLE = (
     "test_spacetodepth_crd_mode_example",
     "test_concat_3d_axis_1",
     "test_mod_mixed_sign_float32",
+    "test_mod_mixed_sign_int8",
+    "test_div_uint8",
     "test_cast_FLOAT16_to_DOUBLE",
     "test_quantizelinear_axis",
     "test_where_example",

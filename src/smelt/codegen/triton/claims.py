@@ -28,6 +28,7 @@ from smelt.ir.records import Claim
 from smelt.ops import Facts, lower
 
 from .attention import attention_of
+from .divisions import RULES
 
 _REASONS: Final[dict[type, str]] = {
     Contraction: "a product: the GPU's own provider computes it",
@@ -41,7 +42,7 @@ _ATTENTION: Final = frozenset(("Attention", "MultiHeadAttention", "GroupQueryAtt
 
 def claim(node: ir.Node, facts: Facts) -> Claim:
     try:
-        made = lower(facts, facts.builder(), node, None)
+        made = lower(facts, facts.builder(), node, None, RULES)
     except Unsupported as unsupported:
         return Claim(False, str(unsupported))
     attention = node.op_type in _ATTENTION

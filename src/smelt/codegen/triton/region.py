@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -31,6 +30,7 @@ from smelt.ops.analysis import OwnRules
 from .attention import COLUMNS, ROWS, Attention, AttentionWriter, attention_of
 from .claims import operands_of
 from .configs import aligned_arguments, flat_configs, row_configs, scan_configs
+from .divisions import RULES
 from .emit import Arguments, write
 from .kernel import Config, TritonKernel
 from .modules import module_of
@@ -71,7 +71,7 @@ def write_device(
 class DeviceWriter(RegionWriter):
     """Writes launches of a GPU where the CPU's writer has loops of its own."""
 
-    rules: OwnRules = MappingProxyType({})
+    rules: OwnRules = RULES
 
     def new_builder(self) -> tuple[Builder, Mapping[int, tuple[ir.Value, str]]]:
         self.on_host: set[ir.Value] = set()

@@ -27,24 +27,38 @@ def floor_modulo(a, b):
 
 
 @triton.jit
+def ordinary_divisor(b):
+    """1 in place of 0 and -1, which a processor's division does not take of every dividend."""
+    if b.dtype.is_int_signed():
+        return tl.where((b == 0) | (b == -1), 1, b).to(b.dtype)
+    else:
+        return tl.where(b == 0, 1, b).to(b.dtype)
+
+
+@triton.jit
 def whole_divide(a, b):
-    """Rounds toward 0; 0 for a divisor of 0."""
-    safe = tl.where(b == 0, 1, b).to(a.dtype)
-    return tl.where(b == 0, 0, a // safe).to(a.dtype)
+    """Rounds toward 0; 0 for a divisor of 0. The least integer divided by -1 is itself."""
+    quotient = a // ordinary_divisor(b)
+    if b.dtype.is_int_signed():
+        quotient = tl.where(b == -1, tl.zeros_like(a) - a, quotient)
+    return tl.where(b == 0, 0, quotient).to(a.dtype)
 
 
 @triton.jit
 def whole_modulo(a, b):
-    safe = tl.where(b == 0, 1, b).to(a.dtype)
-    rest = a - (a // safe) * safe
-    return tl.where(b == 0, 0, tl.where((rest != 0) & ((rest < 0) != (safe < 0)), rest + safe, rest)).to(a.dtype)
+    """The sign of the divisor; 0 for a divisor of 0."""
+    rest = whole_remainder(a, b)
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest).to(a.dtype)
 
 
 @triton.jit
 def whole_remainder(a, b):
     """The sign of the dividend; 0 for a divisor of 0."""
-    safe = tl.where(b == 0, 1, b).to(a.dtype)
-    return tl.where(b == 0, 0, a - (a // safe) * safe).to(a.dtype)
+    safe = ordinary_divisor(b)
+    rest = a - (a // safe) * safe
+    if b.dtype.is_int_signed():
+        rest = tl.where(b == -1, 0, rest)
+    return tl.where(b == 0, 0, rest).to(a.dtype)
 
 
 @triton.jit
