@@ -326,10 +326,10 @@ def test_the_timing_process_starts_without_an_ir():
 
 
 def test_what_a_process_did_before_it_was_asked_is_part_of_its_time(tmp_path: Path):
-    asked = {"pairs": [["stock", "fast.onnx"]], "began": time.time(), "seconds": 50.0, "library": "l.so"}
+    asked = {"pairs": [["stock", "fast.onnx"]], "began": time.time(), "seconds": 1e6, "library": "l.so"}
     (tmp_path / ASKED).write_text(json.dumps(asked))
     job = _asked({"threads": [1]}, tmp_path)
-    assert job["threads"] == [1] and job["pairs"] == asked["pairs"] and 0 < job["seconds"] < 50
+    assert job["threads"] == [1] and job["pairs"] == asked["pairs"] and 0 < job["seconds"] < 1e6
     assert _asked(asked, tmp_path) is asked
 
 
