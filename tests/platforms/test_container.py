@@ -43,7 +43,7 @@ class Engine:
         return image
 
     def run(self, container: str, work: Path, *command: object, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self("run", "--isolation", "chroot", "-v", f"{work}:/work", container, "--", *command, check=check)
+        return self("run", "--isolation", "chroot", "-v", f"{work}:/models", container, "--", *command, check=check)
 
 
 def prepared_base(folder: Path) -> Path:
@@ -96,7 +96,7 @@ def test_a_user_without_rights_compiles_into_a_mounted_folder_and_the_slim_image
     assert engine.run(compiler, work, "id", "-u").stdout.strip() == str(USER)
     doctor = engine.run(compiler, work, "smelt", "doctor")  # what the health check runs
     assert "onnxruntime" in doctor.stdout
-    engine.run(compiler, work, "smelt", "compile", "/work/m.onnx", "-o", "/work/out", "--no-timing", "--force")
+    engine.run(compiler, work, "smelt", "compile", "/models/m.onnx", "-o", "/models/out", "--no-timing", "--force")
     assert json.loads((work / "out" / "manifest.json").read_bytes())["library"] is not None
     assert (work / "out" / "model.onnx").stat().st_uid == USER
     config = json.loads(engine("inspect", "--type", "container", compiler).stdout)
@@ -108,6 +108,6 @@ def test_a_user_without_rights_compiles_into_a_mounted_folder_and_the_slim_image
     assert engine.run(runtime, work, "sh", "-c", "command -v gcc", check=False).returncode != 0
     program = "/opt/runtime/serve_artifact.py"
     engine.run(runtime, work, "python3", program, "--check")
-    engine.run(runtime, work, "python3", program, "/work/out", "/work/in.npz", "/work/out.npz")
+    engine.run(runtime, work, "python3", program, "/models/out", "/models/in.npz", "/models/out.npz")
     with np.load(work / "out.npz") as answer:
         assert np.allclose(answer["y"], np.tanh(1 / 64), rtol=1e-5)
