@@ -66,18 +66,10 @@ def quantized(entry: QuantizedModel, config: Config, scale: zoo.Scale = "full") 
         try:
             (work / "out").mkdir()
             _write(entry, wide, work, scale)
-            _place(work / "out", folder)
+            zoo.place_folder(work / "out", folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return path
-
-
-def _place(work: Path, folder: Path) -> None:
-    try:
-        work.rename(folder)
-    except OSError:
-        if not (folder / "model.onnx").is_file():
-            raise
 
 
 def _write(entry: QuantizedModel, wide: Path, work: Path, scale: zoo.Scale) -> None:

@@ -39,13 +39,14 @@ def export(name: str, config: Config, scale: Scale = "full") -> Path:
         work = Path(tempfile.mkdtemp(prefix=".export-", dir=folder.parent))
         try:
             write(entry, scale, feeds(entry.name, 2, 24, scale, new=3), work / "model.onnx")
-            _place(work, folder)
+            place_folder(work, folder)
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return path
 
 
-def _place(work: Path, folder: Path) -> None:
+def place_folder(work: Path, folder: Path) -> None:
+    """Where another process was faster, its own stays."""
     try:
         work.rename(folder)
     except OSError:

@@ -80,13 +80,19 @@ def _ratio(call: Call, above: Tensor, below: Tensor) -> Tensor:
     return call.k.map(lambda a, b: E.op("div", a, b), above, below)
 
 
+def _steps_of_two(call: Call) -> tuple[Steps, Steps, Steps]:
+    """Of two operands and the result, all of one type."""
+    dtype, other = call.x(0).dtype, call.x(3).dtype
+    if other != dtype:
+        raise Unsupported(f"operands of {dtype} and {other}")
+    return _steps(call, 1, dtype), _steps(call, 4, dtype), _steps(call, 6, dtype)
+
+
 @op("QLinearAdd", domain=MICROSOFT, kind="elementwise", steps=True, flops=6)
 def qlinear_add(call: Call) -> Tensor:
     """Inputs: A, its scale and zero point, the same of B, scale and zero point of the result."""
-    a, b, dtype = call.x(0), call.x(3), call.x(0).dtype
-    own, other, result = _steps(call, 1, dtype), _steps(call, 4, b.dtype), _steps(call, 6, dtype)
-    if b.dtype != dtype:
-        raise Unsupported(f"a sum of {dtype} and {b.dtype}")
+    a, b = call.x(0), call.x(3)
+    own, other, result = _steps_of_two(call)
     left, right = (_ratio(call, steps.scale, result.scale) for steps in (own, other))
 
     def constant(za: Expr, zb: Expr, zc: Expr, ra: Expr, rb: Expr) -> Expr:
@@ -98,7 +104,7 @@ def qlinear_add(call: Call) -> Tensor:
     def body(x: Expr, y: Expr, ra: Expr, rb: Expr, rest: Expr) -> Expr:
         total = E.op("add", rest, E.op("mul", E.cast(y, "f32"), rb))
         total = E.op("add", total, E.op("mul", E.cast(x, "f32"), ra))
-        return saturated(E.op("round", total), dtype)
+        return saturated(E.op("round", total), result.dtype)
 
     return call.k.map(body, a, b, left, right, fixed)
 
@@ -106,10 +112,8 @@ def qlinear_add(call: Call) -> Tensor:
 @op("QLinearMul", domain=MICROSOFT, kind="elementwise", steps=True, flops=6)
 def qlinear_mul(call: Call) -> Tensor:
     """Inputs: those of QLinearAdd."""
-    a, b, dtype = call.x(0), call.x(3), call.x(0).dtype
-    own, other, result = _steps(call, 1, dtype), _steps(call, 4, b.dtype), _steps(call, 6, dtype)
-    if b.dtype != dtype:
-        raise Unsupported(f"a product of {dtype} and {b.dtype}")
+    a, b = call.x(0), call.x(3)
+    own, other, result = _steps_of_two(call)
     both = call.k.map(lambda x, y: E.op("mul", x, y), own.scale, other.scale)
     left, right = centred(call, a, own.zero, 0), centred(call, b, other.zero, 0)
     ratio = _ratio(call, both, result.scale)

@@ -15,7 +15,7 @@ from typing import cast as typed
 
 from smelt.ir.kernel import Stored, Tensor
 from smelt.ops.convolution import conv
-from smelt.ops.pooling import geometry_of_pool, max_pool
+from smelt.ops.pooling import geometry_of_pool
 from smelt.ops.product import gemm, matmul
 from smelt.ops.quantize import dequantize
 from smelt.ops.quantized_operators import qgemm, with_quantized_rows
@@ -305,7 +305,6 @@ def largest(call: Call) -> Tensor | None:
     found = k.seen.restored.get(x)
     if found is None or call.n_outputs > 1 or not found.whole or not _grows(found):
         return None
-    max_pool(call)  # raises what it must
     bytes_pool = largest_bytes(k, found.q, geometry_of_pool(call, x))
     if bytes_pool is None:
         return None
