@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 from onnxruntime import InferenceSession
 
-from smelt.base.config import Config
+from smelt.base.config import Config, child_environment
 from smelt.pipeline import Options, compile_to
+from smelt.toolchain import bounds_environment, find_compiler
 
 RNG = np.random.default_rng(3)
 MACHINES = (
@@ -36,6 +38,20 @@ for threads in map(int, sys.argv[4].split(",")):
         for place, array in enumerate(found):
             if not np.array_equal(array, wanted[f"arr_{place}"]):
                 sys.exit(f"output {place} differs with {threads} threads, run {turn}")
+"""
+COMPILE = """
+import sys
+from pathlib import Path
+from smelt.base.config import Config
+from smelt.pipeline import Options, compile_to
+compile_to(sys.argv[1], Path(sys.argv[2]), Options(force=True, verify=False), Config.from_env().with_(log="quiet"))
+"""
+FEED = """
+import sys, numpy as np
+from smelt.runtime import Executable, SessionSettings
+x = dict(np.load(sys.argv[2]))
+for threads in (1, 2):
+    Executable.open(sys.argv[1], SessionSettings(threads=threads)).run(x)
 """
 FORMS = {
     "GEMM, packed ahead of time", "GEMM, packed at run time", "fused MLP", "attention, online softmax", "function",
@@ -108,18 +124,19 @@ def others():
         helper.make_node("ReduceSum", ["lk"], ["u5"]), helper.make_node("CumSum", ["lv", "axis"], ["u6"]),
         helper.make_node("Gemm", ["few", "wf"], ["u7"]), helper.make_node("MatMul", ["run", "lv"], ["u8"]),
         helper.make_node("MatMulInteger", ["b", "wb"], ["u9"]),
+        helper.make_node("LSTM", ["long", "sw", "sr"], ["u10"], hidden_size=64),
     ]  # fmt: skip
     small = RNG.integers(-127, 127, (192, 160), np.int8)
     weights = [
         weight("lw", 2, 384, 64), weight("lr", 2, 384, 96), weight("gw", 1, 288, 64), weight("gr", 1, 288, 96),
-        weight("wf", 700, 500), helper.make_tensor("axis", TensorProto.INT64, [], [1]),
+        weight("sw", 1, 256, 16), weight("sr", 1, 256, 64), weight("wf", 700, 500), helper.make_tensor("axis", TensorProto.INT64, [], [1]),
         helper.make_tensor("wb", TensorProto.INT8, small.shape, small.tobytes(), raw=True),
     ]  # fmt: skip
     shapes = {
         "lq": [2, 130, 32], "lk": [2, 32, 2304], "lv": [2, 2304, 32], "t": [20, 4, 64], "few": [3, 700],
-        "run": [2, 90, 2304], "b": [200, 192],
+        "run": [2, 90, 2304], "b": [200, 192], "long": [400, 1, 16],
     }  # fmt: skip
-    return nodes, weights, shapes, shapes, [f"u{place}" for place in range(10)]
+    return nodes, weights, shapes, shapes, [f"u{place}" for place in range(11)]
 
 
 def model():
@@ -174,6 +191,16 @@ def run(artifact: Path, machine: str, threads: tuple[int, ...]) -> None:
     assert made.returncode == 0, (machine, made.stderr)
 
 
+def within_bounds(program: str, *arguments: str, **variables: str) -> None:
+    """In a process whose libraries check every access to memory."""
+    environment = child_environment(bounds_environment(find_compiler(Config.from_env())))
+    made = subprocess.run(
+        [sys.executable, "-c", program, *arguments], env={**environment, **variables}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, (variables, made.stdout[-2000:] + made.stderr[-4000:])
+
+
 @pytest.mark.parametrize("machine", [MACHINES[1], MACHINES[4], MACHINES[8]])
 def test_bits_do_not_depend_on_threads_or_caches(artifact: Path, machine: str) -> None:
     run(artifact, machine, (3, 8))
@@ -183,6 +210,33 @@ def test_bits_do_not_depend_on_threads_or_caches(artifact: Path, machine: str) -
 @pytest.mark.parametrize("machine", MACHINES)
 def test_bits_are_the_same_with_any_number_of_threads(artifact: Path, machine: str) -> None:
     run(artifact, machine, THREADS)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="libraries that check bounds need gcc")
+def test_no_machine_makes_kernels_leave_their_memory(artifact: Path, tmp_path: Path) -> None:
+    """Memory is planned when code is generated, block sizes when it is loaded."""
+    proto, _ = model()
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    within_bounds(COMPILE, str(tmp_path / "model.onnx"), str(tmp_path / "artifact"))
+    for machine in MACHINES:
+        within_bounds(FEED, str(tmp_path / "artifact"), str(artifact / "feeds.npz"), SMELT_MACHINE=machine)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="libraries that check bounds need gcc")
+def test_steps_of_a_recurrent_layer_keep_to_their_memory_on_a_machine_of_large_caches(tmp_path: Path) -> None:
+    """A span of steps has the products of its inputs in scratch memory, and is as long as the machine's L2 allows."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [400, 1, 16][:n]) for name, n in (("x", 3), ("y", 0))]
+    values[1].type.tensor_type.ClearField("shape")
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=64)
+    graph = helper.make_graph([node], "g", values[:1], values[1:], [weight("w", 1, 256, 16), weight("r", 1, 256, 64)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    np.savez(tmp_path / "feeds.npz", x=RNG.standard_normal((400, 1, 16)).astype(np.float32))
+    within_bounds(COMPILE, str(tmp_path / "model.onnx"), str(tmp_path / "artifact"))
+    for machine in ("l2=1048576", "l2=4194304"):
+        within_bounds(FEED, str(tmp_path / "artifact"), str(tmp_path / "feeds.npz"), SMELT_MACHINE=machine)
 
 
 def test_a_machine_that_cannot_be_read_is_refused_when_the_library_is_loaded(artifact: Path) -> None:

@@ -34,6 +34,13 @@ def machine_sizes(machine: Machine = REFERENCE) -> Mapping[str, int]:
 
 
 @cache
+def most_of(name: str) -> int:
+    """What a size is on the largest machine that is told apart: memory that is planned ahead holds it everywhere."""
+    largest = {field: high for field, (_, high) in _RANGES.items()}
+    return machine_sizes(REFERENCE.with_(**largest))[name]
+
+
+@cache
 def formulas() -> Mapping[str, str]:
     return dict(_LINE.findall(FORMULAS.read_text(encoding="utf-8")))
 

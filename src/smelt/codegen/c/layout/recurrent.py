@@ -11,6 +11,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
+from smelt.codegen.machine_sizes import most_of
 from smelt.ir.kernel import Builder, Function, Ix, Tensor, fn, ix
 
 from .arrangement import PANEL
@@ -18,7 +19,6 @@ from .arrangement import PANEL
 SHARE_BYTES: Final = 64 * 9  # of a smelt_cell_share
 STATES: Final = 5  # that each row has in scratch memory
 FUSED_ROWS: Final = 32  # from which on the inputs' products need no memory
-SPAN_FLOATS: Final = 40960  # of the inputs' products of a few rows, over several steps
 _GATES: Final = (1, 3, 4)  # of RNN, GRU, LSTM
 
 
@@ -61,6 +61,7 @@ def _scratch_bytes(numbers: Sequence[Ix], gates: int) -> Ix:
 
 
 def _sums_floats(rows: Ix, steps: Ix, each: Ix) -> Ix:
-    """What the inputs' products take: one step of few rows at least, and no more than all steps of them."""
+    """What the inputs' products take: one step of few rows at least, no more than all steps of them, and no more than a
+    span of steps takes on any machine."""
     least = fn("min", rows, FUSED_ROWS - 1) * each
-    return fn("max", least, fn("min", SPAN_FLOATS, rows * steps * each))
+    return fn("max", least, fn("min", most_of("cell_span_floats"), rows * steps * each))
