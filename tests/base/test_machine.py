@@ -19,7 +19,7 @@ INCLUDE = Path(smelt.__file__).parent / "codegen" / "c" / "include"
 MEASURED = {
     "near_panels": 262144, "near_rows": 1 << 20, "row_affine_bytes": 1 << 20, "b_streaming_bytes": 4 << 20,
     "block_floats": 8192, "gemm_tasks": 48, "gemm_rounds": 24, "unpacked_tasks": 24, "fused_floats": 1 << 18,
-    "b2b_floats": 8192,
+    "b2b_floats": 8192, "group_bytes": 1 << 19, "epilogue_floats": 1 << 17,
     "b2b_most": 131072, "b2b_team": 48, "window_tasks": 32, "window_blocks": 8, "window_panels": 200000,
     "window_part": 8192, "window_k_block": 65536, "winograd_near": 450000, "winograd_tasks": 8,
     "tile_bytes": 640 * 1024, "tile_image_bytes": 768 * 1024, "least_tiles": 6, "most_tasks": 128,

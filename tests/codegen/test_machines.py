@@ -129,7 +129,8 @@ def others():
     small = RNG.integers(-127, 127, (192, 160), np.int8)
     weights = [
         weight("lw", 2, 384, 64), weight("lr", 2, 384, 96), weight("gw", 1, 288, 64), weight("gr", 1, 288, 96),
-        weight("sw", 1, 256, 16), weight("sr", 1, 256, 64), weight("wf", 700, 500), helper.make_tensor("axis", TensorProto.INT64, [], [1]),
+        weight("sw", 1, 256, 16), weight("sr", 1, 256, 64),
+        weight("wf", 700, 500), helper.make_tensor("axis", TensorProto.INT64, [], [1]),
         helper.make_tensor("wb", TensorProto.INT8, small.shape, small.tobytes(), raw=True),
     ]  # fmt: skip
     shapes = {
@@ -227,7 +228,9 @@ def test_no_machine_makes_kernels_leave_their_memory(artifact: Path, tmp_path: P
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="libraries that check bounds need gcc")
 def test_steps_of_a_recurrent_layer_keep_to_their_memory_on_a_machine_of_large_caches(tmp_path: Path) -> None:
     """A span of steps has the products of its inputs in scratch memory, and is as long as the machine's L2 allows."""
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [400, 1, 16][:n]) for name, n in (("x", 3), ("y", 0))]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [400, 1, 16][:n]) for name, n in (("x", 3), ("y", 0))
+    ]
     values[1].type.tensor_type.ClearField("shape")
     node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=64)
     graph = helper.make_graph([node], "g", values[:1], values[1:], [weight("w", 1, 256, 16), weight("r", 1, 256, 64)])

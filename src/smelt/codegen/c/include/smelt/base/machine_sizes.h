@@ -7,6 +7,8 @@
 /* GEMM with constant panels */
 SMELT_SIZE(near_panels, l2_bytes / 4, "bytes of panels that stay in L2 while blocks of rows pass by")
 SMELT_SIZE(near_rows, l2_bytes, "bytes of a left operand that stay in L2 while panels pass by")
+SMELT_SIZE(group_bytes, l2_bytes / 2, "bytes of a group of panels that tasks of other rows find in L2 one after the other")
+SMELT_SIZE(epilogue_floats, l2_bytes / 8, "floats of a task's block of the product that its epilogue finds in L2")
 SMELT_SIZE(row_affine_bytes, l2_bytes, "bytes of panels up to which the schedule is row-affine")
 SMELT_SIZE(b_streaming_bytes, 4 * l2_bytes, "bytes of panels up to which B is streamed past blocks of rows")
 SMELT_SIZE(block_floats, l1_bytes / 4, "floats of a block of a batched product that its epilogue finds in L1")

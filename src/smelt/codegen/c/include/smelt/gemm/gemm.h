@@ -352,9 +352,6 @@ typedef struct {
 /* Rows below which a task that reads all of B waits for memory rather than computes. */
 #define SMELT_GEMM_WHOLE_ROWS 24
 
-/* A task's block of C, in floats, beyond which an epilogue no longer finds it in L2. */
-#define SMELT_GEMM_WHOLE_BLOCK (128 * 1024)
-
 /* Tasks that a product could be cut into without going below the grain. */
 SMELT_GEMM_INLINE int64_t smelt_gemm_affordable(int64_t rows, int64_t panels, int64_t K) {
   const double tasks = (double)rows * (double)panels * SMELT_GEMM_PANEL * (double)(K > 0 ? K : 1) / SMELT_GEMM_GRAIN;
@@ -363,7 +360,7 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_affordable(int64_t rows, int64_t panels, in
 
 /* Rows that a task should not exceed. */
 SMELT_GEMM_INLINE int64_t smelt_gemm_row_limit(int64_t panels, int whole_rows) {
-  const int64_t fitting = SMELT_GEMM_WHOLE_BLOCK / (panels * SMELT_GEMM_PANEL);
+  const int64_t fitting = smelt_sizes.epilogue_floats / (panels * SMELT_GEMM_PANEL);
   if (!whole_rows || fitting >= SMELT_GEMM_MC)
     return SMELT_GEMM_MC;
   return fitting > SMELT_GEMM_WHOLE_ROWS ? fitting : SMELT_GEMM_WHOLE_ROWS;
@@ -382,7 +379,7 @@ SMELT_GEMM_INLINE int64_t smelt_gemm_whole_row_tasks(int64_t rows, int64_t tasks
 SMELT_GEMM_INLINE int64_t smelt_gemm_row_rounds(int64_t rows, int64_t groups, int64_t columns, int64_t K) {
   const int64_t wanted = smelt_gemm_ceil_div(smelt_sizes.gemm_rounds, groups), tall = rows / (groups < 12 ? 48 : 96);
   const double each = (double)rows * (double)columns * (double)K / 2e6;
-  if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > 524288)
+  if (wanted <= 1 || tall <= 1 || each < 2 || columns * K * 4 > smelt_sizes.group_bytes)
     return 1;
   return smelt_gemm_min(smelt_gemm_min(wanted, tall), each > 128 ? 128 : (int64_t)each);
 }
