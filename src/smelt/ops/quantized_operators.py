@@ -20,7 +20,7 @@ from .product import matmul
 from .quantize import RANGE, dynamic_quantize, saturated
 from .registry import Call, op
 from .window import geometry_of, kernel_of
-from .work import conv_work, gemm_work, matmul_work
+from .work import conv_work, gemm_work, matmul_work, quantized_conv_work
 
 MICROSOFT = "com.microsoft"
 BYTES = ("u8", "i8")
@@ -66,7 +66,7 @@ def _requantized(call: Call, sums: Tensor, factor: Tensor, zero: Tensor) -> Tens
     return call.k.map(body, sums, factor, call.k.reshape(zero, ()))
 
 
-@op("QLinearConv", since=10, kind="product", steps=True)
+@op("QLinearConv", since=10, kind="product", steps=True, work=quantized_conv_work)
 def qlinear_conv(call: Call) -> Tensor:
     x, w, rank = call.x(0), call.x(3), call.x(0).rank
     bias = call.maybe(8)
@@ -77,7 +77,7 @@ def qlinear_conv(call: Call) -> Tensor:
     return _requantized(call, sums, _factor(call, scales), call.x(7))
 
 
-@op("QLinearMatMul", since=10, kind="product", steps=True)
+@op("QLinearMatMul", since=10, kind="product", steps=True, work=matmul_work)
 def qlinear_matmul(call: Call) -> Tensor:
     a, b = call.x(0), call.x(3)
     inputs = [centred(call, a, call.x(2), -2), centred(call, b, call.x(5), -1)]

@@ -38,6 +38,11 @@ def conv_work(node: Shapes) -> float:
     return 2 * node.size() * float(prod(node.inputs[1][1:]))
 
 
+def quantized_conv_work(node: Shapes) -> float:
+    """A scale and a zero point stand between the image and the weights."""
+    return 2 * node.size() * float(prod(node.inputs[3][1:]))
+
+
 def conv_transpose_work(node: Shapes) -> float:
     return 2 * float(prod(node.inputs[0])) * float(prod(node.inputs[1][1:]))
 
