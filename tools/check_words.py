@@ -1,9 +1,10 @@
 """Names use the field's words: `python tools/check_words.py [FOLDER]`, part of `make check`.
 
 Input: a tree with `src/` and pages. Output: one line for each place that breaks a rule; the exit code is 1 when there
-is one. Three rules: identifiers, files, settings and options of `src/` have no word of `BANNED`, nor has generated C;
-pages have no phrase of `PROSE`; and what is computed says nothing of how it is laid out: the folders of `LOWERING` have
-no word of `LAYOUT`, not even in a comment. Invariant: names of other projects (`EXCEPT`) pass.
+is one. Four rules: identifiers, files, settings and options of `src/` have no word of `BANNED`, nor has generated C;
+pages have no phrase of `PROSE`; what is computed says nothing of how it is laid out: the folders of `LOWERING` have
+no word of `LAYOUT`, not even in a comment; and tests ask records, they do not search generated text (`SEARCH`).
+Invariant: names of other projects (`EXCEPT`) pass.
 """
 
 from __future__ import annotations
@@ -122,6 +123,12 @@ LAYOUT: Final = re.compile(
 # What the toolchain is handed: a file of C is compiled once for each CPU level.
 EXCEPT_LAYOUT: Final = ("/smelt/ir/records.py",)
 
+# A test that looks for a name of generated C in the text of units or kernels, or in what it is printed as.
+SEARCH: Final = re.compile(
+    r"""(?P<quote>["'])(?:SMELT|smelt)_\w+(?P=quote) (?:not )?in \w*(?:(?:\w|\.)*\.text|source|sources|generated)\b"""
+    r"|\brepr\([\w.]*\.generated\.source\)"
+)
+
 _SUFFIXES: Final = (".py", ".c", ".h", ".js", ".j2")
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _C_NOISE: Final = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
@@ -200,9 +207,19 @@ def layout_complaints(folder: Path) -> Iterator[str]:
                     yield f"{path}:{number}: {match[0]!r}: how it is laid out is decided in codegen/"
 
 
+def search_complaints(tree: Path) -> Iterator[str]:
+    """Tests that search generated text: what they are about has a record."""
+    for path in sorted((tree / "tests").rglob("*.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for match in SEARCH.finditer(line):
+                yield f"{path}:{number}: {match[0]!r}: ask the kernels' records, not their text"
+
+
 def main(arguments: list[str]) -> int:
     tree = Path(arguments[0]) if arguments else Path(__file__).parents[1]
-    found = [*complaints(tree / "src"), *prose_complaints(tree), *layout_complaints(tree / "src")]
+    found = [
+        *complaints(tree / "src"), *prose_complaints(tree), *layout_complaints(tree / "src"), *search_complaints(tree),
+    ]  # fmt: skip
     print("\n".join(found) if found else "Names use the field's words; ops/ and ir/ know no layout.")
     return 1 if found else 0
 

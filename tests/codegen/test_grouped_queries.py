@@ -62,7 +62,8 @@ def compiled() -> Iterator[Callable[..., Runner]]:
             text = model(*key).SerializeToString()
             one = made[level, *key] = smelt.compile(text, force=True, levels=level, verify=False, threads=2)
             assert not one.result.plan.fallbacks and one.result.generated is not None
-            assert any("smelt_grouped_queries" in unit.text for unit in one.result.generated.source.units)
+            entries = one.result.generated.source.entries
+            assert any(kernel.name == "smelt_grouped_queries" for entry in entries for kernel in entry.kernels)
         return made[level, *key].run
 
     yield get

@@ -107,3 +107,16 @@ def test_layouts_are_not_spoken_of_where_only_what_is_computed_is_told(tmp_path:
 
 def test_the_sources_use_the_fields_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert check_words.main([]) == 0, capsys.readouterr().out
+
+
+def test_a_test_that_searches_generated_text_is_found(tmp_path: Path) -> None:
+    name = "smelt" + "_topk"  # in one piece this file would be found too
+    lines = [
+        f'assert "{name}" in unit.text',
+        f"text = repr(made.result.generated.{'source'})",
+        f'assert name == "{name}"',
+    ]
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("\n".join(lines), encoding="utf-8")
+    found_at = [line.split(":")[1] for line in check_words.search_complaints(tmp_path)]
+    assert found_at == ["1", "2"]
