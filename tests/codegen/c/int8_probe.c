@@ -1,36 +1,7 @@
-/* The product of int8_unit.h on the calling thread, for numpy; `processors` decides how it is cut into tasks. */
-#include <stdlib.h>
-
+/* The product of int8_unit.h. */
 #define SMELT_LEVEL probe
-#include <smelt/base/cpu.h>
 #include <smelt/int8/int8_unit.h>
 
-static void parallel(smelt_env *env, int64_t count, smelt_body body, void *ctx) {
-  (void)env;
-  for (int64_t i = count - 1; i >= 0; i--) body(ctx, i);
-}
+#include "function_probe.h"
 
-static void *scratch(smelt_env *env, int64_t bytes) {
-  (void)env;
-  return aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-}
-
-static void free_scratch(smelt_env *env, void *block) {
-  (void)env;
-  free(block);
-}
-
-/* With all features of this CPU, or those of the build alone. */
-void probe_features(int all) {
-  if (all) smelt_cpu_level();
-  else smelt_features = 0;
-}
-
-int32_t probe_int8(void *const *buffers, const int64_t *sizes, int64_t processors) {
-  smelt_env env = {.scratch = scratch, .free_scratch = free_scratch, .parallel = parallel, .processors = (int32_t)processors};
-  smelt_work work = {.bytes = NULL};
-  smelt_task task = {.env = &env, .b = buffers, .s = sizes, .work = &work};
-  const int32_t code = SMELT_NAME(smelt_int8_product)(&task);
-  free(work.bytes);
-  return code;
-}
+PROBE(probe_int8, smelt_int8_product)

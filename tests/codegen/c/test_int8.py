@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.codegen.c import function_probe
+from tests.codegen.c.function_probe import Build, FunctionProbe, built
 
-import smelt
-from smelt.base.target import host_features
 from smelt.codegen.c.layout.int8_panels import HEADER_BYTES, int8_matrix, int8_panels
 from smelt.ops import integer_product
 
-HERE = Path(__file__).parent
-INCLUDE = Path(smelt.__file__).parent / "codegen" / "c" / "include"
-FLAGS = ["-std=gnu11", "-O2", "-fwrapv", "-ffp-contract=fast", "-fPIC", "-shared", "-g0", "-Wall", "-Wextra", "-Werror"]
 # The steps of VNNI take bytes of A, as the portable ones of "bytes" do.
 BUILDS = {
-    "v2": ("x86-64-v2", 16, "sse4_2", []),
-    "v3": ("x86-64-v3", 32, "avx2", []),
-    "v4": ("x86-64-v4", 64, "avx512bw", []),
-    "bytes-of-v4-on-v3": ("x86-64-v3", 64, "avx2", ["-DSMELT_INT8_BYTES", "-O1"]),
-    "bytes-on-v2": ("x86-64-v2", 16, "sse4_2", ["-DSMELT_INT8_BYTES"]),
+    **function_probe.BUILDS,
+    "bytes-of-v4-on-v3": Build("x86-64-v3", 64, "avx2", ("-DSMELT_INT8_BYTES", "-O1")),
+    "bytes-on-v2": Build("x86-64-v2", 16, "sse4_2", ("-DSMELT_INT8_BYTES",)),
 }
 TYPES = [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8)]
 
@@ -73,39 +65,27 @@ class Case:
         return integer_product.reference(self.operands, [*self.numbers[:5], 0, *self.numbers[6:]], ())[0]
 
 
-class Probe:
-    def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-
+class Probe(FunctionProbe):
     def run(self, case: Case) -> np.ndarray:
         panels = int8_panels(case.b, "int8")
         operands = [case.a, panels if case.packed else case.b, *case.operands[2:]]
         dtype = {"i32": np.int32, "f32": np.float32, "u8": np.uint8, "i8": np.int8}[case.result]
         y = np.full(case.a.shape[0] * case.b.shape[1] + 16, 77, dtype)
         scratch = np.zeros(panels.size + 64, np.int8)
-        pointers = [None if x is None else np.ascontiguousarray(x) for x in (*operands, y, scratch)]
-        buffers = (ctypes.c_void_p * len(pointers))(*[None if x is None else x.ctypes.data for x in pointers])
-        sizes = (ctypes.c_int64 * len(case.numbers))(*case.numbers)
-        assert self.library.probe_int8(buffers, sizes, ctypes.c_int64(case.processors)) == 0
+        self.call("probe_int8", [*operands, y, scratch], case.numbers, case.processors)
         assert (y[-16:] == 77).all()
         return y[:-16].reshape(case.a.shape[0], case.b.shape[1])
 
 
 @pytest.fixture(scope="module", params=BUILDS)
 def library(request, tmp_path_factory) -> Path:
-    march, vector_bytes, needs, extra = BUILDS[request.param]
-    if needs not in host_features() or shutil.which("gcc") is None:
-        pytest.skip(f"no {march} here")
-    path = tmp_path_factory.mktemp("int8") / "probe.so"
-    source = [f"-march={march}", f"-DSMELT_VL={vector_bytes}", f"-I{INCLUDE}", str(HERE / "int8_probe.c")]
-    subprocess.run(["gcc", *FLAGS, *extra, *source, "-o", str(path)], check=True)
-    return path
+    return built("int8", BUILDS[request.param], tmp_path_factory.mktemp("int8"))
 
 
 @pytest.fixture(scope="module", params=["all-features", "of-the-build"])
 def probe(request, library: Path) -> Iterator[Probe]:
     found = Probe(library)
-    found.library.probe_features(request.param == "all-features")
+    found.use_features(request.param == "all-features")
     yield found
 
 

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.codegen.c.function_probe import BUILDS, FunctionProbe, built, runs_here
 
-import smelt
-from smelt.base.target import host_features
 from smelt.codegen.c.layout.int8_panels import CHANNELS, NR, int8_panels, layer_panel_bytes
 from smelt.codegen.c.layout.int8_reference import reference
 
-HERE = Path(__file__).parent
-INCLUDE = Path(smelt.__file__).parent / "codegen" / "c" / "include"
-FLAGS = ["-std=gnu11", "-O2", "-fwrapv", "-ffp-contract=fast", "-fPIC", "-shared", "-g0", "-Wall", "-Wextra", "-Werror"]
-BUILDS = {
-    "v2": ("x86-64-v2", 16, "sse4_2"),
-    "v3": ("x86-64-v3", 32, "avx2"),
-    "v4": ("x86-64-v4", 64, "avx512bw"),
-}
 TYPES = (np.uint8, np.int8)
 KINDS = {"i32": np.int32, "f32": np.float32, "u8": np.uint8, "i8": np.int8}
 
@@ -120,10 +108,7 @@ class Case:
         return [*self.limits, -math.inf, math.inf]
 
 
-class Probe:
-    def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-
+class Probe(FunctionProbe):
     def run(self, case: Case) -> np.ndarray:
         numbers, shape = case.numbers(), (len(case.x), *case.out, len(case.w))
         y = np.full(math.prod(shape) + 64, 77, KINDS[case.result])
@@ -131,35 +116,21 @@ class Probe:
         image = (case.x.shape[1] + 32) * (case.x.shape[2] + 32) * case.x.shape[3] * len(case.x)
         scratch = np.zeros((padded + case.w.size + image + 4096) * 4, np.uint8)
         scratch = scratch[-scratch.ctypes.data % 64 :]
-        kept = [None if a is None else np.ascontiguousarray(a) for a in (*case.arrays(), y, scratch)]
-        pointers = (ctypes.c_void_p * len(kept))(*[None if a is None else a.ctypes.data for a in kept])
-        sizes, factors = (ctypes.c_int64 * len(numbers))(*numbers), (ctypes.c_double * 4)(*case.factors())
-        processors = ctypes.c_int64(case.processors)
-        assert self.library.probe_layer(int(case.depthwise), pointers, sizes, factors, processors) == 0
+        name = "probe_depthwise" if case.depthwise else "probe_conv"
+        self.call(name, [*case.arrays(), y, scratch], numbers, case.processors, case.factors())
         assert (y[-64:] == 77).all()
         return y[:-64].reshape(shape)
 
 
-def built(name: str, folder: Path) -> Path | None:
-    march, vector_bytes, needs = BUILDS[name]
-    if needs not in host_features() or shutil.which("gcc") is None:
-        return None
-    path = folder / f"{name}.so"
-    source = [f"-march={march}", f"-DSMELT_VL={vector_bytes}", f"-I{INCLUDE}", str(HERE / "int8_layer_probe.c")]
-    subprocess.run(["gcc", *FLAGS, *source, "-o", str(path)], check=True)
-    return path
-
-
 @pytest.fixture(scope="module", params=BUILDS)
 def library(request, tmp_path_factory) -> Path:
-    path = built(request.param, tmp_path_factory.mktemp("int8"))
-    return path or pytest.skip(f"no {request.param} here")
+    return built("int8_layer", BUILDS[request.param], tmp_path_factory.mktemp("int8"))
 
 
 @pytest.fixture(scope="module", params=["all-features", "of-the-build"])
 def probe(request, library: Path) -> Iterator[Probe]:
     found = Probe(library)
-    found.library.probe_features(request.param == "all-features")
+    found.use_features(request.param == "all-features")
     yield found
 
 
@@ -285,10 +256,9 @@ def test_extremes_do_not_saturate(probe: Probe) -> None:
 def test_all_levels_quantize_alike(tmp_path: Path) -> None:
     """The same bytes at every width of vectors, ties included."""
     results: list[list[bytes]] = []
-    for name in BUILDS:
-        path = built(name, tmp_path)
-        made = None if path is None else Probe(path)
-        for features in (True, False) if made is not None else ():
-            made.library.probe_features(features)
+    for build in filter(runs_here, BUILDS.values()):
+        made = Probe(built("int8_layer", build, tmp_path))
+        for features in (True, False):
+            made.use_features(features)
             results.append([made.run(scaled_case(seed, "u8")).tobytes() for seed in range(15)])
     assert all(other == results[0] for other in results[1:])

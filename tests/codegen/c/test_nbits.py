@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.codegen.c import function_probe
+from tests.codegen.c.function_probe import Build, FunctionProbe, built
 
-import smelt
-from smelt.base.target import host_features
 from smelt.codegen.c.layout.formats import packed_array
 from smelt.ir.kernel.bit_fields import pack_bits, unpack_bits
 from smelt.ops import block_quantized
 
-HERE = Path(__file__).parent
-INCLUDE = Path(smelt.__file__).parent / "codegen" / "c" / "include"
-FLAGS = ["-std=gnu11", "-O2", "-fwrapv", "-ffp-contract=fast", "-fPIC", "-shared", "-g0", "-Wall", "-Wextra", "-Werror"]
 BUILDS = {
-    "v2": ("x86-64-v2", 16, "sse4_2", []),
-    "v3": ("x86-64-v3", 32, "avx2", []),
-    "v4": ("x86-64-v4", 64, "avx512bw", []),
-    "v4-without-vnni": ("x86-64-v4", 64, "avx512bw", ["-DSMELT_NB_NO_VNNI"]),
-    "v4-on-v3": ("x86-64-v3", 64, "avx2", ["-O1"]),
+    **function_probe.BUILDS,
+    "v4-without-vnni": Build("x86-64-v4", 64, "avx512bw", ("-DSMELT_NB_NO_VNNI",)),
+    "v4-on-v3": Build("x86-64-v3", 64, "avx2", ("-O1",)),
 }
 
 
@@ -62,10 +53,7 @@ class Case:
         return block_quantized.reference(self.operands, self.numbers, ())[0]
 
 
-class Probe:
-    def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
-
+class Probe(FunctionProbe):
     def run(self, case: Case) -> np.ndarray:
         (columns, depth), rows = case.q.shape, len(case.a)
         blocks = -(-depth // case.block)
@@ -78,23 +66,16 @@ class Probe:
         ]  # fmt: skip
         y = np.full(rows * columns + 16, 77, np.float32)
         scratch = np.zeros((rows + 8) * blocks * (12 + case.block) + 32 * blocks * case.block + 64, np.uint8)
-        pointers = [None if x is None else np.ascontiguousarray(x) for x in (*operands, y, scratch)]
-        buffers = (ctypes.c_void_p * len(pointers))(*[None if x is None else x.ctypes.data for x in pointers])
-        sizes = (ctypes.c_int64 * len(case.numbers))(*case.numbers)
-        assert self.library.probe_nbits(buffers, sizes, ctypes.c_int64(case.processors)) == 0
-        assert (pointers[-2][-16:] == 77).all()
-        return pointers[-2][:-16].reshape(rows, columns)
+        self.call("probe_nbits", [*operands, y, scratch], case.numbers, case.processors)
+        assert (y[-16:] == 77).all()
+        return y[:-16].reshape(rows, columns)
 
 
 @pytest.fixture(scope="module", params=BUILDS)
 def probe(request, tmp_path_factory) -> Iterator[Probe]:
-    march, vector_bytes, needs, extra = BUILDS[request.param]
-    if needs not in host_features() or shutil.which("gcc") is None:
-        pytest.skip(f"no {march} here")
-    path = tmp_path_factory.mktemp("nbits") / "probe.so"
-    source = [f"-march={march}", f"-DSMELT_VL={vector_bytes}", f"-I{INCLUDE}", str(HERE / "nbits_probe.c")]
-    subprocess.run(["gcc", *FLAGS, *extra, *source, "-o", str(path)], check=True)
-    yield Probe(path)
+    found = Probe(built("nbits", BUILDS[request.param], tmp_path_factory.mktemp("nbits")))
+    found.use_features(True)
+    yield found
 
 
 def random_case(seed: int, fast: bool = False) -> Case:
