@@ -84,10 +84,20 @@ def test_what_onnx_runtime_does_itself_does_not_scale() -> None:
     assert found.predicted_us == (100.0, 10.0 + 3.0 + 20.0) and found.off == (0.0, None)
 
 
+def test_what_the_model_loses_adds_up_to_what_efficiency_lacks() -> None:
+    many = Launched([[10.0] * 4, [20.0] * 8], serial_us=10.0)
+    found = scaled([Launched([[40.0], [160.0]], serial_us=10.0)], [many], moved=40e6, outside_us=30.0)
+    (alone, lost) = found.lost
+    assert not any(alone.values()) and sum(lost.values()) == pytest.approx(1 - found.efficiency[1])
+    assert lost["ONNX Runtime"] == pytest.approx(30 * 7 / 8 / found.predicted_us[1])
+    assert lost["few tasks"] == pytest.approx((10 - 40 / 8) / found.predicted_us[1])
+
+
 def test_text_json_and_page_say_the_same() -> None:
     found = scaled([Launched([[10.0] * 4])], [Launched([[10.0] * 4])])
     report = replace(Report("m", (), (), ()), scaling=found)
     text, page, facts = format_report(report), format_html(report), as_dict(report)["scaling"]
     assert "few tasks from 8 threads" in text and "few tasks from 8 threads" in page and "-60.0%" in text
+    assert "lost, of the predicted time" in text and "few tasks 38%, barriers 23%" in page
     assert facts["threads"] == (1, 8) and facts["off"] == (pytest.approx(-0.6), None)
     assert facts["rows"][0]["held_back"] == "few tasks from 8 threads"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ IN_CACHE_BYTES: Final = 4 << 20  # bytes of a launch up to which they are taken 
 ENOUGH: Final = 0.8  # efficiency below which a launch is said to be held back
 _MAX_ROWS: Final = 16
 CAUSES: Final = ("serial", "few tasks", "smaller tasks", "other caches", "barriers", "memory")
+OUTSIDE: Final = "ONNX Runtime"
 
 Place = tuple[str, int]
 
@@ -93,7 +94,8 @@ class LaunchRow:
 @dataclass(frozen=True)
 class Scaling:
     """All launches and the whole model, with each number of threads. `measured_us` are wall times of runs, where the
-    machine has as many processors; `outside_us` passes in ONNX Runtime itself."""
+    machine has as many processors; `outside_us` passes in ONNX Runtime itself. `lost` are shares of the predicted time
+    by cause: what they sum up to is the most that efficiency can gain."""
 
     threads: tuple[int, ...]
     rows: tuple[LaunchRow, ...]
@@ -104,6 +106,7 @@ class Scaling:
     barriers_us: tuple[float, ...]
     costs: Costs
     shapes: str = ""
+    lost: tuple[Mapping[str, float], ...] = ()
 
     @property
     def off(self) -> tuple[float | None, ...]:
@@ -148,7 +151,19 @@ def scaling_of(
         tuple(costs.barrier_us(n) for n in counts),
         costs,
         shapes,
+        tuple(_lost(shares[n].values(), traces[n].outside_us, us, n) for n, us in zip(counts, whole, strict=True)),
     )
+
+
+def _lost(shares: Iterable[Share], outside_us: float, whole_us: float, threads: int) -> dict[str, float]:
+    """By cause, as shares of the time of the whole model."""
+    found = dict.fromkeys((*CAUSES, OUTSIDE), 0.0)
+    if threads <= 1 or whole_us <= 0:
+        return found
+    for share in shares:
+        for cause, us in share.lost_us.items():
+            found[cause] += us / whole_us
+    return found | {OUTSIDE: outside_us * (1 - 1 / threads) / whole_us}
 
 
 def _explain_growth(share: Share, threads: int, alone: Share, pair: Share | None) -> None:
@@ -215,10 +230,21 @@ def scaling_lines(scaling: Scaling | None, limit: int = _MAX_ROWS) -> list[str]:
         *table(
             ("threads", "predicted", "speedup", "efficiency", "measured", "off by", "a barrier"), _model_rows(scaling)
         ),
+        *_lost_lines(scaling),
         *table(_header(scaling), [_launch_cells(row, scaling) for row in scaling.rows[:limit]]),
         *([f"  … {counted(rest, 'launch', 'launches')} more"] if rest > 0 else []),
         f"  {assumptions(scaling)}",
     ]
+
+
+def _lost_lines(scaling: Scaling) -> list[str]:
+    """Where the time of all threads goes that efficiency lacks, with more than one thread."""
+    many = [(n, lost) for n, lost in zip(scaling.threads, scaling.lost, strict=True) if n > 1]
+    causes = [cause for cause in (*CAUSES, OUTSIDE) if any(lost[cause] >= 0.005 for _, lost in many)]
+    if not causes:
+        return []
+    rows = [(str(n), *(f"{lost[cause]:.0%}" for cause in causes)) for n, lost in many]
+    return ["lost, of the predicted time:", *table(("threads", *causes), rows)]
 
 
 def assumptions(scaling: Scaling) -> str:
