@@ -18,8 +18,8 @@ from smelt.report.tables import table
 IN_CACHE_BYTES: Final = 4 << 20  # bytes of a launch up to which they are taken to lie in a cache
 ENOUGH: Final = 0.8  # efficiency below which a launch is said to be held back
 _MAX_ROWS: Final = 16
-CAUSES: Final = ("serial", "few tasks", "smaller tasks", "other caches", "barriers", "memory")
-OUTSIDE: Final = "ONNX Runtime"
+CAUSES: Final[tuple[str, ...]] = ("serial", "few tasks", "smaller tasks", "other caches", "barriers", "memory")
+OUTSIDE: Final[str] = "ONNX Runtime"
 
 Place = tuple[str, int]
 
@@ -157,7 +157,7 @@ def scaling_of(
 
 def _lost(shares: Iterable[Share], outside_us: float, whole_us: float, threads: int) -> dict[str, float]:
     """By cause, as shares of the time of the whole model."""
-    found = dict.fromkeys((*CAUSES, OUTSIDE), 0.0)
+    found: dict[str, float] = dict.fromkeys((*CAUSES, OUTSIDE), 0.0)
     if threads <= 1 or whole_us <= 0:
         return found
     for share in shares:
