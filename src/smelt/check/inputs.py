@@ -67,8 +67,16 @@ class _Attempt:
 
 
 _SOUND: Final = 16000  # samples: a second
-# Odd sizes first: they reach the tails of vector loops. Then round ones, for models that divide or want equal sizes,
-# and the lengths of sound.
+# Round sizes, for models that divide or want equal sizes, and the lengths of sound.
+_LAST: Final = (
+    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True, states=True),
+    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True, states=True),
+    _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
+    _Attempt(1, _SOUND, 112, "small", shapes=True, full_masks=True),
+    _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
+    _Attempt(2, 17, 64, "small", shapes=True, full_masks=True, named=False),
+)
+# Odd sizes first: they reach the tails of vector loops.
 _SMALL: Final = (
     _Attempt(2, 17, 64, "varied", shapes=True),
     _Attempt(2, 17, 224, "small", shapes=True, full_masks=True, states=True),
@@ -76,12 +84,7 @@ _SMALL: Final = (
     _Attempt(4, 4, 16, "small"),
     _Attempt(1, 1, 8, "ones", full_masks=True),
     _Attempt(3, 128, 128, "zeros"),
-    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, _SOUND, 112, "small", shapes=True, full_masks=True),
-    _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
-    _Attempt(2, 17, 64, "small", shapes=True, full_masks=True, named=False),
+    *_LAST,
 )
 _REAL: Final = (
     _Attempt(1, 128, 224, "varied", shapes=True, full_masks=True),
@@ -90,12 +93,7 @@ _REAL: Final = (
     _Attempt(2, 17, 64, "small"),
     _Attempt(1, 1, 32, "ones", full_masks=True),
     _Attempt(1, 16, 64, "zeros"),
-    _Attempt(1, 512, 256, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, 576, 320, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, 288, 192, "small", shapes=True, full_masks=True, states=True),
-    _Attempt(1, _SOUND, 112, "small", shapes=True, full_masks=True),
-    _Attempt(2, 2, 640, "ones", shapes=True, full_masks=True),
-    _Attempt(2, 17, 64, "small", shapes=True, full_masks=True, named=False),
+    *_LAST,
 )
 ATTEMPTS: Final = len(_SMALL)
 
