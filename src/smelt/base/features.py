@@ -33,6 +33,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     Feature("avxvnni", _X86, ("avx_vnni",), ("avx2",), "avxvnni"),
     Feature("avx512", _X86, ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), ("avx2",)),
     Feature("avx512vnni", _X86, ("avx512_vnni",), ("avx512",), "avx512vnni"),
+    Feature("avx512vbmi", _X86, ("avx512vbmi",), ("avx512",), "avx512vbmi"),
     Feature("avx512bf16", _X86, ("avx512_bf16",), ("avx512",), "avx512bf16"),
     Feature(
         "amx", _X86, ("amx_bf16", "amx_tile", "amx_int8"), ("avx512vnni", "avx512bf16"), "amx-tile,amx-int8,amx-bf16"

@@ -23,6 +23,7 @@ from smelt.passes.rewriter.surgery import Array, Names, input_at, int_attribute,
 
 _T: Final = ir.DataType
 _TYPES: Final = {_T.INT4: (4, 8), _T.UINT4: (4, 0), _T.INT8: (8, 128), _T.UINT8: (8, 0)}  # bits, what makes it unsigned
+_MOVEMENTS: Final = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Identity", "Expand", "Gather")
 _WHOLE: Final = 128  # the size of blocks where one scale is for whole columns
 
 
@@ -46,8 +47,7 @@ class BlockedWeights:
 
 def _blocks(product: Product) -> Blocks | None:
     dequantize = product.right.producer()
-    source = product.left.producer()
-    if dequantize is None or not is_op(dequantize, "DequantizeLinear") or is_op(source, "DequantizeLinear"):
+    if dequantize is None or not is_op(dequantize, "DequantizeLinear") or _restored(product.left):
         return None
     weights, scales = tensor_of(input_at(dequantize, 0)), tensor_of(input_at(dequantize, 1))
     if weights is None or scales is None or weights.dtype not in _TYPES or scales.dtype != _T.FLOAT:
@@ -74,6 +74,15 @@ def _blocks(product: Product) -> Blocks | None:
     numbers = _by_columns(plain.astype(np.uint8), along, spread.block)
     usual = bool((moved == 1 << (bits - 1)).all())
     return Blocks(numbers, wide, None if usual else moved.astype(np.uint8), bits, shape[along])
+
+
+def _restored(value: ir.Value | None) -> bool:
+    """Whether these are bytes dequantized, perhaps moved: then the product is one of bytes."""
+    node = None if value is None else value.producer()
+    while node is not None and node.op_type in _MOVEMENTS:
+        value = input_at(node, 0)
+        node = None if value is None else value.producer()
+    return is_op(node, "DequantizeLinear")
 
 
 class _Spread:

@@ -185,7 +185,7 @@ class RegionWriter:
                 if result is not None:
                     self.inside[value] = result[0]
                     if isinstance(self.builder, CpuBuilder):
-                        self.builder.note_readers(result[0], len(value.uses()) + value.is_graph_output())
+                        self.builder.note_readers(result[0], _readers(value))
         out: list[tuple[Tensor, Buffer]] = []
         for place, value in enumerate(self.region.outputs):
             if value not in self.inside:
@@ -572,3 +572,8 @@ class RegionWriter:
         head = f"SMELT_CLOCKS({name}, {self.groups})\nint32_t SMELT_NAME({name})(smelt_env *env) {{\n"
         head += "  smelt_work work = {.bytes = NULL};\n  SMELT_CLOCK_START\n"
         return f"{head}{lines}\n  return env->code;\n}}\n"
+
+
+def _readers(value: ir.Value) -> int:
+    """Places of the model that read elements of it, not its shape alone."""
+    return sum(use.node.op_type not in ("Shape", "Size") for use in value.uses()) + value.is_graph_output()

@@ -21,7 +21,7 @@ from .contraction import packed_contraction
 from .convolution import Case, convolution
 from .half_product import half_product
 from .int8_product import int8_product
-from .int8_rules import Seen
+from .int8_seen import Seen
 from .nhwc import NhwcBuilder
 from .pooling import pool
 from .recurrent import recurrent

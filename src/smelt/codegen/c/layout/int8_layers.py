@@ -60,8 +60,9 @@ class Layer:
     """A convolution of a quantized image, or a product of quantized rows (without a geometry).
 
     The bias is float32, or int32 with `bias_scale`, or int32 without, where it has the scale of the products. `limits`
-    are those of the numbers before they are quantized. `residual` is added after `result`, and the sum is quantized as
-    `total`. `integers`: the result are int32 sums."""
+    are those of the numbers before they are quantized. `shift` is added after `result` (one number for each column, or
+    one), and the sum is quantized as `second`; then `residual`, and that sum is quantized as `total`. `table` has the
+    byte that each byte of all this becomes. `integers`: the result are int32 sums."""
 
     x: Restored
     weights: Restored
@@ -72,15 +73,23 @@ class Layer:
     bias_scale: Tensor | None = None
     limits: tuple[float, float] = _NO_LIMIT
     result: Quantized | None = None
+    shift: Tensor | None = None
+    second: Quantized | None = None
     residual: Restored | None = None
     total: Quantized | None = None
     total_limits: tuple[float, float] = _NO_LIMIT
+    table: Tensor | None = None
     integers: bool = False
+
+    @property
+    def own(self) -> Quantized | None:
+        """How the result is quantized before a residual is added."""
+        return self.second or self.result
 
     @property
     def dtype(self) -> str:
         """Of the result."""
-        final = self.total or self.result
+        final = self.total or self.own
         return final.dtype if final is not None else "i32" if self.integers else "f32"
 
     @property
@@ -173,6 +182,7 @@ def _operands(k: CpuBuilder, layer: Layer, packed: Tensor) -> tuple[Tensor | Non
         *(scales[0] or (None, None)),
         None if r is None else _image(k, r.q, layer.geometry), *((None, None) if r is None else (r.scale, r.zero)),
         *(scales[1] or (None, None)),
+        layer.shift, *((None, None) if layer.second is None else (layer.second.scale, layer.second.zero)), layer.table,
     )  # fmt: skip
 
 
@@ -201,7 +211,8 @@ def _numbers(layer: Layer) -> tuple[Ix, ...]:
     step, kind = layer_panel_bytes(sizes, layer.layout), RESULTS[layer.dtype]
     last = layer.residual is not None and layer.residual.q.dtype == "i8", _in_nchw(layer)
     before = (int(_by_lines(layer)), *signed, step, kind)
-    return (*(ix(n) for n in before), *counts, *(ix(int(n)) for n in last))
+    shifts = ix(1) if layer.shift is None else layer.shift.elements
+    return (*(ix(n) for n in before), *counts, *(ix(int(n)) for n in last), shifts)
 
 
 def _by_lines(layer: Layer) -> bool:
@@ -221,7 +232,7 @@ def _scratch_bytes(layer: Layer, sizes: Sequence[Ix]) -> Ix:
     batch, _, _, channels, high, wide, each, groups, kh, kw, sh, sw, dh, _, _, _ = sizes
     unit = CHANNELS if layer.depthwise else NR
     padded = (each + (unit - 1)) // unit * unit
-    columns = padded * groups * 16
+    columns = padded * groups * 20
     if layer.depthwise:
         return columns + _LINE + padded * kh * kw * 4
     padding = (channels + (2 * _LINE - 1)) // _LINE * _LINE

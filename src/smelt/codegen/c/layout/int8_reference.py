@@ -20,7 +20,8 @@ _FLOAT, _UINT8, _INT8 = 1, 2, 3
 
 
 def reference(arrays: Arrays, numbers: Sequence[int], factors: Sequence[float]) -> tuple[Array, ...]:
-    x, panels, x_scale, x_zero, w_scale, w_zero, bias, bias_scale, y_scale, y_zero, *added = arrays
+    x, panels, x_scale, x_zero, w_scale, w_zero, bias, bias_scale, y_scale, y_zero, *behind = arrays
+    added, (shift, second_scale, second_zero, table) = behind[:5], behind[5:9]
     assert x is not None and panels is not None
     sums = _sums(_centred(x, x_zero), panels, w_zero, numbers)
     shape = (*x.shape[:-1], sums.shape[-1]) if x.ndim != 4 else sums.shape
@@ -35,11 +36,20 @@ def reference(arrays: Arrays, numbers: Sequence[int], factors: Sequence[float]) 
         return (result.astype(np.float32),)
     signed = numbers[20] == _INT8
     quantized = _quantized(result, y_scale, y_zero, signed)
+    if shift is not None:
+        restored = _centred(quantized, y_zero) * _number(y_scale)
+        quantized, y_scale, y_zero = (
+            _quantized(restored + shift.reshape(-1), second_scale, second_zero, signed),
+            second_scale,
+            second_zero,
+        )
     residual, r_scale, r_zero, z_scale, z_zero = added
     if residual is not None:
         own = _centred(quantized, y_zero) * _number(y_scale)
         total = own + _centred(residual, r_zero).reshape(shape) * _number(r_scale)
         quantized = _quantized(np.clip(total, factors[2], factors[3]), z_scale, z_zero, signed)
+    if table is not None:
+        quantized = table.reshape(-1)[quantized.view(np.uint8)].view(quantized.dtype)
     return (quantized,)
 
 

@@ -9,7 +9,7 @@ any part of a region may fall back to them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import cast as typed
 
@@ -22,6 +22,7 @@ from smelt.ops.quantized_operators import qgemm, with_quantized_rows
 from smelt.ops.registry import Call, lookup
 from smelt.ops.window import geometry_of, kernel_of
 
+from .int8_bytes import tabulated
 from .int8_layers import (
     BYTES,
     Layer,
@@ -32,32 +33,12 @@ from .int8_layers import (
     product_layer,
     with_limits,
 )  # fmt: skip
+from .int8_seen import Seen, Shifted, Sum, constant, grows, leads_back
+from .int8_stacks import stack_of, stack_result
 from .pooling import largest_bytes
 
 if TYPE_CHECKING:
     from .builder import CpuBuilder
-
-
-@dataclass(frozen=True)
-class Sum:
-    """Of two restored tensors; `alone` says which of them nothing else reads."""
-
-    both: tuple[Restored, Restored]
-    alone: tuple[bool, bool]
-    limits: tuple[float, float] = (-math.inf, math.inf)
-
-
-@dataclass
-class Seen:
-    """By tensor: what it was restored from, the layer whose float result, quantized result or int32 sums it is (or
-    holds as float32), the sum that it is, and how many places of the model read it."""
-
-    restored: dict[Tensor, Restored] = field(default_factory=dict[Tensor, Restored])
-    layers: dict[Tensor, Layer] = field(default_factory=dict[Tensor, Layer])
-    quantized: dict[Tensor, Layer] = field(default_factory=dict[Tensor, Layer])
-    integers: dict[Tensor, Layer] = field(default_factory=dict[Tensor, Layer])
-    sums: dict[Tensor, Sum] = field(default_factory=dict[Tensor, Sum])
-    readers: dict[Tensor, int] = field(default_factory=dict[Tensor, int])
 
 
 def _builder(call: Call) -> CpuBuilder:
@@ -119,6 +100,11 @@ def product(call: Call) -> Tensor | None:
     plain = typed("Tensor", gemm(call) if call.op == "Gemm" else matmul(call))
     layer = product_layer(x, weights, transposed=bool(call.int("transB", 0)))
     made = None if layer is None else _made(call, _with_bias(seen, layer, call.maybe(2)))
+    if made is None and call.op == "MatMul":
+        stack = stack_of(x, weights)
+        if stack is not None:
+            seen.stacks[plain] = stack
+        return plain
     return made if made is not None and made.shape == plain.shape else None
 
 
@@ -202,19 +188,12 @@ def _limits(call: Call) -> tuple[float, float] | None:
         return 0.0, math.inf
     if call.opset < 11:
         return call.float("min", -math.inf), call.float("max", math.inf)
-    found = [_constant(call.maybe(place)) for place in (1, 2)]
+    found = [constant(call.maybe(place)) for place in (1, 2)]
     if any(call.maybe(place) is not None and found[place - 1] is None for place in (1, 2)):
         return None
     low, high = found
     limits = -math.inf if low is None else low, math.inf if high is None else high
     return limits if limits[0] <= limits[1] else None
-
-
-def _constant(x: Tensor | None) -> float | None:
-    """The one element of a constant."""
-    stored = None if x is None else x.definition
-    contents = stored.buffer.contents if isinstance(stored, Stored) else None
-    return float(contents[0]) if contents is not None and len(contents) == 1 else None
 
 
 def added(call: Call) -> Tensor | None:
@@ -227,6 +206,8 @@ def added(call: Call) -> Tensor | None:
             plain = layer.limits == (-math.inf, math.inf) and bias.elements.const == layer.columns
             return _made(call, _with_bias(k.seen, layer, bias)) if plain else None
     left, right = (k.seen.restored.get(call.x(place)) for place in (0, 1))
+    if (left is None) != (right is None) or (left is not None and right is not None and left.q.shape != right.q.shape):
+        return _with_shift(call)
     if left is None or right is None or not (left.whole and right.whole) or left.q.shape != right.q.shape:
         return None
     made = _declared(call)
@@ -234,6 +215,33 @@ def added(call: Call) -> Tensor | None:
         first, second = (k.seen.readers.get(call.x(place), 2) == 1 for place in (0, 1))
         k.seen.sums[made] = Sum((left, right), (first, second))
     return made
+
+
+def _with_shift(call: Call) -> Tensor | None:
+    """A product's quantized result plus one number for each column, which is remembered."""
+    k = _builder(call)
+    for place in (0, 1):
+        x, shift = call.x(place), call.x(1 - place)
+        own = k.seen.restored.get(x)
+        layer = None if own is None else k.seen.quantized.get(own.q)
+        if own is None or layer is None or not _takes_shift(layer, shift) or not _steps_of(layer, own):
+            continue
+        if k.seen.readers.get(x, 2) == k.seen.readers.get(own.q, 2) == 1:
+            made = _declared(call)
+            if made is not None and made.shape == x.shape:
+                k.seen.shifts[made] = Shifted(own, shift)
+            return made
+    return None
+
+
+def _takes_shift(layer: Layer, shift: Tensor) -> bool:
+    plain = layer.result is not None and layer.second is None and layer.total is None and layer.geometry is None
+    return plain and shift.dtype == "f32" and shift.rank <= 1 and shift.elements.const in (1, layer.columns)
+
+
+def _steps_of(layer: Layer, own: Restored) -> bool:
+    """Whether a tensor was restored by the steps that its layer has."""
+    return layer.own is not None and layer.own.scale is own.scale and layer.own.zero is own.zero
 
 
 def _bytes(x: Tensor, zero: Tensor | None) -> bool:
@@ -303,7 +311,7 @@ def largest(call: Call) -> Tensor | None:
     """MaxPool of a tensor restored from bytes: the largest byte stands for the largest number."""
     k, x = _builder(call), call.x(0)
     found = k.seen.restored.get(x)
-    if found is None or call.n_outputs > 1 or not found.whole or not _grows(found):
+    if found is None or call.n_outputs > 1 or not found.whole or not grows(found):
         return None
     bytes_pool = largest_bytes(k, found.q, geometry_of_pool(call, x))
     if bytes_pool is None:
@@ -312,21 +320,6 @@ def largest(call: Call) -> Tensor | None:
     made = typed("Tensor", dequantize(replace(call, op="DequantizeLinear", opset=19, attributes={}, inputs=inputs)))
     k.seen.restored[made] = replace(found, q=bytes_pool)
     return made
-
-
-def _grows(found: Restored) -> bool:
-    """Whether a larger byte is a larger number, that no other byte stands for, and which leads back to it."""
-    scale = None if found.scale is None else _constant(found.scale)
-    return scale is not None and 1e-30 < scale < 1e30
-
-
-def _leads_back(found: Restored, to: Quantized) -> bool:
-    """Whether the same bytes come of what was restored."""
-    equal = [
-        a is b or (a is not None and b is not None and _constant(a) is not None and _constant(a) == _constant(b))
-        for a, b in ((found.scale, to.scale), (found.zero, to.zero))
-    ]
-    return all(equal) and found.whole and found.q.dtype == to.dtype and _grows(found)
 
 
 def _of_columns(bias: Tensor, columns: int) -> bool:
@@ -382,13 +375,19 @@ def quantized(call: Call) -> Tensor | None:
         return None
     to = Quantized(scale, zero, dtype)
     same = k.seen.restored.get(x)
-    if same is not None and not isinstance(same.q.definition, Stored) and _leads_back(same, to):
+    if same is not None and not isinstance(same.q.definition, Stored) and leads_back(same, to):
         return same.q
     if k.seen.readers.get(x, 2) > 1:
         return None
     if x in k.seen.layers:
         return _stored(k, replace(k.seen.layers[x], result=to))
-    return _with_residual(k, k.seen.sums[x], to) if x in k.seen.sums else None
+    if x in k.seen.stacks:
+        return stack_result(k, k.seen.stacks[x], to)
+    if x in k.seen.shifts:
+        shifted = k.seen.shifts[x]
+        layer = k.seen.quantized[shifted.own.q]
+        return _stored(k, replace(layer, shift=shifted.shift, second=to)) if layer.dtype == to.dtype else None
+    return _with_residual(k, k.seen.sums[x], to) if x in k.seen.sums else tabulated(call, to)
 
 
 def _stored(k: CpuBuilder, layer: Layer) -> Tensor | None:
@@ -411,8 +410,7 @@ def _with_residual(k: CpuBuilder, total: Sum, to: Quantized) -> Tensor | None:
 
 def _joins(k: CpuBuilder, own: Restored, other: Restored, to: Quantized) -> bool:
     layer = k.seen.quantized.get(own.q)
-    if layer is None or layer.result is None or layer.total is not None or layer.depthwise:
+    if layer is None or layer.own is None or layer.total is not None or layer.depthwise:
         return False
     alone = k.seen.readers.get(own.q, 2) == 1
-    same = layer.result.scale is own.scale and layer.result.zero is own.zero
-    return alone and same and layer.result.dtype == to.dtype and other.q is not own.q
+    return alone and _steps_of(layer, own) and layer.own.dtype == to.dtype and other.q is not own.q

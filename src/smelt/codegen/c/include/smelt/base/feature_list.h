@@ -30,6 +30,7 @@ SMELT_FEATURE(avxvnni, SMELT_AND(avx2), .leaf7_1_a = 1u << 4)
 /* x86-64-v4: f dq cd bw vl */
 SMELT_FEATURE(avx512, SMELT_AND(avx2), .leaf7_b = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31, .saved = 0xe6)
 SMELT_FEATURE(avx512vnni, SMELT_AND(avx512), .leaf7_c = 1u << 11)
+SMELT_FEATURE(avx512vbmi, SMELT_AND(avx512), .leaf7_c = 1u << 1)
 SMELT_FEATURE(avx512bf16, SMELT_AND(avx512), .leaf7_1_a = 1u << 5)
 /* bf16, tiles, int8; the process must be allowed to use tiles, too */
 SMELT_FEATURE(amx, SMELT_AND(avx512vnni) | SMELT_AND(avx512bf16), .leaf7_d = 1u << 22 | 1u << 24 | 1u << 25, .saved = 0x60000,

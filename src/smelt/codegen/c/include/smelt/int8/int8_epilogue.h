@@ -22,6 +22,7 @@ SMELT_INLINE void smelt_int8_store_bytes(const smelt_int8_stage *s, const int wi
                                          uint8_t *y, int64_t stride) {
   const smelt_int8_column c = smelt_int8_column_at(s, j);
   const smelt_int8_range range = s->range;
+  const int32_t zero = s->shift ? s->second.zero : range.zero;
   uint8_t part[SMELT_INT8_LANES], beside[SMELT_INT8_LANES];
   for (int64_t r = 0; r < rows; r++, sums += step, y += stride) {
     smelt_int8_v sum = *(const smelt_int8_vu *)sums + c.added;
@@ -29,6 +30,7 @@ SMELT_INLINE void smelt_int8_store_bytes(const smelt_int8_stage *s, const int wi
     smelt_int8_f scaled = smelt_rounded(__builtin_convertvector(sum, smelt_int8_f) * c.scale);
     if (!plain && s->offset) scaled += c.offset;
     smelt_int8_v x = smelt_int8_quantized(scaled, &range);
+    if (!plain && s->shift) x = smelt_int8_shifted(s, x, c.shift);
     if (with_residual) {
       const uint8_t *from = residual + r * stride;
       if (wide < SMELT_INT8_LANES) {
@@ -36,7 +38,7 @@ SMELT_INLINE void smelt_int8_store_bytes(const smelt_int8_stage *s, const int wi
         from = beside;
       }
       x = smelt_int8_with_residual(s, x, smelt_int8_widened(from, s->residual_signed));
-    } else x += range.zero;
+    } else x += zero;
     const smelt_int8_bytes bytes = __builtin_convertvector(x, smelt_int8_bytes);
     if (wide >= SMELT_INT8_LANES) *(smelt_int8_bytes *)y = bytes;
     else {
@@ -108,7 +110,7 @@ static void smelt_int8_store(const smelt_int8_stage *s, const smelt_int8_place *
 #endif
   const smelt_int8_stage stage = *s; /* stores of bytes may not change it */
   const int64_t step = p->panels * SMELT_INT8_PANEL;
-  const int plain = !s->zeros && !s->offset;
+  const int plain = !s->zeros && !s->offset && !s->shift;
   if (s->kind == SMELT_Q_INT32) {
     SMELT_INT8_STORE_WORDS(0)
   } else if (s->kind == SMELT_Q_FLOAT) {

@@ -4,7 +4,8 @@
  *            kernel, [batch, C, H, W]), uint8 or int8; weights are packed
  *            (the layouts of int8_panels.py). Zero points, bias and residual may be absent. Scales of the weights, their zero points
  *            and the bias are one or one for each column; an int32 bias has a scale of its own, or (SMELT_LS_BIAS_SCALES is 0) that of
- *            the products.
+ *            the products. With a shift the quantized result is restored, the shift added, and quantized by the second scale. A table
+ *            has the byte that each final byte becomes.
  * Output:    smelt_int8_layer with the stage of its epilogue; what each column needs lies in scratch memory.
  * Invariant: f has the limits of the result, then those of the sum with the residual, as numbers (infinite where there are none).
  */
@@ -14,12 +15,12 @@
 #include <smelt/int8/int8_epilogue.h>
 
 enum { SMELT_LB_X, SMELT_LB_W, SMELT_LB_X_SCALE, SMELT_LB_X_ZERO, SMELT_LB_W_SCALE, SMELT_LB_W_ZERO, SMELT_LB_BIAS, SMELT_LB_BIAS_SCALE,
-       SMELT_LB_Y_SCALE, SMELT_LB_Y_ZERO, SMELT_LB_R, SMELT_LB_R_SCALE, SMELT_LB_R_ZERO, SMELT_LB_Z_SCALE, SMELT_LB_Z_ZERO, SMELT_LB_Y,
-       SMELT_LB_SCRATCH };
+       SMELT_LB_Y_SCALE, SMELT_LB_Y_ZERO, SMELT_LB_R, SMELT_LB_R_SCALE, SMELT_LB_R_ZERO, SMELT_LB_Z_SCALE, SMELT_LB_Z_ZERO,
+       SMELT_LB_SHIFT, SMELT_LB_SECOND_SCALE, SMELT_LB_SECOND_ZERO, SMELT_LB_TABLE, SMELT_LB_Y, SMELT_LB_SCRATCH };
 enum { SMELT_LS_BATCH, SMELT_LS_H, SMELT_LS_W, SMELT_LS_C, SMELT_LS_OH, SMELT_LS_OW, SMELT_LS_COLUMNS, SMELT_LS_GROUPS, SMELT_LS_KH,
        SMELT_LS_KW, SMELT_LS_SH, SMELT_LS_SW, SMELT_LS_DH, SMELT_LS_DW, SMELT_LS_TOP, SMELT_LS_LEFT, SMELT_LS_LINES, SMELT_LS_X_SIGNED,
        SMELT_LS_W_SIGNED, SMELT_LS_STEP, SMELT_LS_RESULT, SMELT_LS_W_SCALES, SMELT_LS_W_ZEROS, SMELT_LS_BIASES, SMELT_LS_BIAS_SCALES,
-       SMELT_LS_R_SIGNED, SMELT_LS_NCHW };
+       SMELT_LS_R_SIGNED, SMELT_LS_NCHW, SMELT_LS_SHIFTS };
 enum { SMELT_LF_LOW, SMELT_LF_HIGH, SMELT_LF_SUM_LOW, SMELT_LF_SUM_HIGH };
 
 typedef struct {
@@ -121,16 +122,19 @@ static int smelt_int8_fits(const smelt_int8_stage *s, int64_t count) {
   int32_t beyond = 0;
   for (int64_t j = 0; j < count; j++) beyond |= !(__builtin_fabsf(s->scale[j]) <= 0.25f);
   for (int64_t j = 0; s->offset && j < count; j++) beyond |= !(__builtin_fabsf(s->offset[j]) <= 0x1p28f);
+  for (int64_t j = 0; s->shift && j < count; j++) beyond |= !(__builtin_fabsf(s->shift[j]) <= s->second_scale * 0x1p28f);
+  if (s->shift) beyond |= s->second_inverse == 0 || !(__builtin_fabsf(s->first_scale) * 512 <= s->second_scale * 0x1p28f);
   if (s->residual) beyond |= s->inverse == 0 || !((__builtin_fabsf(s->own_scale) + __builtin_fabsf(s->residual_scale)) * 512 <= s->sum_scale * 0x1p28f);
   return !beyond;
 }
 
 /* What bytes are made with. */
 static void smelt_int8_words_of(smelt_int8_stage *s) {
-  const smelt_int8_range *to = s->residual ? &s->sum : &s->range;
+  const smelt_int8_range *to = s->residual ? &s->sum : s->shift ? &s->second : &s->range;
   const uint32_t low = (uint32_t)((int32_t)to->low + to->zero) & 255, high = (uint32_t)((int32_t)to->high + to->zero) & 255;
   s->words_zero = (int32_t)(((uint32_t)to->zero & 0xffff) * 0x00010001u);
   s->bytes_low = (int32_t)(low * 0x01010101u), s->bytes_high = (int32_t)(high * 0x01010101u);
+  s->simple = to->zero == 0 && (s->kind == SMELT_Q_INT8 ? low == 128 && high == 127 : low == 0 && high == 255);
 }
 
 /* Scale, bias and zero point of each column; `bytes`: sums are of stored bytes, and miss the zero point of x. Columns are those
@@ -139,8 +143,8 @@ static void smelt_int8_columns_of(smelt_int8_layer *l, const char *panels, int64
   const smelt_task *t = l->task;
   const int64_t *s = l->s, columns = s[SMELT_LS_COLUMNS], count = s[SMELT_LS_GROUPS] * l->padded;
   int32_t *added = (int32_t *)l->scratch, *zeros = added + count;
-  float *scale = (float *)(zeros + count), *offset = scale + count;
-  l->scratch = (char *)(offset + count);
+  float *scale = (float *)(zeros + count), *offset = scale + count, *shift = offset + count;
+  l->scratch = (char *)(shift + count);
   const uint32_t x_zero = bytes ? (uint32_t)(l->x_zero + (s[SMELT_LS_X_SIGNED] ? 128 : 0)) : 0;
   const float x_scale = smelt_int8_number(t->b[SMELT_LB_X_SCALE], 0, 1);
   const float y_scale = s[SMELT_LS_RESULT] >= SMELT_Q_UINT8 ? smelt_int8_number(t->b[SMELT_LB_Y_SCALE], 0, 1) : 1;
@@ -157,12 +161,18 @@ static void smelt_int8_columns_of(smelt_int8_layer *l, const char *panels, int64
     *(smelt_int8_i16 *)(added + i) = -(*(const smelt_int8_i16 *)header->sums * (int32_t)x_zero);
     any_zero |= smelt_int8_weight_zeros(l, first, some, zeros + i);
     if (t->b[SMELT_LB_BIAS]) any_offset |= smelt_int8_bias(l, first, some, products, y_scale, added + i, offset + i);
+    if (!t->b[SMELT_LB_SHIFT]) continue;
+    smelt_int8_floats(t->b[SMELT_LB_SHIFT], s[SMELT_LS_SHIFTS], first, some, shift + i);
   }
+  if (t->b[SMELT_LB_SHIFT]) l->stage.shift = shift;
   l->stage.added = added, l->stage.scale = scale;
   l->stage.zeros = any_zero ? zeros : NULL, l->stage.offset = any_offset ? offset : NULL;
   l->stage.fits = s[SMELT_LS_RESULT] >= SMELT_Q_UINT8 && smelt_int8_fits(&l->stage, count);
   if (l->stage.fits) smelt_int8_words_of(&l->stage);
 }
+
+/* 0: too near to where products with it lose bits. */
+static float smelt_int8_inverse(float scale) { return scale > 1e-20f && scale < 1e20f ? 1 / scale : 0; }
 
 /* All but the columns. */
 static smelt_int8_layer smelt_int8_layer_of(const smelt_task *t) {
@@ -177,13 +187,20 @@ static smelt_int8_layer smelt_int8_layer_of(const smelt_task *t) {
   const float y_scale = smelt_int8_number(t->b[SMELT_LB_Y_SCALE], 0, 1);
   l.stage.range = smelt_int8_range_of(is_signed, smelt_int8_byte(t->b[SMELT_LB_Y_ZERO], 0, is_signed), t->f[SMELT_LF_LOW],
                                       t->f[SMELT_LF_HIGH], y_scale);
+  float own_scale = y_scale;
+  if (t->b[SMELT_LB_SHIFT]) {
+    own_scale = smelt_int8_number(t->b[SMELT_LB_SECOND_SCALE], 0, 1);
+    l.stage.second = smelt_int8_range_of(is_signed, smelt_int8_byte(t->b[SMELT_LB_SECOND_ZERO], 0, is_signed), -__builtin_inff(),
+                                         __builtin_inff(), own_scale);
+    l.stage.first_scale = y_scale, l.stage.second_scale = own_scale, l.stage.second_inverse = smelt_int8_inverse(own_scale);
+  }
   l.stage.residual = t->b[SMELT_LB_R];
   if (!l.stage.residual) return l;
   const float z_scale = smelt_int8_number(t->b[SMELT_LB_Z_SCALE], 0, 1);
   l.stage.residual_signed = (int)s[SMELT_LS_R_SIGNED];
   l.stage.residual_zero = smelt_int8_byte(t->b[SMELT_LB_R_ZERO], 0, l.stage.residual_signed);
-  l.stage.own_scale = y_scale, l.stage.residual_scale = smelt_int8_number(t->b[SMELT_LB_R_SCALE], 0, 1), l.stage.sum_scale = z_scale;
-  if (z_scale > 1e-20f && z_scale < 1e20f) l.stage.inverse = 1 / z_scale;
+  l.stage.own_scale = own_scale, l.stage.residual_scale = smelt_int8_number(t->b[SMELT_LB_R_SCALE], 0, 1), l.stage.sum_scale = z_scale;
+  l.stage.inverse = smelt_int8_inverse(z_scale);
   l.stage.sum = smelt_int8_range_of(is_signed, smelt_int8_byte(t->b[SMELT_LB_Z_ZERO], 0, is_signed), t->f[SMELT_LF_SUM_LOW],
                                     t->f[SMELT_LF_SUM_HIGH], z_scale);
   return l;

@@ -2,8 +2,8 @@
  *
  * Input:     int32 sums of a * b, and what each column still needs (smelt_int8_stage).
  * Output:    one vector of the result.
- * Invariant: the same bits at every vector width: products and sums are rounded one by one, quotients half to even. A residual is
- *            added to the quantized value, which is what separate nodes do.
+ * Invariant: the same bits at every vector width: products and sums are rounded one by one, quotients half to even. A number for each
+ *            column, then a residual, may be added to the quantized value, as separate nodes do.
  */
 #ifndef SMELT_INT8_STAGE_H
 #define SMELT_INT8_STAGE_H
@@ -35,7 +35,12 @@ typedef struct {
   float own_scale, residual_scale, sum_scale;
   float inverse; /* of sum_scale; 0: the quotient is divided out */
   smelt_int8_range sum;
+  const float *shift; /* NULL, or of each column: added to the quantized value, of first_scale, which is quantized again */
+  float first_scale, second_scale, second_inverse;
+  smelt_int8_range second;
   int32_t words_zero, bytes_low, bytes_high; /* of bytes: their zero point as two int16, their limits as four bytes */
+  const uint8_t *table; /* of the bytes that the result's become, where registers hold it; or NULL */
+  int simple; /* of bytes: no zero point, and no limits but the type's */
   int fits; /* whether no number, nor sum with a residual, leaves the range of int32 before it is limited */
 } smelt_int8_stage;
 
@@ -115,8 +120,13 @@ SMELT_INLINE smelt_int8_f smelt_int8_quotient(smelt_int8_f x, float d, float inv
 SMELT_INLINE smelt_int8_f smelt_int8_total(const smelt_int8_stage *s, smelt_int8_v own, smelt_int8_v residual) {
   const smelt_int8_f a = __builtin_convertvector(own, smelt_int8_f) * s->own_scale;
   const smelt_int8_f b = __builtin_convertvector(residual - s->residual_zero, smelt_int8_f) * s->residual_scale;
-  const smelt_int8_f total = smelt_rounded(a) + smelt_rounded(b);
-  return smelt_int8_quotient(total, s->sum_scale, s->inverse);
+  return smelt_int8_quotient(smelt_rounded(a) + smelt_rounded(b), s->sum_scale, s->inverse);
+}
+
+/* A quantized value, quantized again with what its column adds; less the zero point. */
+SMELT_INLINE smelt_int8_v smelt_int8_shifted(const smelt_int8_stage *s, smelt_int8_v own, smelt_int8_f shift) {
+  const smelt_int8_f x = smelt_rounded(__builtin_convertvector(own, smelt_int8_f) * s->first_scale) + shift;
+  return smelt_int8_quantized(smelt_int8_quotient(x, s->second_scale, s->second_inverse), &s->second);
 }
 
 SMELT_INLINE smelt_int8_v smelt_int8_with_residual(const smelt_int8_stage *s, smelt_int8_v own, smelt_int8_v residual) {
@@ -126,13 +136,14 @@ SMELT_INLINE smelt_int8_v smelt_int8_with_residual(const smelt_int8_stage *s, sm
 /* What one vector of columns needs, for all rows of a tile. */
 typedef struct {
   smelt_int8_v added, zeros;
-  smelt_int8_f scale, offset;
+  smelt_int8_f scale, offset, shift;
 } smelt_int8_column;
 
 SMELT_INLINE smelt_int8_column smelt_int8_column_at(const smelt_int8_stage *s, int64_t j) {
   smelt_int8_column c = {.added = *(const smelt_int8_vu *)(s->added + j), .scale = *(const smelt_int8_fu *)(s->scale + j)};
   if (s->zeros) c.zeros = *(const smelt_int8_vu *)(s->zeros + j);
   if (s->offset) c.offset = *(const smelt_int8_fu *)(s->offset + j);
+  if (s->shift) c.shift = *(const smelt_int8_fu *)(s->shift + j);
   return c;
 }
 
