@@ -21,14 +21,12 @@ typedef struct {
   int64_t packed, columns, rows;  /* bytes of a task's memory: panels, what columns need, rows that are filled up */
 } smelt_int8_stack;
 
-typedef uint32_t smelt_int8_16w __attribute__((vector_size(64), aligned(1), may_alias));
-typedef uint8_t smelt_int8_16b __attribute__((vector_size(16), aligned(1), may_alias));
-
 /* Groups of a panel from rows of B, four at a time; where there are fewer, or fewer than 16 columns, the rest is `fill`. */
 static void smelt_int8_panel_of_rows(const uint8_t *b, int64_t depth, int64_t step, int64_t columns, uint8_t fill, uint32_t flip, char *to) {
   uint8_t part[4][SMELT_INT8_PANEL];
   for (int64_t k = 0; k < depth; k += SMELT_INT8_GROUP, to += SMELT_INT8_STEP) {
-    smelt_int8_16w four = {0};
+    smelt_int8_v four[SMELT_INT8_VPP];
+    SMELT_INT8_UNROLL for (int v = 0; v < SMELT_INT8_VPP; v++) four[v] = (smelt_int8_v){0};
     SMELT_INT8_UNROLL for (int i = 0; i < 4; i++) {
       const uint8_t *row = b + (k + i) * step;
       if (columns < SMELT_INT8_PANEL || k + i >= depth) {
@@ -36,9 +34,10 @@ static void smelt_int8_panel_of_rows(const uint8_t *b, int64_t depth, int64_t st
         for (int64_t j = 0; k + i < depth && j < columns; j++) part[i][j] = row[j];
         row = part[i];
       }
-      four |= __builtin_convertvector(*(const smelt_int8_16b *)row, smelt_int8_16w) << (8 * i);
+      SMELT_INT8_UNROLL for (int v = 0; v < SMELT_INT8_VPP; v++) four[v] |= smelt_int8_widened(row + v * SMELT_INT8_LANES, 0) << (8 * i);
     }
-    *(smelt_int8_16w *)to = four ^ flip;
+    SMELT_INT8_UNROLL for (int v = 0; v < SMELT_INT8_VPP; v++)
+      *(smelt_int8_vu *)(to + v * SMELT_VL) = four[v] ^ (int32_t)flip;
   }
 }
 
