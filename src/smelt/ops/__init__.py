@@ -24,6 +24,7 @@ from . import normalization as _normalization
 from . import pooling as _pooling
 from . import product as _product
 from . import quantize as _quantize
+from . import quantized_attention as _quantized_attention
 from . import quantized_operators as _quantized_operators
 from . import recurrent as _recurrent
 from . import reduction as _reduction
@@ -64,7 +65,7 @@ _FAMILIES = (
     _product, _integer_product, _block_quantized,
     _einsum, _attention, _contrib_attention, _group_query_attention, _rotary, _convolution, _pooling,
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize, _quantized_operators,
-    _contrib_quantized,
+    _contrib_quantized, _quantized_attention,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _scatter, _topk, _grid_sample, _signal, _recurrent, _found_sizes, _non_max_suppression,
     _roi_align, _col2im,

@@ -189,17 +189,24 @@ def _plus_part(call: Call, x: Tensor, bias: Tensor | None, start: Ix) -> Tensor:
 def packed_attention(call: Call) -> list[Tensor | None]:
     if call.int("do_rotary", 0) or call.int("past_present_share_buffer", 0) or call.maybe(6) is not None:
         raise Unsupported("a rotary embedding inside, or a cache that is shared between past and present")
-    k, x, heads, bias = call.k, call.x(0), call.int("num_heads"), call.maybe(2)
-    whole = times_operand(call, x)
+    whole, bias = times_operand(call, call.x(0)), call.maybe(2)
     if bias is not None:
-        whole = add(k, whole, onto(k, bias, whole.shape))
+        whole = add(call.k, whole, onto(call.k, bias, whole.shape))
+    return attention_of_projected(call, whole, call.maybe(3), call.maybe(4), call.maybe(5))
+
+
+def attention_of_projected(
+    call: Call, whole: Tensor, mask: Tensor | None, past: Tensor | None, given: Tensor | None = None
+) -> list[Tensor | None]:
+    """Queries, keys and values side by side in (batch, length, columns), perhaps behind those of the past."""
+    k, heads = call.k, call.int("num_heads")
     sizes = [ix(s) for s in call.ints("qkv_hidden_sizes", ())] or [whole.shape[2] // 3] * 3
     starts = [ix(0), sizes[0], sizes[0] + sizes[1]]
     steps, zero = [ix(1)] * 3, ix(0)
     parts = [k.slice(whole, [zero, zero, s], steps, [*whole.shape[:2], n]) for s, n in zip(starts, sizes, strict=True)]
     q, key, value = (split_heads(call, p, heads) for p in parts)
-    cache, present = _stacked(call, key, value, call.maybe(4))
-    return requested(call, [_attended(call, q, cache, call.maybe(3), call.maybe(5)), present])
+    cache, present = _stacked(call, key, value, past)
+    return requested(call, [_attended(call, q, cache, mask, given), present])
 
 
 def _stacked(call: Call, key: Tensor, value: Tensor, past: Tensor | None) -> tuple[Cache, Tensor | None]:

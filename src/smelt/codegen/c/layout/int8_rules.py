@@ -9,6 +9,7 @@ any part of a region may fall back to them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import cast as typed
@@ -18,6 +19,7 @@ from smelt.ops.convolution import conv
 from smelt.ops.pooling import geometry_of_pool
 from smelt.ops.product import gemm, matmul
 from smelt.ops.quantize import dequantize
+from smelt.ops.quantized_attention import attention_on
 from smelt.ops.quantized_operators import qgemm, with_quantized_rows
 from smelt.ops.registry import Call, lookup
 from smelt.ops.window import geometry_of, kernel_of
@@ -338,6 +340,11 @@ def product_to_float(call: Call) -> Tensor | None:
     layer = product_layer(Restored(x, call.x(2), call.maybe(4)), weights, transposed=False)
     k.require_equal(w.shape[0], x.shape[-1], "the inner sizes of a product must agree")
     return None if layer is None else _made(call, _with_bias(k.seen, layer, bias))
+
+
+def quantized_attention(call: Call) -> Sequence[Tensor | None] | None:
+    """QAttention."""
+    return attention_on(call, product_to_float)
 
 
 def dynamic_product(call: Call) -> Tensor | None:

@@ -64,6 +64,7 @@ RULES: Final = {
     ("com.microsoft", "QGemm"): _one(int8_rules.quantized_gemm),
     ("com.microsoft", "MatMulIntegerToFloat"): _one(int8_rules.product_to_float),
     ("com.microsoft", "DynamicQuantizeMatMul"): _one(int8_rules.dynamic_product),
+    ("com.microsoft", "QAttention"): int8_rules.quantized_attention,
     ("com.microsoft", "QLinearAdd"): _one(int8_rules.quantized_sum),
     ("", "MaxPool"): _one(int8_rules.largest),
     ("", "Cast"): _one(int8_rules.cast),
