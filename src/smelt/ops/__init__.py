@@ -15,6 +15,7 @@ from . import einsum as _einsum
 from . import elementwise as _elementwise
 from . import found_sizes as _found_sizes
 from . import gather as _gather
+from . import gather_block_quantized as _gather_block_quantized
 from . import grid_sample as _grid_sample
 from . import group_query_attention as _group_query_attention
 from . import integer_product as _integer_product
@@ -69,5 +70,5 @@ _FAMILIES = (
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
     _scatter, _topk, _grid_sample, _signal, _recurrent, _found_sizes, _non_max_suppression,
     _roi_align, _col2im,
-    _gather, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
+    _gather, _gather_block_quantized, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
 )  # fmt: skip
