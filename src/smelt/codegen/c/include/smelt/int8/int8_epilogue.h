@@ -48,19 +48,24 @@ SMELT_INLINE void smelt_int8_store_bytes(const smelt_int8_stage *s, const int wi
   }
 }
 
-/* One vector of columns of a row, as int32 or float32. */
-SMELT_INLINE void smelt_int8_store_words(const smelt_int8_stage *s, const int as_float, const int32_t *sums, int32_t row_sum, int64_t j,
-                                         int64_t wide, int32_t *to) {
-  smelt_int8_v x = smelt_int8_completed(s, *(const smelt_int8_vu *)sums, row_sum, j);
-  if (as_float) {
-    smelt_int8_f scaled = smelt_int8_scaled(s, x, j);
-    if (s->range.low > -__builtin_inff() || s->range.high < __builtin_inff())
-      scaled = smelt_int8_clamped(scaled, s->range.low, s->range.high);
-    x = (smelt_int8_v)scaled;
+/* One vector of columns of all rows, as int32 or float32: `wide` of them. */
+SMELT_INLINE void smelt_int8_store_words(const smelt_int8_stage *s, const int as_float, const int32_t *sums, int64_t step,
+                                         const int32_t *row_sums, int64_t rows, int64_t j, int64_t wide, int32_t *y, int64_t stride) {
+  const smelt_int8_column c = smelt_int8_column_at(s, j);
+  const int limited = s->range.low > -__builtin_inff() || s->range.high < __builtin_inff(), has_offset = s->offset != NULL;
+  const float low = s->range.low, high = s->range.high;
+  for (int64_t r = 0; r < rows; r++, sums += step, y += stride) {
+    smelt_int8_v x = *(const smelt_int8_vu *)sums + c.added;
+    if (row_sums) x -= c.zeros * row_sums[r];
+    if (as_float) {
+      smelt_int8_f scaled = smelt_rounded(__builtin_convertvector(x, smelt_int8_f) * c.scale);
+      if (has_offset) scaled += c.offset;
+      x = (smelt_int8_v)(limited ? smelt_int8_clamped(scaled, low, high) : scaled);
+    }
+    if (wide >= SMELT_INT8_LANES) *(smelt_int8_vu *)y = x;
+    else
+      for (int64_t i = 0; i < wide; i++) y[i] = x[i];
   }
-  if (wide >= SMELT_INT8_LANES) *(smelt_int8_vu *)to = x;
-  else
-    for (int64_t i = 0; i < wide; i++) to[i] = x[i];
 }
 
 /* Where a tile is: of `rows` rows from `row` on, `panels` panels from column `column` on (`first` of this group's `columns`);
@@ -83,9 +88,8 @@ typedef struct {
   SMELT_INT8_OVER_TILE(smelt_int8_store_bytes(&stage, RESIDUAL, PLAIN, from, step, row_sums, p->rows, column, wide,            \
                                               RESIDUAL ? stage.residual + at : NULL, (uint8_t *)y + at, p->stride);)
 #define SMELT_INT8_STORE_WORDS(FLOAT)                                                                                          \
-  SMELT_INT8_OVER_TILE(for (int64_t r = 0; r < p->rows; r++)                                                                   \
-                         smelt_int8_store_words(&stage, FLOAT, from + r * step, row_sums ? row_sums[r] : 0, column, wide,      \
-                                                (int32_t *)y + at + r * p->stride);)
+  SMELT_INT8_OVER_TILE(smelt_int8_store_words(&stage, FLOAT, from, step, s->zeros ? row_sums : NULL, p->rows, column, wide,    \
+                                              (int32_t *)y + at, p->stride);)
 
 #if SMELT_VL == 64 && SMELT_VEX
 /* By fours of panels, or as many as the tile has. */

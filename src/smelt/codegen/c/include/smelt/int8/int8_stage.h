@@ -75,19 +75,6 @@ SMELT_INLINE smelt_int8_v smelt_int8_quantized(smelt_int8_f x, const smelt_int8_
   return smelt_int8_nearest(smelt_int8_clamped(x, to->low, to->high));
 }
 
-/* The sums of one vector of columns, at column j, as numbers of the result's step (or as they are). */
-SMELT_INLINE smelt_int8_f smelt_int8_scaled(const smelt_int8_stage *s, smelt_int8_v sums, int64_t j) {
-  smelt_int8_f x = smelt_rounded(__builtin_convertvector(sums, smelt_int8_f) * *(const smelt_int8_fu *)(s->scale + j));
-  if (s->offset) x += *(const smelt_int8_fu *)(s->offset + j);
-  return x;
-}
-
-SMELT_INLINE smelt_int8_v smelt_int8_completed(const smelt_int8_stage *s, smelt_int8_v sums, int32_t row_sum, int64_t j) {
-  sums += *(const smelt_int8_vu *)(s->added + j);
-  if (s->zeros) sums -= *(const smelt_int8_vu *)(s->zeros + j) * row_sum;
-  return sums;
-}
-
 /* Bytes of a residual as integers. Spelled out: gcc inserts them one by one. */
 SMELT_INLINE smelt_int8_v smelt_int8_widened(const uint8_t *at, int is_signed) {
 #if SMELT_VEX
