@@ -25,6 +25,7 @@ from smelt.check import (
     Examination,
     Findings,
     begin_examination,
+    check_launches,
     choose_settings,
     examine,
     guard_speed,
@@ -40,7 +41,7 @@ from smelt.ir.backend import Generated
 from smelt.ir.faults import Faults
 from smelt.ir.records import Library, Plan, Region, Source
 from smelt.ir.walk import model_nodes
-from smelt.ops.user import check_user_text, is_user_op
+from smelt.ops.user import check_user_text, is_user_op, runs_on_gpu_alone
 from smelt.options import Clock, Options, chosen_targets
 from smelt.partition import FEW
 from smelt.toolchain import (
@@ -168,7 +169,7 @@ class _Rounds:
         if not generated.regions:
             return Made(plan), Findings()
         wanted = self.wanted
-        chosen = None if wanted is None else dataclasses.replace(wanted, known=known, original=self.original)
+        chosen = None if wanted is None else self._chosen(wanted, known, generated)
         with self.given.clock("build"):
             try:
                 is_new = not is_built(generated.source, self.targets, self.compiler, self._cache, self.config)
@@ -185,7 +186,20 @@ class _Rounds:
         self.given.dump.library(library)
         if is_new and chosen is not None and self._is_timed(chosen):
             self.ahead.begin(self.model, chosen, self.config)
-        return Made(plan, generated, library), self._examined(generated, library, chosen, begun)
+        notes = self._launch_notes(generated)
+        found = self._examined(generated, library, chosen, begun)
+        return Made(plan, generated, library), dataclasses.replace(found, notes=(*notes, *found.notes))
+
+    def _chosen(self, wanted: Examination, known: tuple[int, ...], generated: Generated) -> Examination:
+        """What has code for a GPU alone is not run here."""
+        alone = tuple(r.index for r in generated.regions if any(runs_on_gpu_alone(node) for node in r.nodes))
+        return dataclasses.replace(wanted, known=(*known, *alone), whole=not alone, original=self.original)
+
+    def _launch_notes(self, generated: Generated) -> tuple[str, ...]:
+        """Users' code for a GPU is verified by itself; what is wrong with it is an error."""
+        wanted = self.wanted
+        functions = [function for code in generated.codes for function in code.launched]
+        return check_launches(functions, self.config) if wanted is not None and wanted.verify and functions else ()
 
     def _generated(self, plan: Plan) -> tuple[Plan, Generated]:
         with self.given.clock("generate"):

@@ -66,8 +66,9 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "Correct what the message names.",
     ),
     "SM-KERNEL-001": (
-        "The C text of a kernel cannot be used",
-        "A kernel of your own is C: a function of elements, of a row or of tensors. This text cannot be read as such.",
+        "The text of a kernel cannot be used",
+        "A kernel of your own is C, a function of elements, of a row or of tensors, or Triton. This text cannot be "
+        "read as such, or does not compile.",
         'Look at the line that the message names; the page "Your own kernels" has what each form may hold.',
     ),
     "SM-KERNEL-002": (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from smelt.check.findings import Choice, Examination, Findings, Timed, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import onnx_ir as ir
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from smelt.check.standalone_program import Standalone
     from smelt.check.weights_digest import WeightsDigest
     from smelt.ir.backend import Generated
+    from smelt.ir.kernel import Function
     from smelt.ir.records import Library, Source
 
 
@@ -41,6 +42,13 @@ def begin_examination(config: Config) -> Begun:
     from smelt.toolchain import Cache
 
     return Begun(Cache(config.cache_dir), config, early=True)
+
+
+def check_launches(functions: Iterable[Function], config: Config) -> tuple[str, ...]:
+    """A note for each function whose own code runs on a GPU, by an interpreter; a wrong one is an error."""
+    from smelt.check import launch_check
+
+    return launch_check.check_launches(functions, config)
 
 
 def rehearse(model: ir.Model, generated: Generated) -> None:
@@ -92,6 +100,7 @@ __all__ = [
     "Timed",
     "Verdict",
     "begin_examination",
+    "check_launches",
     "choose_settings",
     "examine",
     "guard_speed",

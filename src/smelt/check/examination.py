@@ -334,6 +334,7 @@ class _Verification:
             "recipes": every_attempt(self.variants.model, "small", self.wanted.feeds or {}, self.wanted.shapes),
             "calls": None if self.wanted.keep_calls is None else str(self.wanted.keep_calls.absolute()),
             "nested": bool(self.variants.nested()),
+            "whole": self.wanted.whole,
             "input_dims": {v.name: named_dims(v, self._original()) for v in graph.inputs if v.name in inputs},
             # A traced program is called at the sizes that its tracer allows, and its scalars tell them too.
             "other_sizes": not self.wanted.recorded,

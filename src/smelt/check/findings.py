@@ -27,6 +27,7 @@ class Examination:
     `known` are regions that were verified in an earlier round, as the same code over the same values.
     `tune_seconds` bounds the search for sizes.
     `recorded` says that the inputs are one call of many: findings are kept for all calls of those shapes.
+    `whole`: the model is run too, and not its regions alone.
     `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
     `feeds` may leave out inputs, which are generated; `more_feeds` are further calls; `shapes` are those of generated
     inputs. `original` is the model as it was given, which the whole is compared with; without it, the prepared one.
@@ -40,6 +41,7 @@ class Examination:
     keep_calls: Path | None = None
     keep_unverified: bool = False
     known: tuple[int, ...] = ()
+    whole: bool = True
     recorded: bool = False
     original: ir.Model | None = None
     more_feeds: tuple[Mapping[str, Any], ...] = ()

@@ -160,6 +160,9 @@ class _Verification:
         self.check.patience = seen.seconds
         if not self._regions(seen):  # there will be another model
             return
+        if not self.job["whole"]:
+            self.report(alone="a kernel in it has code for a GPU alone, whose region was not run either")
+            return
         found = self.whole(seen, self._stock_outputs(seen))
         other = self._other_branches(seen) if self.job["nested"] and not found.comparison.problem else None
         if other is not None:

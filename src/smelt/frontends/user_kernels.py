@@ -1,9 +1,9 @@
 """`smelt.kernel`: a kernel of the user's own, for an ONNX op and a torch op of the same name.
 
-Input: a name, C text, and the reference as a Python function over numpy arrays. Output: the op is known to every way
-in: ONNX files, `smelt.export`, `torch.compile(backend="smelt")`, `smelt.compile(module)`. Invariant: what is compiled
-is verified against the reference as built-in ops are against theirs; a kernel that differs is an error, since nothing
-could run in its place.
+Input: a name, C text or a launcher of Triton kernels, and the reference as a Python function over numpy arrays. Output:
+the op is known to every way in: ONNX files, `smelt.export`, `torch.compile(backend="smelt")`, `smelt.compile(module)`.
+Invariant: what is compiled is verified against the reference as built-in ops are against theirs; a kernel that differs
+is an error, since nothing could run in its place.
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(
-    name: str, c: str, *, reference: Callable[..., Any] | None = None, torch: str | None = None,
-    shape: Callable[..., Any] | None = None, dtypes: str | Sequence[str] = (), replace: bool = False,
+    name: str, c: str = "", *, triton: Callable[..., Any] | None = None, reference: Callable[..., Any] | None = None,
+    torch: str | None = None, shape: Callable[..., Any] | None = None, dtypes: str | Sequence[str] = (),
+    replace: bool = False,
 ) -> Any:  # fmt: skip
     """Register a kernel for the op `name`, "my.domain::Snake".
 
     `c` is a C function of elements, `float f(float x, float alpha)`; of a row, `void f(const float *x, float *y,
-    int64_t n)`; or of whole tensors, `void f(const smelt_array *x, smelt_array *y)`. Used as a decorator it takes the
-    reference, a function over numpy arrays: parameters without a default are the op's tensors, those with one its
-    attributes. `torch` names the torch op that it stands for (the same name, where torch has such an op); without a
-    reference, that op is the reference. `shape` gives the sizes of a tensor function's results from its operands'
-    shapes, `dtypes` their types ("f32", "i64"). `replace` takes the place of a kernel that was registered before.
+    int64_t n)`; or of whole tensors, `void f(const smelt_array *x, smelt_array *y)`. `triton` is what a GPU runs: a
+    Python function over torch's tensors that allocates results and launches `@triton.jit` kernels; that of a
+    `torch.library.triton_op` is taken as it is. One of both will do where the other is not needed.
+
+    Used as a decorator it takes the reference, a function over numpy arrays: parameters without a default are the op's
+    tensors, those with one its attributes. `torch` names the torch op that it stands for (the same name, where torch
+    has such an op); without a reference, that op is the reference. `shape` gives the sizes of a tensor function's
+    results from its operands' shapes, `dtypes` their types ("f32", "i64"). `replace` takes the place of a kernel that
+    was registered before.
     """
     domain, op = split_name(name)
     wanted = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
@@ -42,10 +47,16 @@ def kernel(
             "SM-KERNEL-002", f"kernel {name}: no type {unknown[0]!r}", hint=f"Known are {', '.join(LONG)}."
         )
     target = torch or (name if _torch_op(name) is not None else None)
+    launcher = triton or _triton_function(target)
+    if not c and launcher is None:
+        raise KernelError(
+            "SM-KERNEL-002", f"kernel {name} has neither C text nor a Triton launcher",
+            hint="Give one of them; an op of torch.library.triton_op has a launcher.",
+        )  # fmt: skip
 
     def register(function: F) -> F:
         operands, attributes = _parameters(name, function)
-        made = UserKernel(domain, op, c, function, operands, attributes, wanted, shape)
+        made = UserKernel(domain, op, c, function, operands, attributes, wanted, shape, launcher)
         register_user_kernel(made, replace=replace)
         if target is not None:
             _register_converter(made, target)
@@ -98,19 +109,43 @@ def _torch_op(name: str) -> Any:
     return getattr(found, op.partition(".")[2] or "default", None)
 
 
+def _definition(name: str) -> Any:
+    """What `torch.library` knows of an op that was written in Python; None for others."""
+    from torch._library import custom_ops
+
+    return cast("Any", custom_ops).OPDEFS.get(_torch_op(name)._schema.name)
+
+
+def _triton_function(name: str | None) -> Callable[..., Any] | None:
+    """The Python function of a `torch.library.triton_op`."""
+    if name is None or _torch_op(name) is None:
+        return None
+    from torch._library import triton
+
+    known: Any = cast("Any", triton).triton_ops_to_kernels
+    defined = _definition(name)
+    return defined._init_fn if defined is not None and _torch_op(name)._schema.name in known else None
+
+
+def _python_function(name: str) -> Callable[..., Any] | None:
+    """What computes the op on a CPU, in Python: that of a `triton_op` is the one that it has for the CPU."""
+    defined = _definition(name)
+    if defined is None:
+        return None
+    own = None if _triton_function(name) is not None else defined._init_fn
+    wrapped: Any = defined._backend_fns.get("cpu")
+    return own if wrapped is None else inspect.getclosurevars(wrapped).nonlocals.get("fn", wrapped)
+
+
 def _torch_reference(name: str) -> Callable[..., Any]:
     """The Python function of a `torch.library.custom_op`, over arrays, with the signature that the registration reads.
     The function itself and not the op: the verifying process has no op of that name."""
-    from torch._library import custom_ops
-
-    op = _torch_op(name)
-    defined: Any = cast("Any", custom_ops).OPDEFS.get(op._schema.name)
-    if defined is None:
+    op, function = _torch_op(name), _python_function(name)
+    if function is None:
         raise KernelError(
-            "SM-KERNEL-002", f"the torch op {name} is not written in Python, so it cannot be the reference",
-            hint="Give reference=function, over numpy arrays.",
+            "SM-KERNEL-002", f"the torch op {name} has no function in Python for a CPU, so it cannot be the reference",
+            hint="Give reference=function, over numpy arrays; a triton_op may have register_kernel('cpu') instead.",
         )  # fmt: skip
-    function: Callable[..., Any] = defined._init_fn
 
     def reference(*given: Any, **named: Any) -> Any:
         import torch

@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from smelt.base.dtype import BY_ONNX
 from smelt.base.target import Target
-from smelt.ir.kernel import Ix
+from smelt.ir.kernel import Function, Ix
 from smelt.ir.records import Claim, Fallback, KernelInfo, Region, Source, Unit
 
 
@@ -75,6 +75,11 @@ class RegionCode:
     def is_in(self, unit: Unit, entry: str) -> bool:
         """Whether some of the code is in the unit, given the name of the region's entry."""
         return entry in unit.entries
+
+    @property
+    def launched(self) -> tuple[Function, ...]:
+        """Functions whose author's own code runs on a GPU, where the backend launches it."""
+        return ()
 
     @property
     def work(self) -> tuple[tuple[Ix, Ix], ...]:

@@ -162,6 +162,7 @@ def lower(
     call = Call(*_parts(facts, builder, node, operands))
     call.own_size = lambda output, axis: facts.own_size(node.outputs[output], axis)
     call.direct = is_direct(node)
+    call.stored = [facts.by_value[v].dtype if v in facts.by_value else None for v in node.inputs]
     rule = own.get((_domain(node), node.op_type)) if own is not None else None
     made = (rule(call) if rule is not None else None) or declaration.lower(call)
     return [_output(builder, tensor, value) for tensor, value in zip(made, node.outputs, strict=False)]

@@ -38,6 +38,7 @@ class Call:
     out_dtypes: Sequence[str | None] = ()
     own_size: Callable[[int, int], Ix] = _no_own_size
     direct: bool = False  # a convolution that must not be transformed
+    stored: Sequence[str | None] = ()  # types of the operands in memory, as far as they are known
 
     def x(self, position: int = 0) -> Tensor:
         """A required operand."""

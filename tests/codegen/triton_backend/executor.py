@@ -28,7 +28,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="smelt-triton-")
-_TYPES = {"fp32": tl.float32, "fp64": tl.float64, "fp16": tl.float16, "bf16": tl.bfloat16, "i8": tl.int8,
+_TYPES = {"fp32": tl.float32, "fp64": tl.float64, "i1": tl.int1, "fp16": tl.float16, "bf16": tl.bfloat16, "i8": tl.int8,
           "i16": tl.int16, "i32": tl.int32, "i64": tl.int64, "u8": tl.uint8, "u16": tl.uint16, "u32": tl.uint32,
           "u64": tl.uint64}  # fmt: skip
 
@@ -51,27 +51,35 @@ def load_module(text: str, name: str) -> Any:
 
 
 def launch(
-    function: Any, signature: Mapping[str, str], values: Sequence[int], constants: Mapping[str, int], grid: int,
-    memory: Sequence[tuple[int, int]], written: Sequence[tuple[int, int]],
+    function: Any, signature: Mapping[str, str], values: Sequence[float], constants: Mapping[str, Any],
+    grid: tuple[int, int, int], memory: Sequence[tuple[int, int]], written: Sequence[tuple[int, int]],
 ) -> None:  # fmt: skip
     """`values` are addresses and sizes in the signature's order; `memory` and `written` are (address, bytes)."""
     given = {name: _argument(kind, value) for (name, kind), value in zip(signature.items(), values, strict=True)}
-    given |= constants
+    given |= {name: _constant(value) for name, value in constants.items()}
     assert isinstance(function, interpreter.InterpretedFunction)
     body = function.rewrite()
     patched = interpreter._patch_lang(body)
     builder = interpreter.interpreter_builder
-    builder.set_grid_dim(grid, 1, 1)
+    builder.set_grid_dim(*grid)
     with _checked(memory, written), np.errstate(all="ignore"):
         try:
-            for place in range(grid):
-                builder.set_grid_idx(place, 0, 0)
+            for z, y, x in np.ndindex(*reversed(grid)):
+                builder.set_grid_idx(x, y, z)
                 body(**given)
         finally:
             patched.restore()
 
 
-def _argument(kind: str, value: int) -> tl.tensor:
+def _constant(value: Any) -> Any:
+    """A type of Triton's comes as its name."""
+    return getattr(tl, value[3:]) if isinstance(value, str) and value.startswith("tl.") else value
+
+
+def _argument(kind: str, value: float) -> tl.tensor:
+    if kind in ("fp32", "i1"):
+        dtype, own = (np.float32, tl.float32) if kind == "fp32" else (np.bool_, tl.int1)
+        return tl.tensor(interpreter.TensorHandle(np.array([value], dtype), own), own)
     if kind.startswith("*"):
         pointer = tl.pointer_type(_TYPES[kind[1:]])
         return tl.tensor(interpreter.TensorHandle(np.array([value], np.uint64), pointer), pointer)
@@ -104,7 +112,7 @@ def _check(ptrs: Any, mask: Any, memory: Sequence[tuple[int, int]], what: str) -
     used = places[np.broadcast_to(mask.data.astype(bool), places.shape)]
     if not used.size:
         return
-    size = ptrs.get_element_ty().primitive_bitwidth // 8
+    size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
     inside = np.zeros(used.shape, bool)
     for start, count in memory:
         inside |= (used >= start) & (used + np.uint64(size) <= start + count)

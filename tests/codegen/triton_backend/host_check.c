@@ -14,7 +14,7 @@ typedef const char *(*log_function)(void);
 typedef int (*count_function)(void);
 typedef void (*set_function)(int, int, int, int, int);
 typedef void (*fail_function)(const char *, int);
-typedef void (*launch_callback)(const char *, unsigned, unsigned, unsigned, void *, void **);
+typedef void (*launch_callback)(const char *, const unsigned *, unsigned, unsigned, void *, void **);
 typedef void (*callback_function)(launch_callback);
 
 static log_function mock_log;
@@ -46,7 +46,8 @@ static void tables(void) {
     configs[i] = (smelt_device_config){"k_flat", 64, 0, 0, binaries, cuda ? 3 : 2, loaded[i]};
 }
 
-static void on_launch(const char *function, unsigned grid, unsigned threads, unsigned shared, void *stream, void **parameters) {
+static void on_launch(const char *function, const unsigned *grid, unsigned threads, unsigned shared, void *stream,
+                      void **parameters) {
   (void)function, (void)grid, (void)threads, (void)shared, (void)stream;
   launches++;
   seen[0] = (uint64_t)(uintptr_t) * (void **)parameters[0];
@@ -188,6 +189,27 @@ static int check_many(void) {
   return 0;
 }
 
+/* A grid of three axes, for functions that users wrote. */
+static int check_grids(void) {
+  smelt_env env = env_of();
+  smelt_device_kernel kernel = {"k", configs, 1, 2, 1, 0};
+  smelt_device device;
+  mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
+  CHECK(!smelt_device_here(&env, &device));
+  void *a = (void *)0x1000, *b = (void *)0x2000;
+  int32_t n = 77;
+  void *arguments[] = {&a, &b, &n};
+  const uint64_t values[] = {0x1000, 0x2000, 77};
+  const int64_t grid[] = {3, 4, 5}, none[] = {3, 0, 5}, wide[] = {3, 70000, 5}, deep[] = {3, 4, 70000};
+  CHECK(!smelt_device_launch_grid(&env, &device, &kernel, grid, arguments, values) && logged("grid 3x4x5 threads "));
+  const int before = launches;
+  CHECK(!smelt_device_launch_grid(&env, &device, &kernel, none, arguments, values) && launches == before);
+  CHECK(smelt_device_launch_grid(&env, &device, &kernel, wide, arguments, values) && said(&env, "a launch", "65535"));
+  env = env_of();
+  CHECK(smelt_device_launch_grid(&env, &device, &kernel, deep, arguments, values) && said(&env, "a launch", "65535"));
+  return 0;
+}
+
 static void *many_calls(void *given) {
   smelt_env env;
   for (int i = 0; i < 200; i++)
@@ -235,7 +257,7 @@ int main(int count, char **given) {
   CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "no CUDA-capable" : "no ROCm-capable"));
   mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
   mock_on_launch(on_launch);
-  if (check_launches() || check_second() || check_choice() || check_failures() || check_architectures()) return 1;
+  if (check_launches() || check_grids() || check_second() || check_choice() || check_failures() || check_architectures()) return 1;
   if (check_threads() || check_many() || check_unload()) return 1;
   return 0;
 }

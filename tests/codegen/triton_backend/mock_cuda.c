@@ -69,8 +69,10 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
   if (!is_launch(function, gx, gy, gz, bx, by, bz, parameters, extra)) return 1;
   const module_record *one = function;
   const int code = fails("cuLaunchKernel");
-  note("cuLaunchKernel %s grid %u threads %u shared %u stream %p\n", one->function, gx, bx, shared, stream);
-  if (!code && on_launch) on_launch(one->function, gx, bx, shared, stream, parameters);
+  const unsigned grid[] = {gx, gy, gz};
+  char all[64];
+  note("cuLaunchKernel %s grid %s threads %u shared %u stream %p\n", one->function, grid_text(all, sizeof all, grid), bx, shared, stream);
+  if (!code && on_launch) on_launch(one->function, grid, bx, shared, stream, parameters);
   return code;
 }
 int cuGetErrorString(int code, const char **out) {

@@ -16,7 +16,8 @@
 
 enum { MODULES = 256, DEVICES = 128 };
 typedef struct { int used, arch, device; char function[128]; } module_record;
-typedef void (*launch_callback)(const char *function, unsigned grid, unsigned threads, unsigned shared, void *stream, void **parameters);
+typedef void (*launch_callback)(const char *function, const unsigned *grid, unsigned threads, unsigned shared, void *stream,
+                                void **parameters);
 
 static char text[1 << 20];
 static size_t used;
@@ -87,7 +88,13 @@ static int name_function(void *module, const char *name) {
 
 static int is_launch(const void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                      void **parameters, void **extra) {
-  return is_module(function) && gx && gy == 1 && gz == 1 && bx && bx <= 1024 && by == 1 && bz == 1 && !extra && parameters;
+  return is_module(function) && gx && gy && gy <= 65535 && gz && gz <= 65535 && bx && bx <= 1024 && by == 1 && bz == 1 && !extra && parameters;
+}
+
+static const char *grid_text(char *out, size_t room, const unsigned *grid) {
+  if (grid[1] == 1 && grid[2] == 1) snprintf(out, room, "%u", grid[0]);
+  else snprintf(out, room, "%ux%ux%u", grid[0], grid[1], grid[2]);
+  return out;
 }
 
 #endif

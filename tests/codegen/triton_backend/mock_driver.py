@@ -18,7 +18,7 @@ from executor import launch, load_module
 from smelt.codegen.triton.kernel import Config, TritonKernel
 
 _CALLBACK = ctypes.CFUNCTYPE(
-    None, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p,
+    None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p,
     ctypes.POINTER(ctypes.c_void_p),
 )  # fmt: skip
 _ANYWHERE = [(0, 2**63)]
@@ -32,6 +32,12 @@ def mock_library(folder: Path, kind: str = "cuda") -> Path:
     source = Path(__file__).parent / f"mock_{kind}.c"
     subprocess.run([*COMPILE, "-shared", "-fPIC", str(source), "-o", str(made), "-lpthread"], check=True)
     return made
+
+
+def _kind(spelled: str) -> Any:
+    """What a parameter points to, by Triton's name of its type."""
+    kinds: dict[str, Any] = {"i1": ctypes.c_uint8, "i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
+    return ctypes.c_uint64 if spelled.startswith("*") else kinds[spelled]
 
 
 class Mock:
@@ -66,20 +72,16 @@ class Mock:
                 self.kernels.setdefault(f"{config.function}:{config.rows}", (kernel, config))
         self.library.mock_on_launch(self._callback)
 
-    def _launched(self, name: bytes, grid: int, threads: int, shared: int, stream: int | None, parameters: Any) -> None:
+    def _launched(self, name: bytes, grid: Any, threads: int, shared: int, stream: int | None, parameters: Any) -> None:
         function = name.decode()
-        self.launches.append((function, grid, threads, shared, stream))
+        self.launches.append((function, grid[0], threads, shared, stream))
         try:
             kernel, config = next(v for k, v in self.kernels.items() if k.startswith(f"{function}:"))
-            values = [
-                ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_uint64))[0] for i in range(len(kernel.buffers))
-            ]
-            kind = ctypes.c_int64 if kernel.wide else ctypes.c_int32
-            first = len(kernel.buffers)
-            values += [ctypes.cast(parameters[first + i], ctypes.POINTER(kind))[0] for i in range(len(kernel.sizes))]
+            kinds = enumerate(kernel.signature.values())
+            values = [ctypes.cast(parameters[i], ctypes.POINTER(_kind(kind)))[0] for i, kind in kinds]
             hidden = [ctypes.cast(parameters[len(values) + i], ctypes.POINTER(ctypes.c_uint64))[0] for i in (0, 1)]
             assert hidden == [0, 0], hidden
             made = getattr(load_module(kernel.text, kernel.name), function)
-            launch(made, kernel.signature, values, dict(config.constants), grid, _ANYWHERE, _ANYWHERE)
+            launch(made, kernel.signature, values, dict(config.constants), tuple(grid[:3]), _ANYWHERE, _ANYWHERE)
         except BaseException as error:  # a callback of C has nobody to raise to
             self.errors.append(error)

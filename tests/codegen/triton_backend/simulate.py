@@ -83,6 +83,9 @@ class Simulated:
         return found
 
     def _launch(self, kernel: TritonKernel, memory: dict[int, Array], numbers: Interpreter, pick: int) -> None:
+        if kernel.grid is not None:
+            self._launch_users(kernel, kernel.grid, memory, numbers)
+            return
         rows, columns = numbers.number(kernel.rows), numbers.number(kernel.columns)
         if rows <= 0:
             return
@@ -92,9 +95,23 @@ class Simulated:
         own = [(array.ctypes.data, array.nbytes) for array in held]
         written = [own[place] for place, b in enumerate(kernel.buffers) if b.uid in (kernel.written or ())]
         function = getattr(load_module(kernel.text, kernel.name), config.function)
-        grid = -(-rows // config.rows)
+        grid = (-(-rows // config.rows), 1, 1)
         values = [address for address, _ in own] + sizes
         launch(function, kernel.signature, values, dict(config.constants), grid, own, written)
+
+    def _launch_users(self, kernel: TritonKernel, grid: Any, memory: dict[int, Array], numbers: Interpreter) -> None:
+        held = [memory[b.uid] for b in kernel.buffers]
+        own = [(array.ctypes.data, array.nbytes) for array in held]
+        written = [own[place] for place, b in enumerate(kernel.buffers) if b.uid in (kernel.written or ())]
+        values: list[float] = []
+        for one in kernel.arguments:
+            number = one.number if one.value is None else numbers.number(one.value)
+            assert number is not None
+            values.append(number + (own[one.place][0] if one.place >= 0 else 0))
+        config = kernel.configs[-1]
+        function = getattr(load_module(kernel.text, kernel.name), config.function)
+        x, y, z = (numbers.number(size) for size in grid)
+        launch(function, kernel.signature, values, dict(config.constants), (x, y, z), own, written)
 
     def _output(self, place: int, memory: dict[int, Array], numbers: Interpreter) -> Array:
         tensor, buffer = self.writer.outputs[place]

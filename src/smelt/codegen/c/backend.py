@@ -21,6 +21,7 @@ from smelt.ir.kernel import Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ir.records import Claim, Entry, Fallback, Region, Source, Unit
 from smelt.ops import LONG, Facts
+from smelt.ops.user import GPU_ALONE, runs_on_gpu_alone
 
 from . import extern
 from .emit import Kernel
@@ -42,8 +43,12 @@ class CBackend:
     name: ClassVar[str] = BACKEND
     capabilities: ClassVar[Capabilities] = Capabilities(frozenset(LONG))
 
-    def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = (), prefix: str = "") -> None:
-        """`prefix` begins the names of entries and units, where another backend has this one's code beside its own."""
+    def __init__(
+        self, facts: Facts, carriers: Sequence[ir.Value] = (), prefix: str = "", *, beside_gpu: bool = False
+    ) -> None:
+        """`prefix` begins the names of entries and units, where another backend has this one's code beside its own;
+        `beside_gpu`: that one has code for a GPU."""
+        self.beside_gpu = beside_gpu
         self.facts = facts
         self.carriers = carriers
         self.prefix = prefix
@@ -66,6 +71,8 @@ class CBackend:
         reason = self.facts.unsupported.get(node)
         if reason is not None:
             return Claim(False, reason)
+        if runs_on_gpu_alone(node) and not self.beside_gpu:
+            return Claim(False, GPU_ALONE)
         for value in node.outputs:
             if value.name and value not in self.facts.by_value:
                 return Claim(False, f"the type or rank of an output is unknown or has no kernel ({_type_text(value)})")

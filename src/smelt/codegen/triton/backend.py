@@ -20,7 +20,7 @@ from smelt.base.config import Config as Knobs
 from smelt.base.target import Target
 from smelt.codegen.c.backend import CBackend
 from smelt.ir.backend import Capabilities, Generated, Packed, RegionCode
-from smelt.ir.kernel import Unsupported
+from smelt.ir.kernel import Function, Unsupported
 from smelt.ir.kernel import expr as E
 from smelt.ir.records import Claim, Entry, Fallback, KernelInfo, Region, Source, Unit
 from smelt.ops import LONG, Facts
@@ -30,6 +30,7 @@ from .claims import claim
 from .embed import kernel_unit
 from .kernel import TARGETS, Config, GpuTarget, TritonKernel
 from .region import DeviceCode, write_device
+from .users import check_users
 
 INCLUDE: Final = Path(__file__).parent / "include"
 _DRIVER: Final = Unit("triton_driver", "#include <smelt/device/launch_unit.h>\n", per_level=False, optimize=1)
@@ -47,6 +48,10 @@ class TritonRegionCode(RegionCode):
     def texts(self, entry: str) -> Mapping[str, str]:
         return {**self.cpu.texts(entry), **self.files}
 
+    @property
+    def launched(self) -> tuple[Function, ...]:
+        return self.device.launched
+
     def is_in(self, unit: Unit, entry: str) -> bool:
         return any(k.name in unit.kernels for k in self.device.kernels) or self.cpu.is_in(unit, entry)
 
@@ -60,7 +65,7 @@ class TritonBackend:
 
     def __init__(self, facts: Facts, carriers: Sequence[ir.Value] = ()) -> None:
         self.facts, self.carriers = facts, carriers
-        self.cpu = CBackend(facts, carriers, "triton_")
+        self.cpu = CBackend(facts, carriers, "triton_", beside_gpu=True)
         self.binaries = Binaries(Knobs.from_env())
 
     @classmethod
@@ -118,8 +123,10 @@ class TritonBackend:
         """Compiles everything that is missing at once; regions with a kernel that a target refuses, and why."""
         kernels = {kernel.name: kernel for code in made.values() for kernel in code.kernels}
         jobs = [job for kernel in kernels.values() for job in self._jobs(kernel)]
+        compiled = self.binaries.make(jobs)
+        check_users(compiled)
         bad = {job.kernel.name: f"{job.kernel.name} for {job.target.name}: {found}"
-               for job, found in self.binaries.make(jobs).items() if isinstance(found, str)}  # fmt: skip
+               for job, found in compiled.items() if isinstance(found, str) and job.kernel.user is None}  # fmt: skip
         wrong = {index: [bad[k.name] for k in code.kernels if k.name in bad] for index, code in made.items()}
         return {index: reasons[0] for index, reasons in wrong.items() if reasons}
 
@@ -130,8 +137,8 @@ class TritonBackend:
         found = self.binaries.make(self._jobs(kernel))
         made: dict[Config, list[Binary]] = {}
         for job, binary in found.items():
-            assert isinstance(binary, Binary)
-            made.setdefault(job.config, []).append(binary)
+            if isinstance(binary, Binary):  # users' kernels may ask for more than some targets have
+                made.setdefault(job.config, []).append(binary)
         return kernel_unit(kernel, made)
 
     def _files(self, code: DeviceCode) -> dict[str, str]:

@@ -30,6 +30,8 @@ WORKER: Final = Path(__file__).parent / "compile_worker.py"
 MOST_SHARED: Final = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_100": 232448,
                       "sm_120": 101376, "gfx942": 65536, "gfx1100": 65536}  # fmt: skip
 
+BEYOND: Final = "the kernel needs"
+
 
 @dataclass(frozen=True)
 class Binary:
@@ -52,8 +54,8 @@ class Job:
     @property
     def key(self) -> str:
         parts = (self.kernel.text, repr(self.config.function), repr(self.config.constants), str(self.config.warps),
-                 repr(self.config.divisible), repr(sorted(self.kernel.signature.items())), self.target.name,
-                 triton_version(), "1")  # fmt: skip
+                 repr(self.config.divisible), repr(list(self.kernel.signature.items())), str(self.config.stages),
+                 self.target.name, triton_version(), "2")  # fmt: skip
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -116,7 +118,7 @@ class Binaries:
             return "the kernel asks for scratch memory of its own"
         most = MOST_SHARED.get(job.target.name, 49152)
         if facts["shared"] > most:
-            return f"the kernel needs {facts['shared']} bytes of shared memory, {job.target.name} has {most}"
+            return f"{BEYOND} {facts['shared']} bytes of shared memory, {job.target.name} has {most}"
         text = self._path(job.key, "asm").read_text(encoding="utf-8")
         image = self._path(job.key, "bin").read_bytes()
         return Binary(job.target, image, text, facts["threads"], facts["shared"], facts["registers"])
@@ -151,7 +153,8 @@ class Binaries:
         return {
             "key": job.key, "module": str(self.source(job.kernel)), "function": job.config.function,
             "signature": job.kernel.signature, "constants": dict(job.config.constants),
-            "divisible": list(job.config.divisible), "warps": job.config.warps, "measured": measured,
+            "divisible": list(job.config.divisible), "warps": job.config.warps, "stages": job.config.stages,
+            "measured": measured,
             "target": [job.target.kind, job.target.arch, job.target.warp], "folder": str(self.folder),
         }  # fmt: skip
 

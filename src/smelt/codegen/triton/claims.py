@@ -26,6 +26,8 @@ from smelt.ir.kernel import (
 )
 from smelt.ir.records import Claim
 from smelt.ops import Facts, lower
+from smelt.ops.analysis import OwnRules
+from smelt.ops.user import launcher_rules
 
 from .attention import attention_of
 from .divisions import RULES
@@ -40,9 +42,14 @@ _REASONS: Final[dict[type, str]] = {
 _ATTENTION: Final = frozenset(("Attention", "MultiHeadAttention", "GroupQueryAttention"))
 
 
+def own_rules() -> OwnRules:
+    """Of this backend, and of kernels that users wrote for it."""
+    return {**RULES, **launcher_rules()}
+
+
 def claim(node: ir.Node, facts: Facts) -> Claim:
     try:
-        made = lower(facts, facts.builder(), node, None, RULES)
+        made = lower(facts, facts.builder(), node, None, own_rules())
     except Unsupported as unsupported:
         return Claim(False, str(unsupported))
     attention = node.op_type in _ATTENTION
@@ -68,10 +75,14 @@ def _unsupported(root: Tensor, *, attention: bool) -> str:
             seen.add(one.scores.uid)
             stack += [t for t in operands_of(tensor) if t is not one.scores]
             continue
-        if type(definition) in _REASONS:
+        if type(definition) in _REASONS and not _has_device_code(tensor):
             return _REASONS[type(definition)]
         stack += operands_of(tensor)
     return ""
+
+
+def _has_device_code(tensor: Tensor) -> bool:
+    return isinstance(tensor.definition, Result) and tensor.definition.function.device is not None
 
 
 def operands_of(tensor: Tensor) -> list[Tensor]:
@@ -86,6 +97,8 @@ def operands_of(tensor: Tensor) -> list[Tensor]:
             return [src]
         case Assemble(pieces=pieces):
             return [piece for _, piece in pieces]
+        case Result(function=function):
+            return [operand for operand in function.operands if operand is not None]
         case Contraction(a=a, b=b):
             return [a, b]
         case _:

@@ -24,19 +24,41 @@ def main() -> None:
         try:
             answer = {"key": job["key"], "error": "", **_compile(job)}
         except Exception as error:
-            answer = {"key": job["key"], "error": f"{type(error).__name__}: {error}"}
+            answer = {"key": job["key"], "error": _told(error)}
         print(json.dumps(answer), flush=True)
+
+
+def _told(error: BaseException) -> str:
+    """What happened, with the place in the module's text where Triton knows it: the innermost of nested calls."""
+    innermost: Any = None
+    one: BaseException | None = error
+    while one is not None:
+        innermost = (
+            one if hasattr(one, "error_message") and hasattr(getattr(one, "node", None), "lineno") else innermost
+        )
+        one = one.__cause__
+    if innermost is None:
+        return f"{type(error).__name__}: {error}"
+    named = re.match(r"def (\w+)", innermost.src or "")
+    line = (innermost.src or "").split("\n")[innermost.node.lineno - 1 : innermost.node.lineno]
+    said = f"{innermost.error_message or type(innermost).__name__}: {''.join(line).strip()}"
+    return f"at line {innermost.node.lineno} of {named[1] if named else 'the kernel'}: {said}"
 
 
 def _compile(job: dict[str, Any]) -> dict[str, Any]:
     triton, compiler = _named("triton"), _named("triton.compiler")
     constants = job["constants"]
-    signature = job["signature"] | dict.fromkeys(constants, "constexpr")
-    hints = {(place,): [["tt.divisibility", 16]] for place in job["divisible"]}
-    source = compiler.ASTSource(fn=getattr(_module(job["module"]), job["function"]), signature=signature,
-                       constexprs=constants, attrs=hints)  # fmt: skip
+    function = getattr(_module(job["module"]), job["function"])
+    every = job["signature"] | dict.fromkeys(constants, "constexpr")
+    given = list(job["signature"])
+    hints = {(function.arg_names.index(given[place]),): [["tt.divisibility", 16]] for place in job["divisible"]}
+    source = compiler.ASTSource(
+        fn=function, signature={name: every[name] for name in function.arg_names},
+        constexprs={name: _constant(value) for name, value in constants.items()}, attrs=hints,
+    )  # fmt: skip
     target = _named("triton.backends.compiler").GPUTarget(*job["target"])
     options = {"num_warps": job["warps"], "enable_fp_fusion": False}
+    options |= {"num_stages": job["stages"]} if job["stages"] else {}
     made: Any = triton.compile(source, target=target, options=options)
     image: bytes = made.asm["cubin" if target.backend == "cuda" else "hsaco"]
     text: str = made.asm["ptx" if target.backend == "cuda" else "amdgcn"]
@@ -52,6 +74,13 @@ def _compile(job: dict[str, Any]) -> dict[str, Any]:
     _put(stem.with_suffix(".bin"), bytes(image))
     _put(stem.with_suffix(".json"), json.dumps(facts).encode())  # last: it says that the others are there
     return facts
+
+
+def _constant(value: Any) -> Any:
+    """A type of Triton's comes as its name."""
+    if isinstance(value, str) and value.startswith("tl."):
+        return getattr(_named("triton.language"), value[3:])
+    return value
 
 
 def _named(module: str) -> Any:

@@ -22,10 +22,11 @@ _TEXT: Final = [chr(byte) if byte in _PLAIN else f"\\{byte:03o}" for byte in ran
 def kernel_unit(kernel: TritonKernel, made: Mapping[Config, Sequence[Binary]]) -> Unit:
     lines = ["#include <smelt/device/launch.h>"]
     for place, config in enumerate(kernel.configs):
-        lines += _binaries(f"{kernel.name}_{place}", made[config], text=_is_last(kernel, config))
+        lines += _binaries(f"{kernel.name}_{place}", made.get(config, ()), text=_is_last(kernel, config))
     lines.append(f"static const smelt_device_config {kernel.name}_configs[] = {{")
-    lines += [_config_line(kernel, place, config, made[config]) for place, config in enumerate(kernel.configs)]
-    counts = f"{len(kernel.configs)}, {len(kernel.buffers)}, {len(kernel.sizes)}, {int(kernel.wide)}"
+    lines += [_config_line(kernel, place, config, made.get(config, ())) for place, config in enumerate(kernel.configs)]
+    pointers = 0 if kernel.arguments else len(kernel.buffers)
+    counts = f"{len(kernel.configs)}, {pointers}, {len(kernel.arguments or kernel.sizes)}, {int(kernel.wide)}"
     lines += ["};", f"const smelt_device_kernel {kernel.name} = {{"]
     lines += [f'  "{kernel.name}", {kernel.name}_configs, {counts}}};', ""]
     return Unit(f"triton_{kernel.name}", "\n".join(lines), per_level=False, optimize=0, kernels=(kernel.name,))

@@ -11,6 +11,7 @@ from typing import Final
 
 from smelt.codegen.c.emit import Kernel
 from smelt.ir.kernel import Ix
+from smelt.ir.kernel.device import Constant, DeviceLaunch
 
 from .spelling import POINTER
 
@@ -45,21 +46,25 @@ TARGETS: Final = (
 @dataclass(frozen=True)
 class Config:
     """One way to run a kernel: the function of its module, the block sizes, warps. `divisible` are the arguments that
-    must be multiples of 16, `most_columns` the longest row that its block holds; 0: any."""
+    must be multiples of 16, `most_columns` the longest row that its block holds; 0: any. 0 stages: the compiler's own
+    choice."""
 
     function: str
-    constants: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, Constant], ...]
     warps: int = 4
     divisible: tuple[int, ...] = ()
     most_columns: int = 0
     reason: str = ""
     single: bool = False
+    stages: int = 0
 
     @property
     def rows(self) -> int:
         """What a program takes of the rows that programs share out; one where a kernel counts its own programs."""
-        sizes = dict(self.constants)
-        return 1 if self.single else sizes.get("ROWS", sizes["BLOCK"])
+        if self.single:
+            return 1
+        sizes = {name: int(size or 0) for name, size in self.constants}
+        return sizes.get("ROWS", sizes["BLOCK"])
 
     def __str__(self) -> str:
         sizes = " ".join(f"{name}={value}" for name, value in self.constants)
@@ -68,19 +73,36 @@ class Config:
 
 
 @dataclass(frozen=True)
+class Argument:
+    """Of a user's function: a pointer is the buffer at `place` and `value` bytes, a size a `value`; else a number."""
+
+    name: str
+    type: str
+    place: int = -1
+    value: Ix | None = None
+    number: float | None = None
+
+
+@dataclass(frozen=True)
 class TritonKernel(Kernel):
     """`text` is a whole Python module, `sizes` are its arguments behind the buffers. `rows` and `columns` are what
-    programs share out, and the longest row."""
+    programs share out, and the longest row. A function of the user's has its `arguments` in its own order, and its own
+    `grid`."""
 
     sizes: tuple[Ix, ...] = ()
     rows: Ix = field(default_factory=lambda: Ix(()))
     columns: Ix = field(default_factory=lambda: Ix(()))
     configs: tuple[Config, ...] = ()
     wide: bool = False
+    arguments: tuple[Argument, ...] = ()
+    grid: tuple[Ix, Ix, Ix] | None = None
+    user: DeviceLaunch | None = None
 
     @property
     def signature(self) -> dict[str, str]:
         """Triton's types of the arguments, without constants."""
+        if self.arguments:
+            return {one.name: one.type for one in self.arguments}
         pointers = {f"b{place}": POINTER[buffer.dtype] for place, buffer in enumerate(self.buffers)}
         kind = "i64" if self.wide else "i32"
         return pointers | {f"s{place}": kind for place in range(len(self.sizes))}

@@ -9,31 +9,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import onnx_ir as ir
 
 from smelt.codegen.c.measure import moved_bytes
+from smelt.codegen.c.names import constant
 from smelt.codegen.c.region import RegionWriter
 from smelt.codegen.c.tasks import LOOPS
 from smelt.codegen.c.tile_fusion import Launches
-from smelt.codegen.cluster import BackToBack, Cluster, Fill, Loops, RunningTotal, Schedule, Step
+from smelt.codegen.cluster import BackToBack, Cluster, Extern, Fill, Loops, RunningTotal, Schedule, Step
 from smelt.codegen.loops import Nest
 from smelt.codegen.loops import build as build_nest
 from smelt.codegen.needs import operands_first
 from smelt.codegen.schedule import schedule
 from smelt.ir.backend import Packed
-from smelt.ir.kernel import Buffer, Builder, Contraction, Ix, Stored, Sym, Tensor, Unsupported, ix, product, show
+from smelt.ir.kernel import (
+    Buffer,
+    Builder,
+    Contraction,
+    Function,
+    Ix,
+    Stored,
+    Sym,
+    Tensor,
+    Unsupported,
+    ix,
+    product,
+    show,
+)
 from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts
-from smelt.ops.analysis import OwnRules
 
 from .attention import COLUMNS, ROWS, Attention, AttentionWriter, attention_of
-from .claims import operands_of
+from .claims import operands_of, own_rules
 from .configs import aligned_arguments, flat_configs, row_configs, scan_configs
-from .divisions import RULES
 from .emit import Arguments, write
-from .kernel import Config, TritonKernel
+from .kernel import Argument, Config, TritonKernel
 from .modules import module_of
+from .user_launch import launch_kernels, with_all_results
 
 MOST_NARROW = 2**31 - 65536
 
@@ -48,6 +62,7 @@ class DeviceCode:
     info: tuple[KernelInfo, ...]
     host: tuple[int, ...]
     guarded: bool
+    launched: tuple[Function, ...] = ()
 
 
 def write_device(
@@ -65,23 +80,23 @@ def write_device(
     text = f"{general.text}\n{writer.device_function('@NAME@', 'smelt_device_@NAME@_general(env)')}"
     kernels = {kernel.name: kernel for kernel in (*code.kernels, *general.kernels)}
     host = tuple(sorted({*code.host, *general.host}))
-    return DeviceCode(general.inputs, text, tuple(kernels.values()), code.info, host, True)
+    return DeviceCode(general.inputs, text, tuple(kernels.values()), code.info, host, True, code.launched)
 
 
 class DeviceWriter(RegionWriter):
     """Writes launches of a GPU where the CPU's writer has loops of its own."""
 
-    rules: OwnRules = RULES
-
     def new_builder(self) -> tuple[Builder, Mapping[int, tuple[ir.Value, str]]]:
+        self.rules = own_rules()
         self.on_host: set[ir.Value] = set()
         return Builder(assuming=self.facts.hints, equal=self.facts.equal), {}
 
     def device_code(self, name: str = "@NAME@") -> DeviceCode:
         self.outputs = outputs = self._lower()
         before, temporaries, told = self._attentions([tensor for tensor, _ in outputs])
-        plan = schedule(outputs)
-        kernels = [*before, *(kernel_of(step) for step in plan.steps)]
+        plan = with_all_results(schedule(outputs))
+        made = [(one, _sources(step)) for step in plan.steps for one in kernels_of(step, plan.temporaries)]
+        kernels = [*before, *(one for one, _ in made)]
         plan = Schedule(plan.clusters, {**temporaries, **plan.temporaries})
         self._claim_inputs(kernels)
         self._solve(self._needed_symbols(outputs, plan, kernels))
@@ -90,11 +105,13 @@ class DeviceWriter(RegionWriter):
         self._allocate(outputs, plan, [[kernel] for kernel in kernels], Launches([], {}, frozenset()))
         for kernel in kernels:
             self.lines += self._launch_lines(kernel)
-        sources = [*told, *(_sources(step) for step in plan.steps)]
+        sources = [*told, *(source for _, source in made)]
         info = tuple(_info(*one) for one in zip(kernels, sources, range(len(kernels)), strict=True))
         host = self._host_places(kernels)
+        calls = [step.work for step in plan.steps if isinstance(step, Cluster) and isinstance(step.work, Extern)]
+        launched = tuple(call.function for call in calls)
         return DeviceCode(
-            tuple(self.inputs), self.device_function(name), tuple(kernels), info, host, self.guarded
+            tuple(self.inputs), self.device_function(name), tuple(kernels), info, host, self.guarded, launched
         )  # fmt: skip
 
     def _attentions(
@@ -128,7 +145,8 @@ class DeviceWriter(RegionWriter):
         target = Buffer(f"a{number}_y", made.dtype, made.shape)
         kernel = attention_kernel(one, target, buffer)
         first = schedule(list(needed.items())) if needed else Schedule([], {})
-        kernels = [*(kernel_of(step) for step in first.steps), kernel]
+        first = with_all_results(first)
+        kernels = [*(k for step in first.steps for k in kernels_of(step, first.temporaries)), kernel]
         temporaries = {**first.temporaries, **needed, made: target}
         for place, held in enumerate(first.temporaries.values()):
             held.name = f"a{number}_t{place}"
@@ -166,6 +184,8 @@ class DeviceWriter(RegionWriter):
             self._check(f"({self.integers.text(size)}) > SMELT_DEVICE_MOST", fail)
 
     def _launch_lines(self, kernel: TritonKernel) -> list[str]:
+        if kernel.grid is not None:
+            return self._user_launch_lines(kernel, kernel.grid)
         kind = "int64_t" if kernel.wide else "int32_t"
         pointers = [self._pointer(buffer) for buffer in kernel.buffers]
         sizes = [f"({self.integers.text(size)})" for size in kernel.sizes]
@@ -183,6 +203,38 @@ class DeviceWriter(RegionWriter):
         ]
         return ["{", *("  " + line for line in lines), "}"]
 
+    def _user_launch_lines(self, kernel: TritonKernel, grid: tuple[Ix, Ix, Ix]) -> list[str]:
+        made = [self._user_argument(kernel, one, f"a{place}") for place, one in enumerate(kernel.arguments)]
+        pointers = ", ".join(f"&a{place}" for place in range(len(made)))
+        sizes = ", ".join(self.integers.text(size) for size in grid)
+        lines = [
+            *(declared for declared, _ in made),
+            f"void *arguments[] = {{{pointers}}};",
+            f"const uint64_t values[] = {{{', '.join(value for _, value in made)}}};",
+            f"const int64_t grid[] = {{{sizes}}};",
+            f"if (smelt_device_launch_grid(env, &device, &{kernel.name}, grid, arguments, values)) return env->code;",
+        ]
+        return ["{", *("  " + line for line in lines), "}"]
+
+    def _user_argument(self, kernel: TritonKernel, one: Argument, name: str) -> tuple[str, str]:
+        """Its declaration in C, and what alignment is told by."""
+        if one.number is not None:
+            whole = one.type == "i1"
+            text = str(int(one.number)) if whole else constant(one.number, "f32")
+            return f"{'uint8_t' if whole else 'float'} {name} = {text};", "1"
+        assert one.value is not None
+        text = self.integers.text(one.value)
+        if one.place >= 0:
+            pointer = self._pointer(kernel.buffers[one.place])
+            return f"void *{name} = (char *)({pointer}) + ({text});", f"(uint64_t)(uintptr_t){name}"
+        if one.type == "i32" and one.value.const is None:
+            fail = 'smelt_device_fail(env, "a launch", "", "a size has more than 31 bits")'
+            self._check(f"({text}) > INT32_MAX", fail)
+        kind = _C_SIZES.get(one.type)
+        if kind is None:
+            raise Unsupported(f"an argument of the type {one.type} of a Triton kernel")
+        return f"{kind} {name} = ({kind})({text});", f"(uint64_t)({text})"
+
     def device_function(self, name: str, otherwise: str | None = None) -> str:
         texts = (line if isinstance(line, str) else line.text(otherwise) for line in self.lines)
         body = "\n".join(f"  {text}" for text in texts)
@@ -192,6 +244,17 @@ class DeviceWriter(RegionWriter):
 
 def _sources(step: Step) -> tuple[str, ...]:
     return tuple(step.sources) if isinstance(step, Cluster) else ()
+
+
+_C_SIZES: Final = {"i32": "int32_t", "i64": "int64_t", "u32": "uint32_t", "u64": "uint64_t", "i16": "int16_t",
+                   "i8": "int8_t", "i1": "uint8_t"}  # fmt: skip
+
+
+def kernels_of(step: Step, temporaries: dict[Tensor, Buffer]) -> list[TritonKernel]:
+    work = step.work if isinstance(step, Cluster) else None
+    if isinstance(work, Extern) and work.function.device is not None:
+        return launch_kernels(work, work.function.device, temporaries)
+    return [kernel_of(step)]
 
 
 def kernel_of(step: Step) -> TritonKernel:

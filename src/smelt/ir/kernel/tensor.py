@@ -17,6 +17,7 @@ import numpy as np
 
 from . import expr as E
 from .computed import computed
+from .device import DeviceCode
 from .expr import Expr
 from .index import Ix, IxLike, Sym, fn, ix, product
 from .layout import Index, flat
@@ -150,7 +151,8 @@ class Function:
 
     `found` are sizes of results that only the data tell, each with the most that it can be. Results lie in memory that
     is large enough for the most; behind the scratch memory `b` has an `int64_t` for each size, which the function sets.
-    `links` are units of the C backend's library that the text calls, by name.
+    `links` are units of the C backend's library that the text calls, by name. `device` is what computes the same on a
+    GPU, where its author wrote that.
     """
 
     name: str
@@ -164,6 +166,7 @@ class Function:
     reference: Callable[[Arrays, Sequence[int], Sequence[float]], Sequence[np.ndarray[Any, Any]]]
     found: tuple[tuple[Sym, Ix], ...] = ()
     links: tuple[str, ...] = ()
+    device: DeviceCode | None = None
 
 
 @dataclass(frozen=True, eq=False)

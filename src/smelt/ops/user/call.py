@@ -73,7 +73,7 @@ def row_function(
         factors=tuple(float(value) for value in attributes.values()),
         scratch_bytes=ix(0),
         flops=product(shape) * 16,
-        reference=_reference(kernel, [p.name for p in places if p.is_operand], list(attributes)),
+        reference=reference_of(kernel, [p.name for p in places if p.is_operand], list(attributes)),
     ))  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def tensor_function(
         name=symbol, text=text, operands=tuple(operands[p.name] for p in places if p.is_operand),
         results=tuple(zip(shapes, dtypes, strict=True)), numbers=tuple(numbers),
         factors=tuple(float(value) for value in attributes.values()), scratch_bytes=ix(0), flops=total * 8,
-        reference=_reference(kernel, [p.name for p in places if p.is_operand], list(attributes)),
+        reference=reference_of(kernel, [p.name for p in places if p.is_operand], list(attributes)),
     ))  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _is_nested(made: Any) -> bool:
     return bool(len(made)) and isinstance(made[0], (tuple, list))
 
 
-def _reference(
+def reference_of(
     kernel: UserKernel, order: Sequence[str], attributes: Sequence[str]
 ) -> Callable[[Any, Sequence[int], Sequence[float]], Sequence[np.ndarray[Any, Any]]]:
     def reference(arrays: Any, numbers: Sequence[int], factors: Sequence[float]) -> Sequence[np.ndarray[Any, Any]]:

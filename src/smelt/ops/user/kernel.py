@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx_ir as ir
@@ -20,13 +20,18 @@ import onnx_ir as ir
 from smelt.base.errors import KernelError
 from smelt.ir.kernel import Buffer, Builder, Ix, Tensor, Unsupported
 from smelt.ir.kernel import expr as E
-from smelt.ops.registry import Call, Declaration, forget_declaration, lookup, register_declaration
+from smelt.ops.registry import Call, Declaration, Lowering, forget_declaration, lookup, register_declaration
 
 from .c_text import SCALARS, Form, Parameter, Signature, functions_of, signature_of
 from .call import row_function, several_arrays, tensor_function
+from .device import launched
+from .device import launcher_rules as rules_of
 from .evaluate import Env, Evaluator, block_of
 from .rows import NotARowError, RowEvaluator
 from .values import Arithmetic
+
+if TYPE_CHECKING:
+    from smelt.ops.analysis import OwnRules
 
 Attribute = int | float
 Shapes = Sequence[Sequence[Any]]
@@ -37,7 +42,8 @@ _NAME: Final = re.compile(r"[A-Za-z_][\w.]*::[A-Za-z_]\w*\Z")
 @dataclass(frozen=True)
 class UserKernel:
     """`operands` are the names of its tensors, `attributes` those of its numbers with their defaults, both as in the
-    reference. `dtypes` are those of the results of a tensor function, `shape` gives their sizes from the operands'."""
+    reference. `dtypes` are those of the results of a tensor function, `shape` gives their sizes from the operands'.
+    `triton` launches Triton kernels, over torch's tensors; a kernel that has it may have no C text."""
 
     domain: str
     name: str
@@ -47,6 +53,7 @@ class UserKernel:
     attributes: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute])
     dtypes: tuple[str, ...] = ()
     shape: Callable[..., Any] | None = field(default=None, compare=False)
+    triton: Callable[..., Any] | None = field(default=None, compare=False)
 
     @property
     def full_name(self) -> str:
@@ -76,10 +83,14 @@ def digest_of_kernels() -> str:
     """Of what decides whether a kernel is right: its text, and the code of its reference."""
     digest = hashlib.sha256()
     for kernel in _REGISTERED.values():
-        code = getattr(kernel.reference, "__code__", None)
-        parts = (code.co_code, code.co_consts, code.co_names) if code is not None else ()
+        parts = [part for one in (kernel.reference, kernel.triton) for part in _code_of(one)]
         digest.update(repr((kernel.full_name, kernel.text, dict(kernel.attributes), kernel.dtypes, parts)).encode())
     return digest.hexdigest()
+
+
+def _code_of(function: Callable[..., Any] | None) -> tuple[Any, ...]:
+    code = getattr(function, "__code__", None)
+    return (code.co_code, code.co_consts, code.co_names) if code is not None else ()
 
 
 def check_user_text(said: str) -> None:
@@ -114,17 +125,41 @@ def register_user_kernel(kernel: UserKernel, *, replace: bool = False) -> None:
             "SM-KERNEL-002", f"there is a kernel for {kernel.full_name} already",
             hint="Give replace=True to put this one in its place.",
         )  # fmt: skip
+    kind, lowering, form = _stated(kernel)
+    forget_user_kernel(kernel.domain, kernel.name)
+    register_declaration(
+        Declaration(kernel.domain, kernel.name, 1, 0, kind, lowering, _referenced(kernel, form), in_stock=False)
+    )
+    _REGISTERED[key] = kernel
+
+
+def _stated(kernel: UserKernel) -> tuple[str, Lowering, Form]:
+    """Kind and lowering of the declaration, and the form of the C text."""
+    if not kernel.text:
+        return "function", lambda call: _launched_alone(call, kernel), "tensor"
     signature = signature_of(kernel.full_name, kernel.text)
     _check_names(kernel, signature)
     lowering = _Lowering(kernel, signature)
     if signature.form == "element":
         lowering.try_element()
-    forget_user_kernel(kernel.domain, kernel.name)
     kind = {"element": "elementwise", "row": "normalization", "tensor": "function"}[signature.form]
-    register_declaration(
-        Declaration(kernel.domain, kernel.name, 1, 0, kind, lowering, _referenced(kernel, signature), in_stock=False)
-    )
-    _REGISTERED[key] = kernel
+    return kind, lowering, signature.form
+
+
+def _launched_alone(call: Call, kernel: UserKernel) -> Sequence[Tensor]:
+    if kernel.triton is None:  # a process that verifies has the reference alone
+        raise Unsupported("it has no C text")
+    return launched(call, kernel)
+
+
+def launcher_rules() -> OwnRules:
+    """For a backend whose regions run on a GPU."""
+    return rules_of(user_kernels())
+
+
+def runs_on_gpu_alone(node: ir.Node) -> bool:
+    known = _REGISTERED.get((node.domain, node.op_type))
+    return known is not None and not known.text
 
 
 def forget_user_kernel(domain: str, name: str) -> None:
@@ -132,11 +167,11 @@ def forget_user_kernel(domain: str, name: str) -> None:
         forget_declaration(domain, name)
 
 
-def _referenced(kernel: UserKernel, signature: Signature) -> Callable[..., Any]:
+def _referenced(kernel: UserKernel, form: Form) -> Callable[..., Any]:
     """The user's reference, for operands that the C function takes."""
 
     def reference(*operands: Any, **attributes: Any) -> tuple[np.ndarray[Any, Any], ...]:
-        if signature.form == "row" and len({np.shape(x)[-1:] for x in operands}) > 1:
+        if form == "row" and len({np.shape(x)[-1:] for x in operands}) > 1:
             raise KernelError("SM-KERNEL-004", f"rows of {kernel.full_name} must be equally long")
         try:
             made = kernel.reference(*operands, **{**kernel.attributes, **attributes})

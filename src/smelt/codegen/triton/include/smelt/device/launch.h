@@ -55,4 +55,8 @@ int32_t smelt_device_here(smelt_env *env, smelt_device *device);
 int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel, int64_t rows,
                             int64_t columns, void **arguments, const uint64_t *values);
 
+/* The same by a grid of its own; values are those of the arguments, in their order. */
+int32_t smelt_device_launch_grid(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel,
+                                 const int64_t *grid, void **arguments, const uint64_t *values);
+
 #endif

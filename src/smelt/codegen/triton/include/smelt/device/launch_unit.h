@@ -10,6 +10,7 @@
 #include <smelt/device/launch.h>
 
 enum { SMELT_CU_MAJOR = 75, SMELT_CU_MINOR = 76, SMELT_CU_DYNAMIC_SHARED = 8, SMELT_FREE_SHARED = 49152 };
+enum { SMELT_MOST_GRID = 65535 }; /* along the second and third axis */
 enum { SMELT_HIP_BAD_IMAGE = 200, SMELT_HIP_NO_BINARY = 209, SMELT_HIP_BAD_FILE = 218, SMELT_HIP_SHARED_OBJECT = 303 };
 #define SMELT_NO_ARCHITECTURE "no kernel was built for its architecture, and none older"
 
@@ -142,34 +143,54 @@ static const smelt_device_config *smelt_device_config_for(const smelt_device *de
   return &kernel->configs[kernel->count - 1];
 }
 
-int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel, int64_t rows,
-                            int64_t columns, void **arguments, const uint64_t *values) {
-  if (rows <= 0) return SMELT_OK;
-  const smelt_device_config *config = smelt_device_config_for(device, kernel, columns, values);
-  const int32_t given = kernel->pointers + kernel->sizes;
-  if (given + 2 > SMELT_DEVICE_ARGUMENTS) return smelt_device_fail(env, "a launch", kernel->name, "it has too many arguments");
+/* The function for this device, whose module is loaded now if it was not. NULL: it failed. */
+static smelt_device_loaded *smelt_device_loaded_for(smelt_env *env, const smelt_device *device,
+                                                    const smelt_device_config *config) {
   smelt_device_loaded *loaded =
       &config->loaded[(device->kind == SMELT_DEVICE_ROCM ? SMELT_MOST_DEVICES : 0) + device->ordinal];
-  void *function = __atomic_load_n(&loaded->function, __ATOMIC_ACQUIRE);
-  if (!function) {
-    pthread_mutex_lock(&smelt_module_lock);
-    const int32_t failed = loaded->function ? SMELT_OK : smelt_device_load(env, device, config, loaded);
-    function = loaded->function;
-    pthread_mutex_unlock(&smelt_module_lock);
-    if (failed) return failed;
-  }
-  const int64_t grid = (rows + config->rows - 1) / config->rows;
-  if (grid > INT32_MAX) return smelt_device_fail(env, "a launch", kernel->name, "the grid has more than 2^31 - 1 programs");
+  if (__atomic_load_n(&loaded->function, __ATOMIC_ACQUIRE)) return loaded;
+  pthread_mutex_lock(&smelt_module_lock);
+  const int32_t failed = loaded->function ? SMELT_OK : smelt_device_load(env, device, config, loaded);
+  pthread_mutex_unlock(&smelt_module_lock);
+  return failed ? NULL : loaded;
+}
+
+static int32_t smelt_device_start(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel,
+                                  const smelt_device_config *config, const int64_t *grid, void **arguments) {
+  const int32_t given = kernel->pointers + kernel->sizes;
+  const char *name = kernel->name;
+  if (given + 2 > SMELT_DEVICE_ARGUMENTS) return smelt_device_fail(env, "a launch", name, "it has too many arguments");
+  if (grid[0] > INT32_MAX) return smelt_device_fail(env, "a launch", name, "the grid has more than 2^31 - 1 programs");
+  if (grid[1] > SMELT_MOST_GRID || grid[2] > SMELT_MOST_GRID)
+    return smelt_device_fail(env, "a launch", name, "the grid has more than 65535 programs along its second or third axis");
+  const smelt_device_loaded *loaded = smelt_device_loaded_for(env, device, config);
+  if (!loaded) return env->code;
   const smelt_device_binary *binary = loaded->binary;
   void *nothing = NULL; /* scratch memory that Triton's calling convention has room for, and these kernels do not use */
   void *all[SMELT_DEVICE_ARGUMENTS];
   for (int32_t i = 0; i < given; i++) all[i] = arguments[i];
   all[given] = all[given + 1] = &nothing;
-  const smelt_driver_code code = device->driver->launch(function, (unsigned)grid, 1, 1, (unsigned)binary->threads, 1, 1,
-                                                        (unsigned)binary->shared, env->queue, all, NULL);
+  const smelt_driver_code code =
+      device->driver->launch(loaded->function, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
+                             (unsigned)binary->threads, 1, 1, (unsigned)binary->shared, env->queue, all, NULL);
   if (!code) return SMELT_OK;
-  return smelt_device_said(env, device, device->kind == SMELT_DEVICE_CUDA ? "cuLaunchKernel" : "hipModuleLaunchKernel",
-                           kernel->name, code);
+  const char *call = device->kind == SMELT_DEVICE_CUDA ? "cuLaunchKernel" : "hipModuleLaunchKernel";
+  return smelt_device_said(env, device, call, name, code);
+}
+
+int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel, int64_t rows,
+                            int64_t columns, void **arguments, const uint64_t *values) {
+  if (rows <= 0) return SMELT_OK;
+  const smelt_device_config *config = smelt_device_config_for(device, kernel, columns, values);
+  const int64_t grid[] = {(rows + config->rows - 1) / config->rows, 1, 1};
+  return smelt_device_start(env, device, kernel, config, grid, arguments);
+}
+
+int32_t smelt_device_launch_grid(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel,
+                                 const int64_t *grid, void **arguments, const uint64_t *values) {
+  if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return SMELT_OK;
+  const smelt_device_config *config = smelt_device_config_for(device, kernel, 0, values);
+  return smelt_device_start(env, device, kernel, config, grid, arguments);
 }
 
 /* When the library goes. A module is unloaded in its own context; the thread has its own again after that. A driver that is
