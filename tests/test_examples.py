@@ -20,9 +20,9 @@ def test_the_example_runs(path):
             pytest.importorskip(package)
     if path.stem.startswith("batch"):
         pytest.importorskip("pyarrow")
-    if path.stem.startswith("eager"):
+    if path.stem.startswith("eager") or path.stem == "own_triton_kernel":
         pytest.importorskip("torch")
-    if path.stem.startswith("gpu"):
+    if path.stem in ("gpu_artifact", "own_triton_kernel"):
         pytest.importorskip("triton")
     done = subprocess.run(
         [sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
@@ -33,4 +33,4 @@ def test_the_example_runs(path):
 
 def test_there_are_examples_of_every_kind():
     names = {path.stem for path in EXAMPLES}
-    assert names >= {"mlp", "bert", "gpt2_with_past", "n_exp", "unet_block"}
+    assert names >= {"own_kernels", "own_triton_kernel", "mlp", "bert", "gpt2_with_past", "n_exp", "unet_block"}

@@ -134,7 +134,7 @@ def _python_function(name: str) -> Callable[..., Any] | None:
         return None
     own = None if _triton_function(name) is not None else defined._init_fn
     wrapped: Any = defined._backend_fns.get("cpu")
-    return own if wrapped is None else inspect.getclosurevars(wrapped).nonlocals.get("fn", wrapped)
+    return own if wrapped is None else inspect.getclosurevars(inspect.unwrap(wrapped)).nonlocals.get("fn", wrapped)
 
 
 def _torch_reference(name: str) -> Callable[..., Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random as random_number
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -234,28 +237,47 @@ def test_an_op_with_neither_c_nor_triton_is_an_error():
         smelt.kernel("my.domain::Op", reference=lambda x: x)
 
 
-def test_an_op_of_torchs_triton_library_is_taken_as_it_is(mock: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    @torch.library.triton_op("smelt_test::triton_softmax", mutates_args={})
-    def op(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        y = torch.empty_like(x)
-        n = x.shape[-1]
-        grid = (x.numel() // n,)
-        torch.library.wrap_triton(own.softmax_kernel)[grid](x, y, n, scale, BLOCK=own.triton.next_power_of_2(n))
-        return y
+OF_TORCH = """
+import sys
+import torch, triton
+import smelt
+import user_triton as own
+from smelt.codegen.triton.backend import CudaBackend
 
-    @op.register_kernel("cpu")
-    def on_cpu(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        return torch.softmax(x * scale, -1)
+CudaBackend.targets = CudaBackend.targets[:1]
 
-    smelt.kernel("smelt_test::triton_softmax")
-    try:
-        exported = smelt.export(
-            lambda x: torch.ops.smelt_test.triton_softmax(-x, 2.0), (torch.randn(5, 33),), input_names=["x"]
-        )
-        x = random(5, 33)
-        exported.save(tmp_path / "model.onnx")
-        with compiled(tmp_path / "model.onnx", tmp_path / "a") as made:
-            [out] = on_gpu(made, tmp_path / "a", mock, x, monkeypatch)
-        np.testing.assert_allclose(out, own.softmax_reference(-x.astype("d"), 2.0), rtol=2e-6)
-    finally:
-        smelt.forget_kernel("smelt_test::triton_softmax")
+@torch.library.triton_op("smelt_test::triton_softmax", mutates_args={})
+def op(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    y = torch.empty_like(x)
+    n = x.shape[-1]
+    torch.library.wrap_triton(own.softmax_kernel)[(x.numel() // n,)](x, y, n, scale, BLOCK=triton.next_power_of_2(n))
+    return y
+
+op.register_kernel("cpu")(lambda x, scale=1.0: torch.softmax(x * scale, -1))
+smelt.kernel("smelt_test::triton_softmax")
+function = lambda x: torch.ops.smelt_test.triton_softmax(-x, 2.0)
+exported = smelt.export(function, (torch.randn(5, 33),), dynamic_shapes=({0: "n"},))
+exported.save(sys.argv[1] + "/model.onnx")
+made = smelt.compile(sys.argv[1] + "/model.onnx", sys.argv[1] + "/a", device="cuda", levels="v2", force=True)
+print(made.coverage.in_kernels, made.coverage.nodes, *made.result.findings.notes)
+"""
+
+
+def test_an_op_of_torchs_triton_library_is_taken_as_it_is(tmp_path: Path):
+    """In a process of its own: torch traces no kernels that Triton's interpreter runs."""
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": paths}
+    command = [sys.executable, "-W", "ignore", "-c", OF_TORCH, str(tmp_path)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 2 The Triton code of smelt_test::triton_softmax was verified"), done.stdout
+
+
+def test_a_triton_op_without_a_function_for_the_cpu_needs_a_reference():
+    @torch.library.triton_op("smelt_test::no_reference", mutates_args={})
+    def op(x: torch.Tensor) -> torch.Tensor:
+        return own.softmax(x)
+
+    with pytest.raises(KernelError, match="no function in Python for a CPU") as found:
+        smelt.kernel("smelt_test::no_reference")
+    assert "reference=function" in found.value.hint and op is not None
