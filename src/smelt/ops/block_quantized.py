@@ -155,7 +155,7 @@ def quantized_activations(a: Array, block: int) -> Array:
         inverse = np.where(most > np.float32(1e-35), np.float32(127) / most, np.float32(0))
         bytes_of = np.rint(rows * inverse)
         made = np.where(np.isfinite(most), bytes_of.astype(np.float64) * (most / np.float32(127)), np.nan)
-    return made.reshape(*a.shape[:-1], -1)[..., :depth]
+    return made.reshape(*a.shape[:-1], depth + -depth % block)[..., :depth]
 
 
 def node_reference(

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from smelt.base.config import Config as Knobs
 from smelt.base.target import Target
 from smelt.codegen.c.backend import CBackend
+from smelt.codegen.c.layout.formats import format_named
 from smelt.ir.backend import Capabilities, Generated, Packed, RegionCode
 from smelt.ir.kernel import Function, Unsupported
 from smelt.ir.kernel import expr as E
@@ -199,6 +200,7 @@ def _launches(by_entry: Mapping[str, DeviceCode], kernels: Iterable[str]) -> Uni
 
 
 def _entry(entry: Entry, code: DeviceCode, facts: Facts) -> Entry:
-    inputs = tuple(int(LONG[facts.by_value[v].dtype]) for v in code.inputs if not isinstance(v, Packed))
+    dtypes = [format_named(v.layout).dtype if isinstance(v, Packed) else facts.by_value[v].dtype for v in code.inputs]
+    inputs = tuple(int(LONG[dtype]) for dtype in dtypes)
     info: tuple[KernelInfo, ...] = (*entry.kernels, *code.info)
     return replace(entry, in_types=inputs, kernels=info, device=f"smelt_device_{entry.name}", host_inputs=code.host)

@@ -27,9 +27,11 @@ from smelt.ir.kernel import (
 from smelt.ir.records import Claim
 from smelt.ops import Facts, lower
 from smelt.ops.analysis import OwnRules
+from smelt.ops.block_quantized import MICROSOFT
 from smelt.ops.user import launcher_rules
 
 from .attention import attention_of
+from .block_quantized import block_quantized_product
 from .divisions import RULES
 
 _REASONS: Final[dict[type, str]] = {
@@ -44,7 +46,7 @@ _ATTENTION: Final = frozenset(("Attention", "MultiHeadAttention", "GroupQueryAtt
 
 def own_rules() -> OwnRules:
     """Of this backend, and of kernels that users wrote for it."""
-    return {**RULES, **launcher_rules()}
+    return {**RULES, (MICROSOFT, "MatMulNBits"): block_quantized_product, **launcher_rules()}
 
 
 def claim(node: ir.Node, facts: Facts) -> Claim:

@@ -68,10 +68,8 @@ class DeviceCode:
 def write_device(
     region: Region, facts: Facts, carriers: Sequence[ir.Value], given: Sequence[ir.Value | Packed]
 ) -> DeviceCode:
-    """`given` are the inputs of the CPU kernel, which the op has in that order; more may follow."""
-    packed = next((value for value in given if isinstance(value, Packed)), None)
-    if packed is not None:
-        raise Unsupported(f"the CPU kernel reads a weight in the layout {packed.layout!r}, which a GPU does not")
+    """`given` are the inputs of the CPU kernel, which the op has in that order; more may follow. Packed weights are
+    the CPU's, and stay in the host's memory."""
     writer = DeviceWriter(region, facts, carriers, given)
     code = writer.device_code()
     if facts.general is None or not writer.guarded:
@@ -109,7 +107,7 @@ class DeviceWriter(RegionWriter):
         info = tuple(_info(*one) for one in zip(kernels, sources, range(len(kernels)), strict=True))
         host = self._host_places(kernels)
         calls = [step.work for step in plan.steps if isinstance(step, Cluster) and isinstance(step.work, Extern)]
-        launched = tuple(call.function for call in calls)
+        launched = tuple(c.function for c in calls if c.function.device is not None and c.function.device.is_users)
         return DeviceCode(
             tuple(self.inputs), self.device_function(name), tuple(kernels), info, host, self.guarded, launched
         )  # fmt: skip
@@ -161,7 +159,8 @@ class DeviceWriter(RegionWriter):
         read = {self.by_buffer[b.uid] for k in kernels for b in k.buffers if b.uid in self.by_buffer}
         if self.on_host & read:
             raise Unsupported("the contents of an input are needed on the host and on the GPU")
-        return tuple(sorted(self.inputs[value] for value in self.on_host))
+        packed = [place for value, place in self.inputs.items() if isinstance(value, Packed)]
+        return tuple(sorted([*packed, *(self.inputs[value] for value in self.on_host)]))
 
     def _solve_data(self, symbol: Sym) -> None:
         super()._solve_data(symbol)

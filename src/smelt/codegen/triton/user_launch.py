@@ -1,8 +1,8 @@
-"""What a user's Triton launcher does, as kernels of a region.
+"""What a function's launches do, a user's or smelt's own, as kernels of a region.
 
 Input: the call of a function that has code for a GPU, with buffers of its own for what nobody reads. Output: kernels in
-the order of its launches. Invariant: text, grid, constants and arguments are the user's, in the order of the function's
-parameters; a kernel writes what its call may write.
+the order of its launches. Invariant: text, grid, constants and arguments are the author's, in the order of the
+function's parameters; a kernel writes what its call may write.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _kernel(launch: DeviceLaunch, every: Sequence[Buffer], written: frozenset[in
         units=product(launch.grid), chunked=None, unit_cost=ix(1), row_bytes=ix(0), product=None, flops=ix(0),
         moved_bytes=_bytes(buffers), data_extents=(), whole_rows=False,
         written=frozenset(b.uid for b in buffers) & written, rows=product(launch.grid), columns=ix(1),
-        configs=_configs(launch, arguments), arguments=tuple(arguments), grid=launch.grid, user=launch,
+        configs=_configs(launch, arguments), arguments=tuple(arguments), grid=launch.grid,
+        user=launch if launch.title else None,
     )  # fmt: skip
 
 
@@ -77,16 +78,16 @@ def _argument(one: DevicePointer | DeviceSize | DeviceNumber, every: Sequence[Bu
 
 
 def _configs(launch: DeviceLaunch, arguments: Sequence[Argument]) -> tuple[Config, ...]:
-    """The user's own sizes, with and without the alignment that Triton itself would see in the arguments."""
+    """The author's own sizes, with and without the alignment that Triton itself would see in the arguments."""
     aligned = tuple(
         place for place, one in enumerate(arguments)
         if one.type.startswith("*") or (one.number is None and _is_multiple(one.value))
     )  # fmt: skip
     made = Config(launch.function, launch.constants, launch.warps or WARPS, stages=launch.stages, single=True)
     fast = Config(made.function, made.constants, made.warps, aligned[:64], stages=made.stages, single=True,
-                  reason="the user's, vector loads")  # fmt: skip
+                  reason="vector loads")  # fmt: skip
     return fast, Config(
-        made.function, made.constants, made.warps, stages=made.stages, single=True, reason="the user's, any alignment"
+        made.function, made.constants, made.warps, stages=made.stages, single=True, reason="any alignment"
     )
 
 
@@ -98,7 +99,7 @@ def _name(launch: DeviceLaunch, arguments: Sequence[Argument]) -> str:
     """No name of the user's: an identifier that is the same for the same kernel."""
     numbers = [(a.name, a.type, a.number) for a in arguments]
     content = repr((launch.text, launch.function, launch.constants, launch.warps, launch.stages, numbers))
-    return f"smelt_user_{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    return f"{'smelt_user' if launch.title else 'k'}_{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
 def _bytes(buffers: Sequence[Buffer]) -> Ix:

@@ -45,8 +45,8 @@ DeviceArgument = DevicePointer | DeviceSize | DeviceNumber
 
 @dataclass(frozen=True)
 class DeviceLaunch:
-    """`title` names the user's kernel in messages; `places` tell the file and line where each function of the text
-    begins, by name. 0 warps or stages: what the compiler takes by itself."""
+    """`title` names a user's kernel in messages, nothing for smelt's own; `places` tell the file and line where each
+    function of the text begins, by name. 0 warps or stages: what the compiler takes by itself."""
 
     title: str
     function: str
@@ -67,3 +67,7 @@ class DeviceCode:
     launches: tuple[DeviceLaunch, ...]
     temporaries: tuple[tuple[tuple[Ix, ...], str], ...] = ()
     alone: bool = False
+
+    @property
+    def is_users(self) -> bool:
+        return any(launch.title for launch in self.launches)

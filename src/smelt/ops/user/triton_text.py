@@ -47,7 +47,9 @@ def triton_text(title: str, function: Any) -> TritonText:
     """`title` is the kernel's name for messages."""
     found = _Collected(title, dict.fromkeys(("import triton", "import triton.language as tl")))
     _collect(found, function.__name__, function)
-    bodies = [f"@triton.jit\n{_respelled(one.src, found.language).rstrip()}\n" for one in reversed(found.functions.values())]
+    bodies = [
+        f"@triton.jit\n{_respelled(one.src, found.language).rstrip()}\n" for one in reversed(found.functions.values())
+    ]
     values = [f"{name} = {text}" for name, text in found.values.items()]
     places = [(name, str(one.file_name), _line_of(one)) for name, one in _with_places(found)]
     return TritonText("\n".join((*found.imports, *values, "", *bodies)), tuple(places))
