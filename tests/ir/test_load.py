@@ -382,3 +382,14 @@ def test_nodes_that_do_not_fit_their_operator_are_refused(node: onnx.NodeProto, 
     with pytest.raises(ModelError, match=re.escape(words)) as caught:
         load_model(build([node]))
     assert caught.value.code == "SM-MODEL-009"
+
+
+def test_the_standard_domain_has_one_name():
+    """ONNX Runtime's optimized files import it as "ai.onnx"."""
+    model = build([relu()])
+    model.opset_import[0].domain = "ai.onnx"
+    model.graph.node[0].domain = "ai.onnx"
+    found = load_model(model)
+    assert found.opset_imports[""] == 18 and "ai.onnx" not in found.opset_imports
+    assert next(iter(found.graph)).domain == "" and model.opset_import[0].domain == "ai.onnx"
+    assert load_model(ir.from_proto(model)).opset_imports[""] == 18

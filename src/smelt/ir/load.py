@@ -149,6 +149,7 @@ def _renamable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:
+    _name_opsets(model)
     _map_external(model, folder)
     _normalize_dims(model)
     _sort(model)
@@ -156,6 +157,15 @@ def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:
     verify_signatures(model)
     verify_types(model)
     return model
+
+
+def _name_opsets(model: ir.Model) -> None:
+    """The standard domain is "" here, as onnx_ir calls it in nodes; ONNX Runtime writes its optimized files with
+    "ai.onnx"."""
+    for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        version = imports.pop("ai.onnx", None)
+        if version is not None:
+            imports.setdefault("", version)
 
 
 def _sort(model: ir.Model) -> None:
