@@ -10,6 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from smelt.base.config import Config
+from smelt.check.bundle import Bundle
+from smelt.check.watched_bodies import BodyRun, WatchedBodies
+from smelt.ir.load import load_model
+from smelt.ir.walk import nested_graphs
 from smelt.pipeline import Options, compile_to
 from smelt.runtime import Executable
 
@@ -124,3 +128,30 @@ def test_a_branch_may_declare_a_wrong_shape(tmp_path: Path, config: Config) -> N
     x = np.array(0.5, np.float32)
     (found,) = Executable.open(result.artifact).run({"c": np.array(True), "x": x})
     np.testing.assert_allclose(found, [np.exp(x) + 1], rtol=1e-6)
+
+
+RANKED = """<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y, float[1] z) <float[1] zero = {0}> {
+  trips = Constant<value = int64[1] {3}>()  go = Constant<value = bool[1] {1}>()
+  start = Sin(x)
+  y, z = Loop(trips, go, start, zero) <body = b (int64[1] i, bool[1] on, float[n] s, float[1] a)
+      => (bool[1] more, float[n] t, float[1] c) {
+    more = Identity(on)  f = Cast<to = 1>(i)  c = Add(a, f)  u = Tanh(s)  v = Mul(u, x)  t = Add(v, s) }> }"""
+
+
+def test_a_body_may_declare_its_turn_as_one_element(tmp_path: Path, config: Config):
+    """Stock gives the number of the turn and the condition the rank that the body declares, as Paddle's exporter does.
+    Its regions run on the values of the first turn, and need none of their own."""
+    options = Options(levels=("v2",), force=True, exclude=("Sin", "Identity"))
+    result = compile_to(onnx.parser.parse_model(RANKED), tmp_path / "out", options, config)
+    assert result.plan.regions and not result.findings.rejected
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    y, z = Executable.open(result.artifact).run({"x": x})
+    assert z == [3] and y.shape == x.shape
+    model = load_model(onnx.parser.parse_model(RANKED))
+    wanted = [value for graph in list(nested_graphs(model.graph))[1:] for node in graph for value in node.outputs]
+    bodies = WatchedBodies(model, wanted)
+    bundle = Bundle(tmp_path)
+    (job,) = bodies.write(bundle)
+    bundle.close()
+    seen = BodyRun(tmp_path, job, 1)({"start": np.sin(x), "x": x})
+    assert np.allclose(seen[bodies.key(wanted[-1])], np.tanh(np.sin(x)) * x + np.sin(x), rtol=1e-5)

@@ -22,7 +22,8 @@ from smelt.ir.walk import nested_graphs, subgraphs
 from smelt.runtime import Session, SessionSettings, session_for
 
 Array = np.ndarray[Any, Any]
-Feed = list[Any]  # how an input of a body is had: a number, or the key of a value and perhaps the axis it is cut along
+# How an input of a body is had: a number and its rank, or the key of a value and perhaps the axis it is cut along.
+Feed = list[Any]
 
 
 class Keys:
@@ -111,7 +112,8 @@ def _given(node: ir.Node, graph: ir.Graph) -> list[tuple[ir.Value | None, Feed]]
     if node.op_type == "If":
         return []
     if node.op_type == "Loop":
-        return [(None, [0]), (None, [True]), *((value, Feed()) for value in node.inputs[2:])]
+        turn = [(None, [number, _rank(value)]) for number, value in zip((0, True), graph.inputs, strict=False)]
+        return [*turn, *((value, Feed()) for value in node.inputs[2:])]
     count = node.attributes.get("num_scan_inputs")
     if node.op_type != "Scan" or count is None or count.is_ref() or len(node.inputs) != len(graph.inputs):
         return None
@@ -119,6 +121,11 @@ def _given(node: ir.Node, graph: ir.Graph) -> list[tuple[ir.Value | None, Feed]]
     axes_attribute = node.attributes.get("scan_input_axes")
     axes = list(axes_attribute.as_ints()) if axes_attribute is not None else [0] * count.as_int()
     return [(value, Feed() if place < carried else [axes[place - carried]]) for place, value in enumerate(node.inputs)]
+
+
+def _rank(value: ir.Value) -> int:
+    """Stock ONNX Runtime gives the number of a turn and its condition the rank that the body declares."""
+    return 0 if value.shape is None else value.shape.rank()
 
 
 def _make_constant(graph: ir.Graph, value: ir.Value, array: Array, cut: Feed) -> None:
@@ -160,9 +167,7 @@ class BodyRun:
 
 
 def _fed(feed: Feed, values: Mapping[str, Any]) -> Any:
-    if isinstance(feed[0], bool):
-        return np.array(feed[0])
     if isinstance(feed[0], int):
-        return np.array(feed[0], np.int64)
+        return np.full([1] * feed[1], feed[0], np.bool_ if isinstance(feed[0], bool) else np.int64)
     value = values[feed[0]]
     return np.asarray(np.take(value, 0, axis=feed[1]), order="C") if len(feed) > 1 else value
