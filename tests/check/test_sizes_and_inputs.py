@@ -82,6 +82,26 @@ def test_regions_are_verified_alone_where_the_model_takes_no_generated_inputs(tm
     assert np.allclose(Executable.open(result.artifact).run({"x": x})[0], expected, rtol=1e-4)
 
 
+def test_sizes_that_follow_from_one_input_stay_equal_in_a_region_alone(tmp_path: Path, config: Config):
+    """Both rows are those of x, so that no call of the model gives them sizes of their own."""
+    shape = helper.make_tensor("s", TensorProto.INT64, [2], [7, 110])
+    nodes = [
+        helper.make_node("Sin", ["x"], ["p"]),
+        helper.make_node("Cos", ["x"], ["q"]),
+        helper.make_node("Tanh", ["p"], ["a"]),
+        helper.make_node("Exp", ["q"], ["b"]),
+        helper.make_node("Sub", ["b", "q"], ["d"]),
+        helper.make_node("Mul", ["a", "p"], ["c"]),
+        helper.make_node("Concat", ["c", "d"], ["e"], axis=0),
+        helper.make_node("Sin", ["e"], ["f"]),
+        helper.make_node("Reshape", ["f", "s"], ["y"]),
+    ]
+    model = model_of(nodes, [tensor("x", ["n"])], [tensor("y", None)], [shape])
+    result = compiled(model, tmp_path, config, exclude=("Reshape", "Sin", "Cos"))
+    assert any("inputs of their own" in note for note in result.notes)
+    assert result.plan.regions and not result.findings.rejected
+
+
 def test_a_wrong_declared_output_shape_costs_nothing(tmp_path: Path, config: Config):
     nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Mul", ["a", "x"], ["y"])]
     model = model_of(nodes, [tensor("x", ["n", 4])], [tensor("y", ["n", 9])])

@@ -25,6 +25,7 @@ Dims = Sequence[int | str | None]
 Place = tuple[str, int | None]
 """An input and its axis, or None where its value is the size."""
 
+APART: Final = "apart"  # the label of a binding where axes of one name have sizes of their own
 _ALONE: Final = 4  # sizes that are 1 one at a time
 _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "max": lambda a, b: max(a, b),
@@ -98,7 +99,7 @@ def _apart(axes: Mapping[str, list[Place]], feeds: Mapping[str, Array]) -> Itera
     later = {at: place for places in shared.values() for place, at in enumerate(places)}
     sizes = {name: _size_at(feeds, at) + later[at] for name, (at,) in own.items()}
     if sizes:
-        yield Binding("apart", sizes, {name: _resized(array, name, own, sizes) for name, array in feeds.items()})
+        yield Binding(APART, sizes, {name: _resized(array, name, own, sizes) for name, array in feeds.items()})
 
 
 def _choices(base: Mapping[str, int], with_axes: Sequence[str]) -> Iterator[tuple[str, dict[str, int]]]:
