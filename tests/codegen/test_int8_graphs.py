@@ -220,6 +220,32 @@ def test_dynamic_quantization(op: str) -> None:
         np.testing.assert_allclose(compiled.run(feeds)[0], expected, rtol=1e-5, atol=1e-4)
 
 
+def test_a_free_number_of_zero_points_may_be_one() -> None:
+    """What is declared as one for each column may be one for all at run time."""
+    g = Graph()
+    total = g.node("Cast", g.node("MatMulInteger", "a", "b", "az", "bz"), to=TensorProto.FLOAT)
+    g.node("Mul", total, g.node("Mul", "as", "bs"))
+    inputs = [("a", 2, ["m", "k"]), ("b", 3, ["k", "n"]), ("az", 2, ["one"]), ("bz", 3, ["c"]), ("as", 1, ["one"]),
+              ("bs", 1, ["c"])]  # fmt: skip
+    graph = helper.make_graph(
+        g.nodes, "g", [helper.make_tensor_value_info(*one) for one in inputs],
+        [helper.make_tensor_value_info(g.nodes[-1].output[0], 1, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    with smelt.compile(model, force=True, verify=False, threads=1) as compiled:
+        assert not compiled.result.plan.fallbacks
+        for rows, columns, count in ((3, 16, 16), (3, 16, 1), (1, 1, 1), (2, 0, 1), (5, 7, 7)):
+            feeds = {
+                "a": g.rng.integers(0, 256, (rows, 20)).astype(U8), "az": np.array([7], U8),
+                "b": g.rng.integers(-128, 128, (20, columns)).astype(I8), "as": np.array([0.5], np.float32),
+                "bz": g.rng.integers(-9, 9, count).astype(I8), "bs": g.rng.random(count).astype(np.float32),
+            }  # fmt: skip
+            (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+            np.testing.assert_allclose(compiled.run(feeds)[0], expected, rtol=1e-6)
+        with pytest.raises(Exception, match="do not fit"):
+            compiled.run({**feeds, "bz": np.zeros(3, I8), "bs": np.ones(3, np.float32)})
+
+
 def _operators(zero: int) -> onnx.ModelProto:
     """QLinearConv, a second one with its sum, QLinearMatMul."""
     g = Graph(9)
