@@ -105,3 +105,38 @@ def test_a_kernel_that_overflows_alone_is_wrong(
     check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
     found = check(region, {"x": x, "y": session.run(None, {"i0": x})[0]}).comparison.problem
     assert (not found) is right and ("large numbers" in found) is not right
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_what_a_float16_cannot_hold_may_be_infinite(
+    half: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stock drops the casts between which it has no kernel, and stays finite; a kernel that rounds is right as well."""
+    nodes = [
+        helper.make_node("Cast", ["i0"], ["h"], to=10 if half else 1),
+        helper.make_node("MatMul", ["h", "h"], ["m"]),
+        helper.make_node("Cast", ["m"], ["w"], to=1),
+        helper.make_node("Tanh", ["w"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, 1, [40, 40]) for name in ("i0", "y")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, tmp_path / "plain.onnx")
+    x = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
+    session = session_for(tmp_path / "plain.onnx")
+
+    def overflowing(one: object, level: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        if np.abs(inputs[0]).max() < 6e4:
+            return list(session.run(None, {"i0": inputs[0]}))
+        with np.errstate(over="ignore", invalid="ignore"):
+            rounded = inputs[0].astype(np.float16).astype(np.float32)
+            return [np.tanh(rounded @ rounded)]
+
+    monkeypatch.setattr("smelt.check.region_check._OneRegion._run", overflowing)
+    monkeypatch.setattr("smelt.check.region_check.sprinkled", lambda values: None)
+    region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"],
+              "op_types": ["Cast", "MatMul", "Tanh"], "identical": False, "plain": "plain.onnx",
+              "defined": [0]}  # fmt: skip
+    check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
+    found = check(region, {"x": x, "y": session.run(None, {"i0": x})[0]}).comparison.problem
+    assert ("large numbers" in found) is not half

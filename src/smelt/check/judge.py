@@ -31,7 +31,7 @@ from smelt.check.contract import (
 from smelt.check.events import short
 from smelt.check.moved_models import with_moved_scales, with_moved_weights
 from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes
-from smelt.check.references import BUDGET, evaluate_loaded, moved
+from smelt.check.references import BUDGET, evaluate_loaded, holds_half, moved
 from smelt.ir.proto import load_file
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
 from smelt.ops.user import is_user_op
@@ -97,6 +97,15 @@ class Judge:
         if self.budget <= 0:
             raise NoReferenceError("it was left out")
         return self._reference(feeds)
+
+    def overflow_reference(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The reference that tells which results are finite; raises NoReferenceError. A float16 cannot hold what
+        float64 does, and whether stock rounds a value to it depends on the casts that it drops."""
+        model = self._loaded()
+        if self.budget <= 0 or not holds_half(model):
+            return self.reference(feeds)
+        env = {v: feeds[v.name or ""] for v in model.graph.inputs if v.name in feeds}
+        return evaluate_loaded(model, env, self.budget, wide=False)
 
     def _in_own_types(self, feeds: Mapping[str, Any]) -> list[Any]:
         """By the rules of the reference, rounded as the model's types say."""

@@ -45,8 +45,11 @@ def evaluate_model(path: Path, inputs: Sequence[Any], budget: float = BUDGET) ->
     return evaluate_loaded(model, dict(zip(model.graph.inputs, inputs, strict=True)), budget)
 
 
-def evaluate_loaded(model: ir.Model, env: dict[ir.Value, Any], budget: float = BUDGET) -> list[Any]:
-    """Node by node; a value is dropped after its last use, so that long models fit."""
+def evaluate_loaded(
+    model: ir.Model, env: dict[ir.Value, Any], budget: float = BUDGET, *, wide: bool = True
+) -> list[Any]:
+    """Node by node; a value is dropped after its last use, so that long models fit. Where it is not `wide`, each value
+    is rounded to its own type."""
     uses = Counter(v for node in model.graph for v in node.inputs if v is not None)
     uses.update(model.graph.outputs)
     nested = any(True for node in model.graph for _ in subgraphs(node))  # bodies read values of the graph around them
@@ -60,7 +63,7 @@ def evaluate_loaded(model: ir.Model, env: dict[ir.Value, Any], budget: float = B
             if forecast(model, given) > budget:
                 raise TooCostlyError("it would take too long")
         try:
-            evaluate_nodes([node], env, model.opset_imports)
+            evaluate_nodes([node], env, model.opset_imports, wide=wide)
         except (NoReferenceError, MemoryError):
             raise
         except Exception as error:  # a rule that does not know this form of its op
@@ -71,6 +74,15 @@ def evaluate_loaded(model: ir.Model, env: dict[ir.Value, Any], budget: float = B
                 if not uses[value]:
                     env.pop(value, None)
     return [env[v] if v in env else _constant(v) for v in model.graph.outputs]
+
+
+def holds_half(model: ir.Model) -> bool:
+    """Whether any value is a float16."""
+    casts = (node.attributes.get("to") for node in model.graph if node.op_type == "Cast")
+    values = (value for node in model.graph for value in (*node.inputs, *node.outputs) if value is not None)
+    return any(value.dtype == ir.DataType.FLOAT16 for value in values) or any(
+        to is not None and to.as_int() == ir.DataType.FLOAT16 for to in casts
+    )
 
 
 def forecast(model: ir.Model, env: Mapping[ir.Value, Any]) -> float:

@@ -141,7 +141,7 @@ class _OneRegion:
         results = unlike(self._with_nan_kept(feeds)) if results else {}
         if not results:
             return []
-        reference = self._special_reference(feeds)  # takes longer than all the rest, and is rarely needed
+        reference = _or_none(self.judge.reference, feeds)  # takes longer than all the rest, and is rarely needed
         if reference is None and not DROPS_NAN.isdisjoint(self.region["op_types"]):
             return []
         found = [(level, _unlike(made, stock, reference, places, share)) for level, made in results.items()]
@@ -163,7 +163,7 @@ class _OneRegion:
         found = {level: overflows(self._run(level, inputs), stock, places) for level in levels}
         if not any(found.values()):
             return []
-        reference = self._special_reference(feeds)
+        reference = _or_none(self.judge.overflow_reference, feeds)
         return [
             Comparison(problem=f"{level}: with large numbers among the inputs, NaN or inf instead of finite values",
                        failing=(place,))
@@ -181,18 +181,19 @@ class _OneRegion:
         except Exception:  # onnxruntime raises many kinds
             return None
 
-    def _special_reference(self, feeds: Mapping[str, Array]) -> list[Any] | None:
-        try:
-            return self.judge.reference(feeds)
-        except NoReferenceError:
-            return None
-
     def _keep(self, calls: Path) -> None:
         """The call as the standalone program reads it: constants are inputs there too."""
         model = load_file(self.check.folder / self.region["custom"])
         fed = {f"i{place}": array for place, array in enumerate(self.inputs)}
         arrays = [_operand(value, fed) for value in model.graph[0].inputs]
         write_call(calls / f"{self.region['entry']}.call", arrays, self.stock)
+
+
+def _or_none(reference: Callable[[Mapping[str, Array]], list[Any]], feeds: Mapping[str, Array]) -> list[Any] | None:
+    try:
+        return reference(feeds)
+    except NoReferenceError:
+        return None
 
 
 def _share(ordinary: Comparison) -> float:
