@@ -73,7 +73,8 @@ class Ended:
     def problem(self) -> str:
         if self.code == 0:
             return ""
-        told = self.answer().get("error", {}).get("message")
+        error = self.answer().get("error")  # of a failure; of a verification it is a number
+        told = error.get("message") if isinstance(error, dict) else None
         lines = self.errors.strip().splitlines()
         return f"exit code {self.code}: {told or (lines[-1] if lines else 'it said nothing')}"[:400]
 
