@@ -156,21 +156,22 @@ def test_ties_of_a_quantized_network_may_fall_otherwise(tmp_path: Path):
 
 def test_stock_with_its_optimizers_is_a_yardstick_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     nodes = [helper.make_node("Tanh", ["x"], ["y"])]
-    judge = Judge(
-        saved(tmp_path / "t.onnx", nodes, [floats("x", "n")], [floats("y", "n")], []), "elementwise", ["Tanh"]
-    )
+    path = saved(tmp_path / "t.onnx", nodes, [floats("x", "n")], [floats("y", "n")], [])
+    judge = Judge(path, "elementwise", ["Tanh"])
     feeds = {"x": np.linspace(0.5, 1, 50, dtype=np.float32)}
     truth = judge.stock(feeds)[0]
     stock, off = [truth * np.float32(1 - 1e-5)], [truth * np.float32(1 + 2e-5)]
     assert judge(feeds, off, stock).comparison.problem
 
-    def optimized(error: float):
-        return lambda settings, given: [truth * np.float32(1 - error)]  # pyright: ignore[reportUnknownLambdaType]
+    def optimized(error: float) -> Judge:
+        made = Judge(path, "elementwise", ["Tanh"])
+        monkeypatch.setattr(made, "_again", lambda settings, given: [truth * np.float32(1 - error)])
+        return made
 
-    monkeypatch.setattr(judge, "_again", optimized(1.5e-5))
+    judge = optimized(1.5e-5)
     assert not judge(feeds, off, stock).comparison.problem
     assert judge(feeds, [truth * np.float32(1 + 3e-5)], stock).comparison.problem
-    monkeypatch.setattr(judge, "_again", optimized(6e-3))
+    judge = optimized(6e-3)
     assert judge(feeds, off, stock).comparison.problem, "optimizers that compute in another type allow nothing"
 
 
@@ -214,6 +215,7 @@ def test_without_a_reference_the_answers_of_stock_tell_how_far_apart_right_ones_
     off = [stock[0] * np.float32(1 + 4e-5)]
     assert judge(feeds, off, stock).comparison.problem
     for apart, problem in ((3e-5, False), (1e-3, True)):
+        judge = Judge(path, "model", ["Tanh"], budget=0)
         monkeypatch.setattr(judge, "_again", lambda settings, given, apart=apart: [stock[0] * np.float32(1 - apart)])
         assert bool(judge(feeds, off, stock).comparison.problem) is problem
 
@@ -274,3 +276,27 @@ def test_what_stock_gives_by_default_is_right(product: Path, monkeypatch: pytest
     monkeypatch.setattr(Judge, "_again", lambda judge, settings, feeds: usual)
     assert not judge(X, usual, stock).comparison.problem
     assert judge(X, [stock[0] * np.float32(1.02)], stock).comparison.problem
+
+
+def test_kernels_of_several_levels_are_held_against_the_same_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a run of the network: where none of three levels is near to stock, they would cost more than all else."""
+    nodes = [helper.make_node("Tanh", ["x"], ["y"])]
+    judge = Judge(saved(tmp_path / "t.onnx", nodes, [floats("x", "n")], [floats("y", "n")], []), "model", ["Tanh"])
+    feeds = {"x": np.linspace(0.5, 1, 50, dtype=np.float32)}
+    stock, runs = judge.stock(feeds), [0]
+    plain = judge.stock
+
+    def counted(given: dict[str, np.ndarray]) -> list[np.ndarray]:
+        runs[0] += 1
+        return plain(given)
+
+    monkeypatch.setattr(judge, "stock", counted)
+    off = [stock[0] * np.float32(1 + 1e-2)]
+    assert judge(feeds, off, stock).comparison.problem
+    first = runs[0]
+    assert first and judge(feeds, off, stock).comparison.problem and runs[0] == first
+    other = {"x": feeds["x"] - 1}
+    stock = plain(other)
+    assert judge(other, [stock[0] + np.float32(1e-2)], stock).comparison.problem and runs[0] == 2 * first

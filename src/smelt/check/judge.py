@@ -9,11 +9,12 @@ reference or it would take too long.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import onnx_ir as ir
 
@@ -37,6 +38,7 @@ from smelt.ops.reference import NoReferenceError, evaluate_nodes
 from smelt.ops.user import is_user_op
 from smelt.runtime import Session, SessionSettings, session_for
 
+T = TypeVar("T")
 ReferenceKind = Literal["stock", "float64", "steps"]
 _STOCK_THREADS: Final = 2
 _THREADS: Final = (2, 0)  # besides one: as verification runs kernels, and as users do
@@ -77,6 +79,9 @@ class Judge:
         self._model: ir.Model | None = None
         self._reference = _Once(self._evaluated)
         self._moved_reference = _Once(lambda feeds: self._evaluated(_nearby(feeds)))
+        # The kernels of several CPU levels are held against the same answers.
+        self._usual = _Once(lambda feeds: list(_answers([partial(self._again, OPTIMIZED, feeds)])))
+        self._draws = _Once(lambda feeds: _Kept(self._drawn(feeds)))
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
         """What stock ONNX Runtime gives without its optimizers; raises what it raises. Ops of the user's own have no
@@ -176,26 +181,26 @@ class Judge:
         last place, and with weights moved so (few inputs make few different roundings) are as good a yardstick. What is
         far off (a step, optimizers that compute in other types, as with activations of 8 bits beside int4 weights) is
         none; but what stock gives by default is right, whoever computed it."""
-        for usual in _answers([partial(self._again, OPTIMIZED, feeds)]):
+        for usual in self._usual(feeds):
             near = compare_all(results, usual, None, self.kind, share=NEAR_STOCK)
             if not near.problem:
                 return near
-        nearby = [_nearby(feeds, seed) for seed in range(SPREAD)]
-        answers = _answers(
-            [
-                partial(self._again, OPTIMIZED, feeds),
-                *(partial(self.stock, one) for one in nearby),
-                *(partial(self._with_moved, with_moved_weights, seed, feeds) for seed in range(SPREAD)),
-            ]
-        )
         tensors = [tensor for _, tensor in tensors_of(list(results))]
         tolerance = max((tolerance_of(one, self.kind, stock_is_reference) for one in tensors), default=0.0)
         most = max(SPREAD_FACTOR * _largest_error(stock, reference), SPREAD_TOLERANCES * tolerance)
+        answers = itertools.chain(self._usual(feeds), self._draws(feeds))
         drawn = (answer for answer in answers if _largest_error(answer, reference) <= most)
         steps = has_steps(self.op_types)
         compared = partial(compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference)
         tried = (compared(stock=answer, steps=steps) for answer in drawn)
         return next((one for one in tried if not one.problem), found)
+
+    def _drawn(self, feeds: Mapping[str, Any]) -> Iterator[list[Any]]:
+        """Answers of stock to nearly the same question."""
+        nearby = [_nearby(feeds, seed) for seed in range(SPREAD)]
+        moved_inputs = [partial(self.stock, one) for one in nearby]
+        weights = [partial(self._with_moved, with_moved_weights, seed, feeds) for seed in range(SPREAD)]
+        return _answers([*moved_inputs, *weights])
 
     def _by_bounds(
         self, feeds: Mapping[str, Any], results: Sequence[Any], stock: Sequence[Any] | None, bounds: Bounds
@@ -259,15 +264,15 @@ class Judge:
         return self._model
 
 
-class _Once:
+class _Once(Generic[T]):
     """What a function said last, for whoever asks again about the same arrays; NoReferenceError is an answer too."""
 
-    def __init__(self, function: Callable[[Mapping[str, Any]], list[Any]]) -> None:
+    def __init__(self, function: Callable[[Mapping[str, Any]], T]) -> None:
         self._function = function
         self._asked: dict[str, Any] | None = None
-        self._answer: list[Any] | NoReferenceError = []
+        self._answer: T | NoReferenceError = NoReferenceError("nobody asked")
 
-    def __call__(self, feeds: Mapping[str, Any]) -> list[Any]:
+    def __call__(self, feeds: Mapping[str, Any]) -> T:
         asked = self._asked
         if asked is None or asked.keys() != feeds.keys() or any(asked[name] is not feeds[name] for name in feeds):
             try:
@@ -278,6 +283,22 @@ class _Once:
         if isinstance(self._answer, NoReferenceError):
             raise self._answer
         return self._answer
+
+
+class _Kept(Generic[T]):
+    """An iterator that may be gone through again; what nobody came to is not made."""
+
+    def __init__(self, source: Iterator[T]) -> None:
+        self._source = source
+        self._seen: list[T] = []
+
+    def __iter__(self) -> Iterator[T]:
+        for place in itertools.count():
+            if place == len(self._seen):
+                self._seen += itertools.islice(self._source, 1)
+            if place == len(self._seen):
+                return
+            yield self._seen[place]
 
 
 def _nearby(feeds: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:

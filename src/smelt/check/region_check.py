@@ -101,7 +101,7 @@ class _OneRegion:
         wrong = [replace(f.comparison, problem=f"{level}: {f.comparison.problem}") for level, f in found
                  if f.comparison.problem]  # fmt: skip
         worst = max((f for _, f in found), key=lambda f: f.comparison.error)
-        if thorough:
+        if thorough and not wrong:  # else there will be another kernel
             wrong += [*self._special(levels, _share(worst.comparison)), *self._large(levels)]
         return replace(worst, comparison=joined(wrong)) if wrong else worst
 
