@@ -55,6 +55,18 @@ def test_arrow_files_and_streams(run, tmp_path: Path, ending: str):
     np.testing.assert_allclose(results(tmp_path / "out"), expected(x), atol=1e-6)
 
 
+def test_wide_rows_of_an_arrow_file_make_more_than_one_part(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from smelt.frontends.batch.sources import pieces
+
+    monkeypatch.setattr(pieces, "WINDOW_BYTES", 1024)  # a part of 128 rows of 32 bytes
+    x = rows(500)
+    table = pa.table({"x": vectors(x)})
+    with pa.ipc.new_file(tmp_path / "in.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=50)
+    assert run(dense_model(tmp_path), tmp_path / "in.arrow").parts == 4
+    np.testing.assert_allclose(results(tmp_path / "out"), expected(x), atol=1e-6)
+
+
 def test_csv_columns_make_a_vector_and_bad_records_keep_the_others_in_place(run, tmp_path: Path):
     x = rows(40)
     lines = ["id,note," + ",".join(f"f{i}" for i in range(8))]

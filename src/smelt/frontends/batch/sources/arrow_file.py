@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from smelt.frontends.batch.packages import package
-from smelt.frontends.batch.sources.pieces import PIECE_ROWS, Facts, Piece, Window
+from smelt.frontends.batch.sources.pieces import Facts, Piece, Window, piece_rows
 
 _MAGIC: Final = b"ARROW1"
 
@@ -22,7 +22,8 @@ class ArrowFormat:
         for batch in _batches(path):
             rows.append(batch.num_rows)
             size += batch.nbytes
-        return Facts(_schema(path), _grouped(rows), size / max(1, sum(rows)))
+        row_bytes = size / max(1, sum(rows))
+        return Facts(_schema(path), _grouped(rows, piece_rows(row_bytes)), row_bytes)
 
     def read(self, path: Path, piece: Piece, schema: Any, columns: Sequence[str], window_rows: int) -> Iterator[Window]:
         del schema
@@ -33,13 +34,13 @@ class ArrowFormat:
             yield Window(table.slice(at, window_rows))
 
 
-def _grouped(rows: list[int]) -> tuple[Piece, ...]:
+def _grouped(rows: list[int], enough: int) -> tuple[Piece, ...]:
     """Small record batches are taken together."""
     pieces: list[Piece] = []
     first = held = 0
     for index, count in enumerate(rows):
         held += count
-        if held >= PIECE_ROWS or (index + 1 == len(rows) and held):
+        if held >= enough or (index + 1 == len(rows) and held):
             pieces.append(Piece(first, index + 1, held))
             first, held = index + 1, 0
     return tuple(pieces)

@@ -58,9 +58,14 @@ def window_rows(row_bytes: float, batch: int) -> int:
     return max(1, fitting // batch) * batch
 
 
+def piece_rows(row_bytes: float) -> int:
+    """Of a piece, where the format does not say: few enough that wide rows make more than one part."""
+    return max(1, min(PIECE_ROWS, int(4 * WINDOW_BYTES / max(1.0, row_bytes))))
+
+
 def by_rows(rows: int, row_bytes: float) -> tuple[Piece, ...]:
     """Pieces of a file that can be cut anywhere."""
-    size = max(1, min(PIECE_ROWS, int(4 * WINDOW_BYTES / max(1.0, row_bytes))))
+    size = piece_rows(row_bytes)
     return tuple(Piece(at, min(at + size, rows), min(size, rows - at)) for at in range(0, rows, size))
 
 
