@@ -39,6 +39,16 @@ def test_values_are_read():
     assert (config.compile_timeout_s, config.jobs, config.log) == (1.5, 3, "debug")
 
 
+@pytest.mark.parametrize("asked", ["", "/x/cache", "relative/cache"])
+@pytest.mark.parametrize("home", ["/home/somebody", "", "relative"])
+def test_the_cache_lies_where_platformdirs_says(monkeypatch: pytest.MonkeyPatch, asked: str, home: str):
+    import platformdirs
+
+    monkeypatch.setenv("XDG_CACHE_HOME", asked)
+    monkeypatch.setenv("HOME", home)
+    assert Config.from_env({}).cache_dir == platformdirs.user_cache_path("smelt", appauthor=False)
+
+
 def test_cc_is_taken_when_smelt_cc_is_empty():
     config = Config.from_env({"CC": "tcc", "SMELT_CC": " "})
     assert (config.cc, config.cc_from) == ("tcc", "CC")

@@ -21,9 +21,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -184,13 +182,13 @@ class Cache:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_tree(folder)
             os.close(held)
 
     def claim(self) -> tuple[Path, int]:
         """A work folder, and an open file that keeps it from being swept: until the last process that has it ends."""
         try:
-            folder = Path(tempfile.mkdtemp(dir=self.root / "tmp"))
+            folder = _new_folder(self.root / "tmp")
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             with suppress(OSError):  # some network file systems cannot; there nothing is swept
                 fcntl.flock(held, fcntl.LOCK_SH)
@@ -249,9 +247,9 @@ class Cache:
         before = _tree_bytes(self.root)
         everything = older_than_s is None and max_bytes is None
         if everything:
-            shutil.rmtree(self.root / "zig", ignore_errors=True)
+            _remove_tree(self.root / "zig")
             (self.root / "zig").mkdir(mode=0o700, exist_ok=True)
-            shutil.rmtree(self.root / "session" / "known", ignore_errors=True)
+            _remove_tree(self.root / "session" / "known")
         self._sweep_unreadable()
         held = sorted(self._held(), key=lambda item: item.used)
         total = sum(item.bytes for item in held)
@@ -304,7 +302,19 @@ class Cache:
             with suppress(OSError):
                 new_s = _FOREIGN_WORK_S if path.name.startswith("ep-") else _NEW_WORK_S
                 if path.stat().st_mtime < time.time() - new_s and _is_abandoned(path):
-                    shutil.rmtree(path, ignore_errors=True)
+                    _remove_tree(path)
+
+
+def _new_folder(parent: Path | None, prefix: str = "tmp") -> Path:
+    import tempfile  # which takes as long to import as the rest of a start from the cache
+
+    return Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+
+
+def _remove_tree(folder: Path) -> None:
+    import shutil  # as above: it brings three ways to compress
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_abandoned(folder: Path) -> bool:
@@ -337,8 +347,8 @@ def usable_root(root: Path) -> Path:
         reason = error.__cause__
         if not (isinstance(reason, OSError) and reason.errno in _READ_ONLY):
             raise
-    _SPARE[root] = Path(tempfile.mkdtemp(prefix="smelt-cache-"))
-    atexit.register(shutil.rmtree, _SPARE[root], ignore_errors=True)
+    _SPARE[root] = _new_folder(None, "smelt-cache-")
+    atexit.register(_remove_tree, _SPARE[root])
     return _SPARE[root]
 
 

@@ -7,6 +7,7 @@ complete and valid; a value that cannot be read is an error that names the varia
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -167,7 +168,11 @@ def _cache_dir(env: Mapping[str, str]) -> Path:
     named = env.get("SMELT_CACHE_DIR", "").strip()
     if named:
         return Path(named).expanduser().absolute()
-    import platformdirs  # where it is not said, which costs a process that starts often
+    if sys.platform == "linux":  # as platformdirs has it, whose import costs a process that starts often
+        asked, home = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", "")
+        if asked.startswith("/") or home.startswith("/"):
+            return Path(asked if asked.startswith("/") else f"{home}/.cache", "smelt")
+    import platformdirs
 
     return platformdirs.user_cache_path("smelt", appauthor=False)
 

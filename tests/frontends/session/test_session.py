@@ -472,6 +472,19 @@ def test_a_program_that_never_imports_onnxruntime_does_not_pay_for_it(cache, tmp
     assert ran.stdout.split() == ["[]", "True"], ran.stdout + ran.stderr
 
 
+def test_a_start_from_the_cache_imports_nothing_that_compiles(cache, saved, tmp_path):
+    """Each takes as long to import as a small model takes to open."""
+    heavy = ("subprocess", "shutil", "tempfile", "platformdirs", "filelock", "onnx", "onnx_ir", "smelt.pipeline")
+    (tmp_path / "app.py").write_text(
+        "import sys, smelt\n"
+        "smelt.InferenceSession(sys.argv[1], compile_limit_s=200)\n"
+        f"print([name for name in {heavy} if name in sys.modules])\n"
+    )
+    command = [sys.executable, str(tmp_path / "app.py"), str(saved)]
+    said = [subprocess.run(command, capture_output=True, text=True, env=environment(), check=True) for _ in range(2)]
+    assert "subprocess" in said[0].stdout and said[1].stdout.strip() == "[]"
+
+
 def test_doctor_tells_of_the_hook(cache, monkeypatch):
     assert "off; on by" in doctor_line("session hook")
     monkeypatch.setenv("SMELT_HOOK", "background")
