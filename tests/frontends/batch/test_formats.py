@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+feather = pytest.importorskip("pyarrow.feather")
 
 from tests.frontends.batch.data import (  # noqa: E402
     dense_model,
@@ -242,3 +243,25 @@ def test_a_type_that_arrow_does_not_know_is_written_in_a_wider_one(run, tmp_path
     pq.write_table(pa.table({"x": pa.array([[1.5, 3.0]] * 4, pa.list_(pa.float32()))}), tmp_path / "in.parquet")
     run(model, tmp_path / "in.parquet")
     assert pq.read_table(tmp_path / "out").column("y").to_pylist() == [[1.5, 3.0]] * 4
+
+
+@pytest.mark.parametrize("width", [0, 2])
+def test_texts_come_out_as_texts_and_null_where_a_row_failed(run, tmp_path: Path, width: int):
+    cells = [["a", "b"], None, ["日本", ""]] if width else ["a", None, ""]
+    shape = ["n", width] if width else ["n"]
+    node = helper.make_node("Identity", ["t"], ["o"])
+    model = save(tmp_path / "t.onnx", [node], *([value(name, TensorProto.STRING, shape)] for name in "to"))
+    kind = pa.list_(pa.string(), width) if width else pa.string()
+    pq.write_table(pa.table({"t": pa.array(cells, kind)}), tmp_path / "in.parquet")
+    assert run(model, tmp_path / "in.parquet").failed_rows == 1
+    assert pq.read_table(tmp_path / "out").column("o").to_pylist() == cells
+
+
+def test_a_kept_column_that_parquet_cannot_hold_is_named(run, tmp_path: Path):
+    ends = pa.RunEndEncodedArray.from_arrays([3, 5], [1.0, 2.0])
+    feather.write_feather(pa.table({"x": vectors(rows(5)), "ends": ends}), tmp_path / "in.arrow")
+    with pytest.raises(InputError, match=r"column 'ends' cannot be written to parquet: run_end_encoded") as refused:
+        run(dense_model(tmp_path), tmp_path / "in.arrow")
+    assert refused.value.code == "SM-BATCH-005" and "--format arrow" in refused.value.hint
+    assert run(dense_model(tmp_path), tmp_path / "in.arrow", "arrow", format="arrow").rows_done == 5
+    assert run(dense_model(tmp_path), tmp_path / "in.arrow", "without", keep=[]).rows_done == 5

@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
+from smelt.base.errors import InputError
 from smelt.frontends.batch.output_folder import HashingFile, OutputFolder
 from smelt.frontends.batch.packages import package
 from smelt.frontends.batch.records import Part, PartRecord, RowError
@@ -25,7 +26,7 @@ class PartWriter:
         self.file = HashingFile(self.aside)
         self.schema = schema
         self.rows = 0
-        self._writer = _open_writer(self.file, schema, part_format, kept)
+        self._writer = _open_writer(package("pyarrow").PythonFile(self.file, mode="w"), schema, part_format, kept)
 
     def write(self, table: Any) -> None:
         self.rows += table.num_rows
@@ -48,9 +49,22 @@ class PartWriter:
         self.aside.unlink(missing_ok=True)
 
 
-def _open_writer(file: HashingFile, schema: Any, part_format: str, kept: list[str]) -> Any:
+def check_writable(schema: Any, part_format: str) -> None:
+    """Refuse columns of a type that the format does not know."""
     pa = package("pyarrow")
-    sink = pa.PythonFile(file, mode="w")
+    for field in schema:
+        alone = pa.schema([field])
+        try:
+            with _open_writer(pa.BufferOutputStream(), alone, part_format, []) as writer:
+                writer.write_table(alone.empty_table())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(
+                "SM-BATCH-005", f"column {field.name!r} cannot be written to {part_format}: {field.type}",
+                hint="Leave it out of --keep, or write parts in another format: --format arrow.",
+            ) from error  # fmt: skip
+
+
+def _open_writer(sink: Any, schema: Any, part_format: str, kept: list[str]) -> Any:
     if part_format == "arrow":
         return package("pyarrow.ipc").new_file(sink, schema)
     # Results seldom repeat; columns that pass through often do.

@@ -21,6 +21,7 @@ from smelt.frontends.batch.functions import Function, as_table, call, halved, re
 from smelt.frontends.batch.machine import peak_memory_bytes, usable_cpus, usable_memory_bytes
 from smelt.frontends.batch.model_call import ModelCall
 from smelt.frontends.batch.packages import package
+from smelt.frontends.batch.part_writer import check_writable
 from smelt.frontends.batch.prepare import Prepared, Preparer
 from smelt.frontends.batch.records import Job, schema_from_text, schema_to_text
 from smelt.frontends.batch.results import output_columns
@@ -94,7 +95,9 @@ def _result_schema(
             "SM-BATCH-004", f"{', '.join(sorted(clash))}: a column that passes through and an output",
             hint="Name the columns that pass through with --keep, or the outputs with --outputs.",
         )  # fmt: skip
-    return schema_to_text(pa.schema([*(field.with_nullable(True) for field in kept), *fields]))
+    schema = pa.schema([*(field.with_nullable(True) for field in kept), *fields])
+    check_writable(schema, job.part_format)
+    return schema_to_text(schema)
 
 
 def _declared(model: ModelCall, outputs: Sequence[str]) -> list[Any]:

@@ -88,7 +88,8 @@ class Collector:
     def _store(self, column: OutputColumn, places: Array, values: Array) -> None:
         held = self._dense.get(column.name)
         if held is None:
-            held = np.zeros((len(self._missing), *values.shape[1:]), values.dtype)
+            shape = (len(self._missing), *values.shape[1:])
+            held = np.full(shape, None, object) if values.dtype.kind == "O" else np.zeros(shape, values.dtype)
             self._dense[column.name] = held
         held[places] = values
 

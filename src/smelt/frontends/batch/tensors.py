@@ -134,13 +134,13 @@ def _raw(array: Any) -> Tensor:
     pa = package("pyarrow")
     kind = array.type
     if pa.types.is_fixed_size_list(kind):
-        inner = _raw(plain(array.flatten()))
-        if isinstance(inner, Dense):
+        inner = _even(_raw(plain(array.flatten())))
+        if inner is not None:
             return Dense(inner.values.reshape(len(array), kind.list_size, *inner.values.shape[1:]))
         return _nested(array)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = _raw(plain(array.flatten()))
-        if not isinstance(inner, Dense):
+        inner = _even(_raw(plain(array.flatten())))
+        if inner is None:
             return _nested(array)
         sizes = package("pyarrow.compute").list_value_length(array).to_numpy(zero_copy_only=False)
         return Ragged(inner.values, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
@@ -151,26 +151,42 @@ def _raw(array: Any) -> Tensor:
     return Dense(array.to_numpy(zero_copy_only=False))
 
 
+def _even(tensor: Tensor) -> Dense | None:
+    """Lists that are all of one length, as one array; None where they are not."""
+    if isinstance(tensor, Ragged):
+        sizes = tensor.lengths()
+        if len(sizes) and (sizes == sizes[0]).all():
+            return Dense(tensor.values.reshape(len(sizes), int(sizes[0]), *tensor.values.shape[1:]))
+    return tensor if isinstance(tensor, Dense) else None
+
+
 def _nested(array: Any) -> Nested:
-    rows: list[Array] = []
-    leaf = array.type
+    leaf, depth = array.type, 0
     while hasattr(leaf, "value_type"):
+        depth += not package("pyarrow").types.is_dictionary(leaf)
         leaf = leaf.value_type
     dtype = np.dtype(np.float64 if package("pyarrow").types.is_decimal(leaf) else leaf.to_pandas_dtype())
-    for cell in array:
-        lists = [np.asarray(inner, dtype) for inner in cell.as_py()]
-        width = max((one.size for one in lists), default=0)
-        padded = np.zeros((len(lists), width), dtype)
-        for place, one in enumerate(lists):
-            padded[place, : one.size] = one
-        rows.append(padded)
-    return Nested(tuple(rows))
+    return Nested(tuple(_padded(cell.as_py(), depth, dtype) for cell in array))
+
+
+def _padded(lists: Sequence[Any], depth: int, dtype: np.dtype[Any]) -> Array:
+    """Lists in lists as one array, shorter ones filled up with zeros."""
+    if depth == 1:
+        return np.asarray(lists, dtype)
+    inner = [_padded(one, depth - 1, dtype) for one in lists]
+    sizes = np.max([one.shape for one in inner], axis=0) if inner else [0] * (depth - 1)
+    padded = np.zeros((len(inner), *sizes), dtype)
+    for place, one in enumerate(inner):
+        padded[(place, *(slice(size) for size in one.shape))] = one
+    return padded
 
 
 def _shaped(tensor: Tensor, trailing: list[int | str | None] | None) -> tuple[Tensor, Bad]:
     """Lists of one demanded length become dense; flat lists are reshaped where the model's shape is known."""
     if trailing is None:
         return tensor, {}
+    if isinstance(tensor, Nested):
+        return tensor, _misshapen([row.shape for row in tensor.rows], trailing)
     fixed = [size for size in trailing if isinstance(size, int)]
     known = len(fixed) == len(trailing)
     if isinstance(tensor, Ragged) and trailing:
@@ -184,15 +200,26 @@ def _shaped(tensor: Tensor, trailing: list[int | str | None] | None) -> tuple[Te
             if bad:
                 return tensor, bad
             tensor = Dense(tensor.values.reshape(len(sizes), wanted, *tensor.values.shape[1:]))
-    if isinstance(tensor, Dense) and known:
-        count = int(np.prod(tensor.values.shape[1:]))
-        if tensor.values.ndim - 1 != len(fixed) and count == int(np.prod(fixed)):
-            return Dense(tensor.values.reshape(len(tensor.values), *fixed)), {}
-    if isinstance(tensor, Nested) and len(trailing) > 1 and isinstance(trailing[1], int):
-        wide = {i: f"lists of {row.shape[1]}, the model takes {trailing[1]}" for i, row in enumerate(tensor.rows)
-                if len(row) and row.shape[1] != trailing[1]}  # fmt: skip
-        return tensor, wide
-    return tensor, {}
+    if isinstance(tensor, Ragged):
+        wrong = _misshapen([(1, *tensor.values.shape[1:])], trailing)
+        return tensor, {int(row): wrong[0] for row in np.flatnonzero(tensor.lengths() if wrong else 0)}
+    shape = tensor.values.shape[1:]
+    if known and len(shape) != len(fixed) and int(np.prod(shape)) == int(np.prod(fixed)):
+        return Dense(tensor.values.reshape(len(tensor.values), *fixed)), {}
+    wrong = _misshapen([shape], trailing)
+    return tensor, dict.fromkeys(range(len(tensor.values)), wrong[0]) if wrong else {}
+
+
+def _misshapen(shapes: Sequence[tuple[int, ...]], trailing: Sequence[int | str | None]) -> Bad:
+    """Rows whose lists in lists are of other lengths than the model takes. What an empty list holds has none."""
+    demanded = [(axis, size) for axis, size in enumerate(trailing) if isinstance(size, int)]
+    bad: Bad = {}
+    for row, shape in enumerate(shapes if demanded else ()):
+        for axis, size in demanded:
+            if axis < len(shape) == len(trailing) and shape[axis] != size and 0 not in shape[:axis]:
+                bad[row] = f"{'lists' if axis else 'a list'} of {shape[axis]}, the model takes {size}"
+                break
+    return bad
 
 
 def check_cast(source: np.dtype[Any], target: np.dtype[Any] | None, name: str, cast: bool) -> None:
@@ -229,9 +256,24 @@ def _cast_values(values: Array, name: str, dtype: np.dtype[Any] | None, cast: bo
     check_cast(values.dtype, dtype, name, cast)
     with np.errstate(all="ignore"):
         made = values.astype(dtype)
-    if cast or np.can_cast(values.dtype, dtype, "safe"):
+    if cast or (np.can_cast(values.dtype, dtype, "safe") and not _beyond(values.dtype, dtype)):
         return made, none, ""
     with np.errstate(all="ignore"):
-        lost = made.astype(values.dtype) != values
+        lost = (made.astype(values.dtype) != values) | _wrapped(values, made)
     example = values[lost].flat[0] if lost.any() else ""
     return made, lost, f"column {name!r}: {example} does not fit {dtype}"
+
+
+def _beyond(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Integers of 64 bits are rounded by every float type, which numpy calls safe."""
+    return source.kind in "iu" and source.itemsize == 8 and target.kind == "f"
+
+
+def _wrapped(values: Array, made: Array) -> Array:
+    """Integers that come back as they were and are not what was made of them: of another sign, or rounded up to just
+    beyond their type, which the way back cuts off on some CPUs."""
+    if made.dtype.kind in "iu":
+        return (values < 0) != (made < 0)
+    if values.dtype.kind in "iu":
+        return made >= float(np.iinfo(values.dtype).max) + 1.0
+    return np.zeros(1, bool)
