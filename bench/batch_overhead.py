@@ -1,11 +1,11 @@
 """`smelt.batch` against a loop over ready arrays in the same compiled model, from 5 ms a row up.
 
     python bench/batch_overhead.py prepare DIR [--layers 40] [--width 768]   compile a model; a layer is 75 MFLOP a row
-    python bench/batch_overhead.py run DIR [--rows 2400] [--rounds 8] [--threads 2] [--workers 1 2]
+    python bench/batch_overhead.py run DIR [--rows 2400] [--rounds 8] [--threads 2] [--workers 1 2] [--format arrow]
 
 A row is 64 tokens of `width` floats: 196 kB of 768, 4 kB of 16. Both sides run in each round, and count from a loaded
-model, first call included. The loop has its rows in memory; the run reads them from Parquet and counts until its
-results are on disk.
+model, first call included. The loop has its rows in memory; the run reads them from Parquet, or maps them from an Arrow
+file, and counts until its results are on disk.
 Prints the share of the loop's throughput that runs of one worker with all threads, and of several, have, over the
 rounds in which others left the CPUs alone.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 from onnx import TensorProto, helper
 from quiet_rounds import QUIET, watched
@@ -53,12 +54,16 @@ def prepare(folder: Path, layers: int, width: int) -> None:
     smelt.compile(model, folder / "artifact", timing=False).close()
 
 
-def write_rows(folder: Path, rows: int) -> np.ndarray:
+def write_rows(folder: Path, rows: int, ending: str) -> np.ndarray:
     model = onnx.load(folder / "artifact" / "model.onnx", load_external_data=False)
     width = model.graph.input[0].type.tensor_type.shape.dim[2].dim_value
     x = np.random.default_rng(1).standard_normal((rows, TOKENS * width), dtype=np.float32)
     cells = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), TOKENS * width)
-    pq.write_table(pa.table({"x": cells}), folder / "in.parquet", row_group_size=200, compression="none")
+    table = pa.table({"x": cells})
+    if ending == "parquet":
+        pq.write_table(table, folder / "in.parquet", row_group_size=200, compression="none")
+    else:
+        feather.write_feather(table, folder / "in.arrow", compression="uncompressed", chunksize=200)
     return x.reshape(rows, TOKENS, width)
 
 
@@ -70,9 +75,9 @@ def loop_seconds(artifact: Path, x: np.ndarray, threads: int) -> float:
     return time.perf_counter() - started
 
 
-def run_seconds(folder: Path, settings: dict[str, Any]) -> float:
+def run_seconds(folder: Path, ending: str, settings: dict[str, Any]) -> float:
     shutil.rmtree(folder / "out", ignore_errors=True)
-    report = smelt.batch(folder / "artifact", folder / "in.parquet", folder / "out", batch=BATCH, **settings)
+    report = smelt.batch(folder / "artifact", folder / f"in.{ending}", folder / "out", batch=BATCH, **settings)
     return report.seconds - report.seconds_to_ready
 
 
@@ -86,12 +91,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--format", choices=("parquet", "arrow"), default="parquet")
     given = parser.parse_args()
     if given.step == "prepare":
         given.folder.mkdir(parents=True, exist_ok=True)
         prepare(given.folder, given.layers, given.width)
         return
-    x = write_rows(given.folder, given.rows)
+    x = write_rows(given.folder, given.rows, given.format)
     times: dict[str, list[float]] = {}
     quiet: list[bool] = []
 
@@ -100,7 +106,7 @@ def main() -> None:
         for workers in given.workers:
             settings = {"workers": workers, "threads": max(1, given.threads // workers)}
             name = f"{workers} x {settings['threads']} threads"
-            times.setdefault(name, []).append(run_seconds(given.folder, settings))
+            times.setdefault(name, []).append(run_seconds(given.folder, given.format, settings))
 
     for _ in range(given.rounds):
         _, others = watched(one_round)
