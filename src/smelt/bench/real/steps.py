@@ -74,7 +74,7 @@ class Ended:
         if self.code == 0:
             return ""
         error = self.answer().get("error")  # of a failure; of a verification it is a number
-        told = error.get("message") if isinstance(error, dict) else None
+        told = cast("Facts", error).get("message") if isinstance(error, dict) else None
         lines = self.errors.strip().splitlines()
         return f"exit code {self.code}: {told or (lines[-1] if lines else 'it said nothing')}"[:400]
 
