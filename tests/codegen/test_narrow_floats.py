@@ -14,6 +14,7 @@ from onnx import numpy_helper
 from region_check import floats
 
 import smelt
+from smelt.check.contract import TOLERANCES
 from smelt.check.references import evaluate_loaded
 from smelt.ir.load import load_model
 from smelt.passes import run_passes
@@ -74,6 +75,28 @@ def test_products_with_narrow_weights(kind: str) -> None:
     (z,) = run_forced(narrow_model(kind, text, weights), x)
     w, b, v = (wide(weights[name].astype(KINDS[kind])) for name in "wbv")
     assert_rounded_once(z, np.maximum(wide(x) @ w + b, 0) @ v, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_and_convolutions_hold_the_contract_at_every_level(kind: str) -> None:
+    """Where the CPU multiplies bfloat16, rows are rounded to it."""
+    weights = {"w": floats(200, 301) * 0.1, "b": floats(301), "v": floats(301, 64, seed=2) * 0.1}
+    weights |= {"f": floats(48, 64, 3, 3, seed=3) * 0.1}
+    text = """(T[n,200] x) => (T[n,48,a,b] z) {
+        h = Gemm(x, w, b) r = Relu(h) m = MatMul(r, v)
+        axes = Constant<value_ints = [2, 3]>() i = Unsqueeze(m, axes)
+        sizes = Constant<value_ints = [1, 1, 5, 4]>() image = Expand(i, sizes)
+        z = Conv<pads = [1, 1, 1, 1]>(image, f) }"""
+    model = narrow_model(kind, text, weights)
+    x = rounded(kind, 9, 200)
+    with smelt.compile(model, threads=1, timing=False) as compiled:
+        assert not compiled.result.plan.fallbacks
+        (z,) = compiled.run({"x": x})
+    w, b, v, f = (wide(weights[name].astype(KINDS[kind])) for name in "wbvf")
+    m = np.maximum(wide(x) @ w + b, 0) @ v
+    middle = np.einsum("nc,mc->nm", m, f.sum((2, 3)))  # of pixels whose windows see no padding
+    error = np.abs(wide(z)[:, :, 2, 2] - middle) / (np.abs(middle) + np.sqrt(np.mean(middle**2)))
+    assert error.max() < TOLERANCES[kind]["model"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

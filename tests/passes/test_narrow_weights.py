@@ -12,6 +12,7 @@ import pytest
 
 import smelt
 from smelt.base.errors import ConfigError
+from smelt.base.target import host_features
 from smelt.passes import narrow, run_passes
 
 from .low_precision_models import attention, conv_net, decibels, mlp, normal, nothing, odd_weights, product, stock
@@ -75,7 +76,8 @@ def test_weights_of_products_stay_narrow_in_the_artifact(precision: str) -> None
 
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("precision", LEAST)
-def test_kernels_widen_exactly_whatever_the_sizes(precision: str, level: str) -> None:
+def test_kernels_widen_exactly_and_round_rows_only_where_bfloat16_is_multiplied(precision: str, level: str) -> None:
+    rounds = precision == "bf16" and level == "v4" and "avx512_bf16" in host_features()
     for depth, columns in ((33, 50), (515, 17), (1030, 64)):
         weights = normal(depth, columns)
         rounded = weights.astype(DTYPES[precision]).astype(np.float64)
@@ -85,7 +87,40 @@ def test_kernels_widen_exactly_whatever_the_sizes(precision: str, level: str) ->
             for rows in (1, 2, 3, 5, 8, 9, 150):
                 x = normal(rows, depth)
                 (y,) = compiled.run({"x": x})
-                assert decibels(x @ rounded, y) > 120, (depth, columns, rows)
+                plain = x.astype(ml_dtypes.bfloat16).astype(np.float64) if rounds else x
+                assert decibels(plain @ rounded, y) > 120, (depth, columns, rows)
+
+
+def test_rows_of_a_float32_product_of_widened_weights_are_not_rounded() -> None:
+    """A Cast from bfloat16 that the file itself has is as exact as it says."""
+    weights, x = normal(256, 96), normal(20, 256)
+    made, _ = converted(product(weights), "bf16")
+    for node in made.graph:
+        node.metadata_props.clear()
+    with smelt.compile(ir.serde.serialize_model(made), threads=1, timing=False) as compiled:
+        assert not compiled.result.plan.fallbacks
+        (y,) = compiled.run({"x": x})
+    assert decibels(x @ weights.astype(ml_dtypes.bfloat16).astype(np.float64), y) > 120
+
+
+@pytest.mark.parametrize(("precision", "taps"), [("bf16", 1), ("bf16", 5), ("fp16", 1)])
+def test_weights_of_convolutions_stay_narrow_in_the_artifact(precision: str, taps: int) -> None:
+    weights = normal(128, 64, taps, taps)
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[taps // 2] * 4)
+    ends = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", channels, 9, 9])
+        for name, channels in (("x", 64), ("y", 128))
+    ]
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weights, "w")])
+    given = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    with smelt.compile(given, precision=precision, threads=1, timing=False) as compiled:
+        assert not compiled.result.plan.fallbacks
+        folder = compiled.result.artifact.directory
+        stored = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".onnx", ".data"))
+        x = normal(2, 64, 9, 9)
+        (y,) = compiled.run({"x": x})
+    assert stored < 0.5 * weights.nbytes + 20000
+    assert decibels(stock(given, x), y) > LEAST[precision]
 
 
 @pytest.mark.parametrize("precision", LEAST)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -20,6 +20,8 @@ import onnx_ir as ir
 
 from smelt.check.contract import (
     NEAR_STOCK,
+    PRODUCTS,
+    ROUNDED,
     Bounds,
     Comparison,
     compare,
@@ -33,7 +35,9 @@ from smelt.check.events import short
 from smelt.check.moved_models import with_moved_scales, with_moved_weights
 from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes
 from smelt.check.references import BUDGET, evaluate_loaded, holds_half, moved
+from smelt.ir.narrowed import multiplies_bfloat16
 from smelt.ir.proto import load_file
+from smelt.ir.walk import model_nodes
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
 from smelt.ops.user import is_user_op
 from smelt.runtime import Session, SessionSettings, session_for
@@ -69,7 +73,7 @@ class Judge:
         budget: float = BUDGET, outputs: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.path = path
-        self.kind = kind
+        self._kind = kind
         self.op_types = op_types
         self.announce = announce or (lambda: None)
         self.budget = budget
@@ -82,6 +86,14 @@ class Judge:
         # The kernels of several CPU levels are held against the same answers.
         self._usual = _Once(lambda feeds: list(_answers([partial(self._again, OPTIMIZED, feeds)])))
         self._draws = _Once(lambda feeds: _Kept(self._drawn(feeds)))
+
+    @cached_property
+    def kind(self) -> str:
+        """The class of the results, by which they have their tolerance."""
+        if not self._kind or not PRODUCTS.intersection(self.op_types):
+            return self._kind
+        rounded = multiplies_bfloat16(model_nodes(self._loaded()), PRODUCTS)
+        return ROUNDED + self._kind if rounded else self._kind
 
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
         """What stock ONNX Runtime gives without its optimizers; raises what it raises. Ops of the user's own have no

@@ -157,7 +157,7 @@ def _plain_model(region: Region, opsets: dict[str, int]) -> tuple[ir.Model, tupl
         outputs = [ir.Value(name=f"n{place}_{i}" if v.name else "", type=v.type) for i, v in enumerate(node.outputs)]
         known.update(zip(node.outputs, outputs, strict=True))
         attributes: list[Any] = list(node.attributes.values())
-        nodes.append(ir.Node(node.domain, node.op_type, operands, attributes, outputs=outputs, version=node.version))
+        nodes.append(_copied(node, operands, attributes, outputs))
     return builder.model(nodes, [known[v] for v in region.outputs], opsets), tuple(feeding)
 
 
@@ -173,3 +173,13 @@ def _custom_nodes(model: ir.Model, domain: str, regions: Sequence[Region]) -> di
         for node in model_nodes(model)
         if node.domain == domain and node.outputs[0].name in by_output
     }
+
+
+def _copied(
+    node: ir.Node, operands: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], outputs: Sequence[ir.Value]
+) -> ir.Node:
+    """With its marks (ir/narrowed.py), which tell how precise its result is."""
+    marks = dict(node.metadata_props)
+    return ir.Node(
+        node.domain, node.op_type, operands, attributes, outputs=outputs, version=node.version, metadata_props=marks
+    )

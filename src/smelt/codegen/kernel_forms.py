@@ -11,6 +11,8 @@ from typing import Literal
 
 from smelt.ir.kernel import Geometry, Ix, Lowered, Tensor
 
+# How a product multiplies constant weights of 16 bits: by bfloat16 rows, or widened exactly. "" are float32 weights.
+Narrow = Literal["", "BF16", "F16", "WIDENED"]
 WindowForm = Literal["pointwise", "depthwise", "im2col", "lines", "dots", "narrow", "nchw", "square", "winograd"]
 
 
@@ -31,6 +33,7 @@ class PackedContraction(Lowered):
     b: Tensor
     columns: Ix
     reason: str = ""
+    narrow: Narrow = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,7 @@ class WindowKernel(Lowered):
     pool: str = ""
     counted: bool = False
     reason: str = ""
+    narrow: Narrow = ""
 
     @property
     def nchw(self) -> bool:

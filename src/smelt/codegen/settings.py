@@ -15,6 +15,7 @@ from typing import Final
 from smelt.ir.records import KernelInfo, Source, Unit
 
 GEMM_UNIT: Final = "gemm"
+HALF_UNIT: Final = "half_gemm"
 _ONLINE_SOFTMAX: Final = "smelt_launch_b2b_online_softmax"
 
 

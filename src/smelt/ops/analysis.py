@@ -18,6 +18,7 @@ from smelt.ir.kernel import Builder, Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import Atom, substitute
 from smelt.ir.kernel.run_time_sizes import depends_on
+from smelt.ir.narrowed import is_narrowed
 from smelt.ir.walk import subgraphs
 from smelt.ops.bodies import outputs_of_bodies
 from smelt.ops.facts import CONTENTS_LIMIT, Fact, Facts, filled, source
@@ -161,7 +162,7 @@ def lower(
     operands = [_operand(facts, builder, v, inside) for v in node.inputs]
     call = Call(*_parts(facts, builder, node, operands))
     call.own_size = lambda output, axis: facts.own_size(node.outputs[output], axis)
-    call.direct = is_direct(node)
+    call.direct, call.narrowed = is_direct(node), is_narrowed(node)
     call.stored = [facts.by_value[v].dtype if v in facts.by_value else None for v in node.inputs]
     rule = own.get((_domain(node), node.op_type)) if own is not None else None
     made = (rule(call) if rule is not None else None) or declaration.lower(call)

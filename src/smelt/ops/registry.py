@@ -39,6 +39,7 @@ class Call:
     own_size: Callable[[int, int], Ix] = _no_own_size
     direct: bool = False  # a convolution that must not be transformed
     stored: Sequence[str | None] = ()  # types of the operands in memory, as far as they are known
+    narrowed: bool = False  # a Cast of a weight that was made narrow on request
 
     def x(self, position: int = 0) -> Tensor:
         """A required operand."""

@@ -10,9 +10,9 @@ from collections import Counter
 
 import onnx_ir as ir
 
+from smelt.ir.narrowed import is_narrowed
 from smelt.ir.walk import model_graphs, subgraphs
 from smelt.passes._evaluate import Case, evaluate
-from smelt.passes.narrow_weights import MARK
 from smelt.passes.rewriter.outcome import Outcome
 from smelt.passes.rewriter.surgery import ONNX, Array, Names, add_constant, array_of, drop_node, tensor_of
 
@@ -43,7 +43,7 @@ class FoldConstants:
 
 def _result(node: ir.Node, opset: int, budget: int) -> Array | None:
     output_is_fixed = len(node.outputs) != 1 or node.outputs[0].is_graph_output()
-    if MARK in node.metadata_props:
+    if is_narrowed(node):
         return None
     if node.domain != ONNX or output_is_fixed or not node.inputs or any(True for _ in subgraphs(node)):
         return None

@@ -13,9 +13,9 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.narrowed import is_narrowed
 from smelt.ops.reference import NoReferenceError, evaluate
 from smelt.passes.fold_constants import replace_by_constant
-from smelt.passes.narrow_weights import MARK
 from smelt.passes.rewriter.outcome import Outcome
 from smelt.passes.rewriter.surgery import ONNX, Array, Names, array_of
 
@@ -56,7 +56,7 @@ class FoldWeights:
 def _foldable(node: ir.Node) -> bool:
     if node.domain != ONNX or node.op_type not in _OPS or len(node.outputs) != 1 or not node.inputs:
         return False
-    if MARK in node.metadata_props:
+    if is_narrowed(node):
         return False
     output = node.outputs[0]
     shape = _static(output)

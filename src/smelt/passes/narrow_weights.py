@@ -14,11 +14,11 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.narrowed import is_kept_wide, mark_narrowed
 from smelt.ir.walk import model_graphs
 from smelt.passes.quantize_weights import Quantized, decibels
 from smelt.passes.rewriter.surgery import Array, Names, add_constant, insert_node, is_op, tensor_of
 
-MARK: Final = "smelt.narrow"  # of a Cast that is no constant to fold
 _LEAST: Final = 1024  # elements of a weight that is worth it
 _BFLOAT16_OPSET: Final = 13  # Cast takes it
 _TYPES: Final[dict[str, tuple[type, int]]] = {
@@ -55,6 +55,8 @@ def _narrowed(model: ir.Model, dtype: type) -> list[Quantized]:
 
 def _places(node: ir.Node) -> tuple[int, ...]:
     """Inputs that may be weights."""
+    if is_kept_wide(node):
+        return ()
     if is_op(node, "MatMul", "Gemm"):
         return 0, 1
     return (1,) if is_op(node, "Conv", "ConvTranspose") else ()
@@ -80,5 +82,5 @@ def _behind_a_cast(before: ir.Node, weight: ir.Value, made: Array, names: Names)
     held = add_constant(graph, made, names)
     to = ir.AttrInt64("to", ir.DataType.FLOAT)
     cast = insert_node(before, "Cast", [held], weight, names, attributes=(to,))
-    cast.metadata_props[MARK] = "1"
+    mark_narrowed(cast)
     return cast.outputs[0]

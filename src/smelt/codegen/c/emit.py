@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from smelt.codegen.cluster import Extern
 from smelt.codegen.kernel_forms import KernelForm
 from smelt.codegen.loops import Nest
-from smelt.codegen.settings import GEMM_UNIT
+from smelt.codegen.settings import GEMM_UNIT, HALF_UNIT
 from smelt.ir.kernel import Buffer, Ix, Sym, Tensor, ix, product
 from smelt.ir.kernel import expr as E
 
-from .headers import PRODUCT, TRANSPOSE, WINDOW, headers_of
+from .headers import HALF_PRODUCT, HALF_WINDOW, PRODUCT, TRANSPOSE, WINDOW, headers_of
 from .measure import data_extents, flops, moved_bytes
 from .names import C_TYPE
 from .online_softmax import b2b_gemm_writer
-from .product import ProductSizes
+from .product import ProductSizes, suffix
 from .row_access import RowSizes, row_affine_buffers, row_affine_of_b2b
 from .row_pairs import PAIRED, RowPairWriter
 from .tasks import B2B, GEMM, LOOPS, TaskStruct
@@ -129,8 +129,8 @@ def write_b2b_gemm(producer: Nest, kept: tuple[Tensor, Buffer], consumer: Nest) 
         row_affine=found[1] if found is not None else row_affine_buffers(producer, consumer),
         row_sizes=found[0] if found is not None else None,
         first_panels=writer.producer.first_panels(),
-        headers=headers_of(*nests) | writer.headers,
-        links=frozenset((GEMM_UNIT,)),
+        headers=headers_of(*nests) | writer.headers | _half_headers(*nests),
+        links=frozenset((GEMM_UNIT, *_half_links(*nests))),
         form=writer.form,
         traits=writer.traits(),
     )
@@ -153,6 +153,15 @@ def _function(
     text = "\n".join(["  " + line for line in arguments + body])
     name = "k_" + hashlib.sha256(text.encode()).hexdigest()[:12]
     return name, f"void SMELT_NAME({name})(void *p, int64_t task) {{\n  {task.local}\n{text}\n}}\n"
+
+
+def _half_headers(*nests: Nest) -> frozenset[str]:
+    """What products with constant weights of 16 bits need."""
+    return frozenset((HALF_PRODUCT,) if _half_links(*nests) else ())
+
+
+def _half_links(*nests: Nest) -> tuple[str, ...]:
+    return (HALF_UNIT,) if any(suffix(made) for nest in nests for made in nest.products) else ()
 
 
 class _KernelWriter(RowPairWriter, WindowWriter):
@@ -183,7 +192,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
             over=over,
             row_affine=row_affine_buffers(self.nest),
             first_panels=self.first_panels(),
-            headers=headers_of(self.nest) | self._own_headers(),
+            headers=headers_of(self.nest) | self._own_headers() | _half_headers(self.nest),
             links=self._links(),
             traits=self._traits(),
         )
@@ -201,7 +210,10 @@ class _KernelWriter(RowPairWriter, WindowWriter):
     def _own_headers(self) -> frozenset[str]:
         if not self.nest.products:
             return frozenset()
-        return frozenset((WINDOW if self._window() is not None else PRODUCT,))
+        window = self._window()
+        if window is not None:
+            return frozenset((WINDOW, HALF_WINDOW) if window.narrow else (WINDOW,))
+        return frozenset((PRODUCT,))
 
     def _task(self) -> TaskStruct:
         if not self.nest.products:
@@ -212,7 +224,7 @@ class _KernelWriter(RowPairWriter, WindowWriter):
         if not self.nest.products:
             return frozenset()
         window = self._window()
-        return frozenset((GEMM_UNIT,) if window is None else window_units(window))
+        return frozenset((GEMM_UNIT, *_half_links(self.nest)) if window is None else window_units(window))
 
     def _units(self) -> Ix:
         return product(v.extent for v in self._rows())

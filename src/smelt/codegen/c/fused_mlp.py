@@ -17,7 +17,7 @@ from smelt.ir.kernel import Buffer, Ix, Tensor, flat, ix, of, product
 from .b2b_gemm import B2bGemmWriter, FusedGemmWriter, block_pointers
 from .layout.products import FUSED_MLP
 from .names import constant
-from .product import ProductSizes, panels_of_product
+from .product import ProductSizes, epilogue_call, panels_of_product, product_call, suffix
 from .register_epilogue import RegisterEpilogue, find_register_epilogue
 
 
@@ -45,10 +45,12 @@ class _MlpGemm(FusedGemmWriter):
     def product_of(self, left: tuple[str, str], block: str, ld: str) -> list[str]:
         depth, panels = self._integer(self._depth_size()), self._buffer(panels_of_product(self.nest.products[0]))
         made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16, {ld}"
-        return [f"SMELT_PRODUCT_PREFETCH({made}, {self.after});"]
+        return [product_call(self.nest.products[0], made, self.after)]
 
     def panels_text(self) -> str:
         """Its panels as the product before it prefetches them."""
+        if suffix(self.nest.products[0]):
+            return "(smelt_panels){NULL, 0}"
         panels, depth = self._buffer(panels_of_product(self.nest.products[0])), self._integer(self._depth_size())
         return f"(smelt_panels){{{panels}, ({depth}) * 16}}"
 
@@ -88,7 +90,7 @@ class _MlpGemm(FusedGemmWriter):
         made = f"{', '.join(left)}, {panels}, {depth}, {block}, {ld}, count, 0, {ld} / 16"
         return [
             f"const smelt_epilogue epilogue = {{{goes}}};",
-            f"SMELT_PRODUCT_EPILOGUE({made}, &epilogue, {self.after});",
+            epilogue_call(self.nest.products[0], f"{made}, &epilogue", self.after),
         ]
 
 

@@ -13,10 +13,12 @@ from smelt.codegen.loops import Nest
 
 PRODUCT: Final = "attention/loop_b2b_gemm.h"
 ONLINE_SOFTMAX: Final = "attention/online_softmax.h"
+HALF_PRODUCT: Final = "half/half_product.h"
 WINDOW: Final = "conv/window.h"
+HALF_WINDOW: Final = "half/half_convolution.h"
 ARG_REDUCTION: Final = "vec/reduce_arg.h"
 TRANSPOSE: Final = "gemm/transpose.h"
-_ORDER: Final = (PRODUCT, ONLINE_SOFTMAX, WINDOW, ARG_REDUCTION, TRANSPOSE)
+_ORDER: Final = (PRODUCT, ONLINE_SOFTMAX, HALF_PRODUCT, WINDOW, HALF_WINDOW, ARG_REDUCTION, TRANSPOSE)
 
 
 def headers_of(*nests: Nest) -> frozenset[str]:

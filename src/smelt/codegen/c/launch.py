@@ -59,6 +59,7 @@ def launch_of(kernel: Kernel) -> Launch:
 def _launch_of_product(made: ProductSizes, middle: Ix) -> Launch:
     if made.b2b is None:
         how = f"{made.wants} | SMELT_UNPACKED" if made.unpacked else made.wants
+        how = f"{how} | SMELT_HALVED" if made.halved else how
         sizes = (made.batches, made.rows, made.columns, made.depth, made.extra_bytes)
         return Launch("smelt_launch_gemm", sizes, (how, str(made.copies)))
     if made.by_rows:

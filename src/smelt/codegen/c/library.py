@@ -15,7 +15,7 @@ from typing import Final
 import onnx_ir as ir
 
 from smelt.base.errors import CodegenError
-from smelt.codegen.settings import GEMM_UNIT
+from smelt.codegen.settings import GEMM_UNIT, HALF_UNIT
 from smelt.ir.kernel import Function
 from smelt.ir.records import Source, Unit
 
@@ -50,6 +50,8 @@ LIBRARY: Final = (
     LibraryUnit("convolve_narrow", "conv", ("tiles",)),
     LibraryUnit("pool", "conv"),
     LibraryUnit(GEMM_UNIT, "gemm", ("tiles",)),
+    LibraryUnit(HALF_UNIT, "half", ("tiles",)),
+    LibraryUnit("half_window", "half", ("tiles",)),
 )
 
 _FUNCTIONS: Final = (

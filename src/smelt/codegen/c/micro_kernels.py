@@ -177,6 +177,13 @@ def _int8_direct() -> Iterator[MicroKernel]:
                 yield MicroKernel("igemm", feature, a, "i8", "i32", rows, columns, 4, "int8/int8_direct.h")
 
 
+def _bf16() -> Iterator[MicroKernel]:
+    """Both operands in bfloat16, two k at a time."""
+    for rows, columns in [(r, c) for c, most in ((16, 12), (32, 12), (64, 6)) for r in range(1, most + 1)]:
+        types = ("bf16", "bf16", "f32", rows, columns, 2, "half/bf16_tiles.h")
+        yield MicroKernel("gemm", "avx512bf16", *types)
+
+
 MICRO_KERNELS: Final = MicroKernels([
     *_f32("gemm", "gemm/gemm_micro.h", _GEMM),
     *_f32("gemm_eager", "gemm/gemm_micro.h", _EAGER),
@@ -188,6 +195,7 @@ MICRO_KERNELS: Final = MicroKernels([
     *_int8(),
     *_nbits(),
     *_int8_direct(),
+    *_bf16(),
 ])  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class ProductSizes:
     `group` neighbouring batch indices read the same right operands, which few rows then read in one task.
     `copies` products have the same sizes and left operand. With `may_part` the product may be computed before an
     epilogue that needs whole rows; a `direct` one is stored as it is, and needs no block. Tasks of a `unpacked` one lay
-    out the right operand themselves.
+    out the right operand themselves; the panels of a `halved` one have 16 bits.
     """
 
     batches: Ix
@@ -55,6 +55,7 @@ class ProductSizes:
     buffers: int | None = None
     by_rows: bool = False
     unpacked: bool = False
+    halved: bool = False
 
     @property
     def wants(self) -> str:
@@ -82,7 +83,7 @@ class ProductWriter(RowWriter):
             product(v.extent for v in batch), product(v.extent for v in over), columns, self._depth_size(),
             self.extra_bytes(), bool(nest.inner), copies=len(nest.products),
             may_part=bool(nest.inner) and not batched, direct=self._plain_store() is not None,
-            unpacked=isinstance(nest.work, UnpackedGemm),
+            unpacked=isinstance(nest.work, UnpackedGemm), halved=bool(suffix(nest.work.made)),
         )  # fmt: skip
 
     def _depth_size(self) -> Ix:
@@ -172,13 +173,14 @@ class ProductWriter(RowWriter):
     def _register_epilogue_body(self, epilogue: RegisterEpilogue, extents: list[str], columns: str) -> list[str]:
         total, depth = " * ".join(f"({e})" for e in extents) or "1", self._integer(self._depth_size())
         left = self._shared_left(depth)
-        panels = self._buffer(panels_of_product(self.nest.products[0]))
+        made = self.nest.products[0]
+        panels = self._buffer(panels_of_product(made))
         return [
             TASK_OF_ROWS,
             *self._share_lines(total, columns),
             *self._place_lines(),
             self._epilogue_text(epilogue, columns),
-            f"SMELT_PRODUCT_EPILOGUE({left}, {panels}, {depth}, block, ld, count, p0, p1, &epilogue, {self._next()});",
+            epilogue_call(made, f"{left}, {panels}, {depth}, block, ld, count, p0, p1, &epilogue", self._next()),
             "if (t->memory) smelt_release(t, local);",
         ]
 
@@ -203,12 +205,12 @@ class ProductWriter(RowWriter):
         panels = [self._buffer(panels_of_product(made)) for made in nest.products]
         name, terms = ("SMELT_PRODUCT_K_BLOCK", f"{depth}, t->from, t->terms") if by_parts else ("SMELT_PRODUCT", depth)
         lines = [
-            f"{name}({left}, {packed}, {terms}, {at}, {step}, count, p0, p1, {valid});"
-            for at, packed in zip(behind, panels, strict=True)
+            f"{name}{suffix(made)}({left}, {packed}, {terms}, {at}, {step}, count, p0, p1, {valid});"
+            for made, at, packed in zip(nest.products, behind, panels, strict=True)
         ]
         if not by_parts:
-            last = f"{behind[-1]}, {step}, count, p0, p1, {valid}, {self._next()}"
-            lines[-1] = f"SMELT_PRODUCT_PREFETCH({left}, {panels[-1]}, {terms}, {last});"
+            last = f"{left}, {panels[-1]}, {terms}, {behind[-1]}, {step}, count, p0, p1, {valid}"
+            lines[-1] = product_call(nest.products[-1], last, self._next())
         return lines
 
     def _shared_left(self, depth: str) -> str:
@@ -224,7 +226,9 @@ class ProductWriter(RowWriter):
     def first_panels(self) -> tuple[Buffer, Ix] | None:
         """The constant operand that is read first, and its depth."""
         work = self.nest.work
-        return (panels_of_product(work.made), self._depth_size()) if isinstance(work, PackedGemm) else None
+        if not isinstance(work, PackedGemm) or suffix(work.made):
+            return None
+        return panels_of_product(work.made), self._depth_size()
 
     def _unpacked_product(self, a: Matrix, b: Matrix, rows: str, to: str, step: str) -> list[str]:
         """Both operands unpacked. A GEMV reads the right one once, without panels."""
@@ -388,6 +392,26 @@ def _step(operand: Operand, var: Var) -> Ix:
     step = coefficient(operand.offset, var)
     assert step is not None
     return step[0]
+
+
+def suffix(made: Tensor) -> str:
+    """What the functions of a product with constant weights end in, by how these are stored."""
+    definition = made.definition
+    return f"_{definition.narrow}" if isinstance(definition, PackedContraction) and definition.narrow else ""
+
+
+def product_call(made: Tensor, arguments: str, after: str) -> str:
+    """The product that is followed by what `after` says."""
+    if suffix(made):
+        return f"SMELT_PRODUCT{suffix(made)}({arguments});"
+    return f"SMELT_PRODUCT_PREFETCH({arguments}, {after});"
+
+
+def epilogue_call(made: Tensor, arguments: str, after: str) -> str:
+    """The same with a register epilogue."""
+    if suffix(made):
+        return f"SMELT_PRODUCT_EPILOGUE{suffix(made)}({arguments});"
+    return f"SMELT_PRODUCT_EPILOGUE({arguments}, {after});"
 
 
 def panels_of_product(made: Tensor) -> Buffer:

@@ -30,6 +30,7 @@ _PACKED = {"dots": "SMELT_DOTS", "narrow": "SMELT_NARROW"}
 _FILLED_BY = {
     "depthwise": "SMELT_DEPTHWISE", "dots": "SMELT_CONVOLVE_DOTS", "narrow": "SMELT_CONVOLVE_NARROW",
 }  # fmt: skip
+HALF_WINDOW_UNIT = "half_window"
 _WIDE = "SMELT_DEPTHWISE_WIDE"
 _CONVOLVE = "SMELT_CONVOLVE"
 _UNITS = {
@@ -278,7 +279,7 @@ class WindowWriter(ProductWriter):
             return f"SMELT_POOL(&w, {image}, {_POOLS[window.pool]}, first, count, c0, c1, {to});"
         assert isinstance(nest.work, WindowGemm) and nest.work.weights is not None
         panels, form, task = self._buffer(nest.work.weights), window.form, "first, count, c0, c1, block, ld"
-        name = _WIDE if form == "depthwise" and _is_wide(window) else _FILLED_BY.get(form, _CONVOLVE)
+        name = _filled_by(window)
         plain = f"{name}(&w, {image}, {panels}, {task}, {'&epilogue' if in_registers else 'NULL'});"
         if form not in _BY_LINES:
             return plain
@@ -294,8 +295,17 @@ def window_units(window: WindowKernel) -> tuple[str, ...]:
         return ("pool",)
     if window.form == "winograd":
         return ("winograd",)
-    name = _WIDE if window.form == "depthwise" and _is_wide(window) else _FILLED_BY.get(window.form, _CONVOLVE)
+    if window.narrow:
+        return (HALF_WINDOW_UNIT,)
+    name = _filled_by(window)
     return (_UNITS[name], "winograd") if window.form in _BY_LINES else (_UNITS[name],)
+
+
+def _filled_by(window: WindowKernel) -> str:
+    """The function that fills its blocks."""
+    if window.form == "depthwise" and _is_wide(window):
+        return _WIDE
+    return f"{_CONVOLVE}_{window.narrow}" if window.narrow else _FILLED_BY.get(window.form, _CONVOLVE)
 
 
 def _is_wide(window: WindowKernel) -> bool:

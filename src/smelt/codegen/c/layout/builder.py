@@ -19,7 +19,6 @@ from smelt.ops.integer_product import NAME
 from .block_quantized import block_quantized_product
 from .contraction import packed_contraction
 from .convolution import Case, convolution
-from .half_product import half_product
 from .int8_product import int8_product
 from .int8_seen import Seen
 from .nhwc import NhwcBuilder
@@ -38,12 +37,13 @@ _FUNCTIONS: Final[dict[str, Callable[[Builder, Function], Function]]] = {
 @dataclass
 class CpuBuilder(NhwcBuilder):
     """One per region. `packed_as` says of which weight, in which layout, a buffer is; `widened` are weights in the type
-    that they are computed in, each with the weight as it is stored; `narrow` are those behind a Cast of the model."""
+    that they are computed in, each with the weight as it is stored; `exact` are those that a Cast of the model itself
+    widens."""
 
     packed: dict[tuple[ir.Value, str], Buffer] = field(default_factory=dict[tuple[ir.Value, str], Buffer])
     packed_as: dict[int, tuple[ir.Value, str]] = field(default_factory=dict[int, tuple[ir.Value, str]])
     widened: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
-    narrow: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
+    exact: set[Tensor] = field(default_factory=set[Tensor])
     seen: Seen = field(default_factory=Seen)
 
     def note_readers(self, x: Tensor, readers: int) -> None:
@@ -68,11 +68,7 @@ class CpuBuilder(NhwcBuilder):
         return self.stored(self.packed[key])
 
     def contraction(self, a: Tensor, b: Tensor, *, zero_padded: bool = False) -> Tensor:
-        return (
-            half_product(self, a, b)
-            or packed_contraction(self, a, b)
-            or super().contraction(a, b, zero_padded=zero_padded)
-        )
+        return packed_contraction(self, a, b) or super().contraction(a, b, zero_padded=zero_padded)
 
     def convolution(
         self, x: Tensor, weights: Tensor, geometry: Geometry, groups: int = 1, bias: Tensor | None = None

@@ -79,6 +79,11 @@ class PackedFormat:
             return pack(winograd.factors(wide).transpose(2, 1, 0).astype(np.float32))
         return pack(moved_array(wide, self._to_matrices(plain.shape)))
 
+    def is_fed(self, shape: Sequence[Ix]) -> bool:
+        """Whether a weight of this shape may come at run time."""
+        del shape
+        return not self.computed
+
     def steps(self, shape: Sequence[int]) -> list[Step]:
         """Data movements that pack a weight of this shape, where its elements are copies."""
         steps = self._to_matrices(shape)
@@ -104,13 +109,44 @@ class BlockQuantizedFormat(PackedFormat):
 
 
 class NarrowFormat(PackedFormat):
-    """Panels in the weight's own type, `bf16` or `f16`, which kernels widen."""
+    """Panels in the weight's own type: `bf16`, two k side by side, of an odd number with a zero; or `f16`."""
 
     def takes(self, dtype: str) -> bool:
         return dtype == self.dtype
 
+    def shape(self, shape: Sequence[Ix]) -> tuple[Ix, ...] | None:
+        matrices = self.matrices(shape)
+        if matrices is None:
+            return None
+        *outer, depth, lanes = panel_shape(matrices)
+        return (*outer, (depth + (self.interleave - 1)) // self.interleave, lanes * self.interleave)
+
     def packed(self, plain: Array) -> Array:
-        return super().packed(plain).astype(plain.dtype)
+        panels = super().packed(plain).astype(plain.dtype)
+        return panels if self.interleave == 1 else _interleaved(panels)
+
+    def steps(self, shape: Sequence[int]) -> list[Step]:
+        """For whole panels and pairs of k: stock ONNX Runtime pads no bfloat16."""
+        *outer, depth, lanes = moved_shape(shape, steps := super().steps(shape))
+        if self.interleave == 1:
+            return steps
+        pairs = [*outer, depth // 2, 2, lanes]
+        swapped = [*range(len(pairs) - 2), len(pairs) - 1, len(pairs) - 2]
+        return [*steps, ("Reshape", pairs), ("Transpose", swapped), ("Reshape", [*pairs[:-2], 2 * lanes])]
+
+    def is_fed(self, shape: Sequence[Ix]) -> bool:
+        """Whether a weight of this shape may come at run time."""
+        matrices = self.matrices(shape)
+        depth, columns = (size.const for size in matrices[-2:]) if matrices is not None else (None, None)
+        return depth is not None and columns is not None and depth % self.interleave == 0 and columns % PANEL == 0
+
+
+def _interleaved(panels: Array) -> Array:
+    """[..., k, column] -> [..., pair of k, column and k of the pair]."""
+    *outer, depth, lanes = panels.shape
+    even = panels if depth % 2 == 0 else np.concatenate([panels, np.zeros_like(panels[..., :1, :])], axis=-2)
+    pairs = even.reshape(*outer, -1, 2, lanes)
+    return np.ascontiguousarray(pairs.swapaxes(-1, -2)).reshape(*outer, -1, 2 * lanes)
 
 
 @lru_cache(maxsize=256)
@@ -125,7 +161,9 @@ def format_named(name: str) -> PackedFormat:
             name, arrangement or "plain", int(groups or 1), "i8", interleave=INTERLEAVE, sums=True, computed=True
         )
     if kind in NARROW:
-        return NarrowFormat(name, rest, dtype=kind, computed=True)
+        arrangement, _, groups = rest.partition(":")
+        interleave = 2 if kind == "bf16" else 1
+        return NarrowFormat(name, arrangement, int(groups or 1), kind, interleave=interleave)
     return PackedFormat(name, kind, int(rest or 1), computed=kind == "winograd")
 
 

@@ -133,7 +133,9 @@ def cast(call: Call) -> Tensor | None:
     if x in k.widened:
         made = _declared(call)
         if made is not None and made.dtype == x.dtype:
-            k.widened[made] = k.narrow[made] = k.widened[x]
+            k.widened[made] = k.widened[x]
+            if not call.narrowed:
+                k.exact.add(made)
         return made
     layer = k.seen.integers.get(x)
     if layer is None or x.dtype != "i32" or k.seen.readers.get(x, 2) > 1:

@@ -101,8 +101,10 @@ def product_form(work: PackedGemm | BatchedGemm | UnpackedGemm, rows: Ix) -> Ker
     case = _case(work, rows)
     form = next(form for form in FORMS if form.fits(case))
     definition = work.made.definition
-    chosen = definition.reason if isinstance(definition, PackedContraction) else ""
-    return KernelForm(form.name, chosen or form.reason, form.micro_kernels)
+    if not isinstance(definition, PackedContraction):
+        return KernelForm(form.name, form.reason, form.micro_kernels)
+    micro_kernels = "bf16bf16f32_gemm" if definition.narrow == "BF16" else form.micro_kernels
+    return KernelForm(form.name, definition.reason or form.reason, micro_kernels)
 
 
 def _case(work: PackedGemm | BatchedGemm | UnpackedGemm, rows: Ix) -> ProductCase:

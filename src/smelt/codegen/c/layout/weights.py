@@ -37,7 +37,7 @@ def packed_weight(x: Tensor, layout: str, widened: Mapping[Tensor, Tensor]) -> P
     if not isinstance(stored, Stored) or not isinstance(stored.buffer.weight, ir.Value):
         return None
     value, plain = stored.buffer.weight, stored.buffer
-    if wanted.computed and value.const_value is None:
+    if value.const_value is None and not wanted.is_fed(plain.shape):
         return None
     shape = wanted.shape(plain.shape) if wanted.takes(plain.dtype) else None
     if shape is None:

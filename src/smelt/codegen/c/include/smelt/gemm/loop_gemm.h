@@ -107,6 +107,8 @@ void SMELT_MOVE(float *to, int64_t to_step, const float *from, int64_t from_step
 enum { SMELT_ANY_COLUMNS = 0, SMELT_WHOLE_ROWS = 1, SMELT_MAY_PART = 2, SMELT_NO_BLOCK = 3 };
 /* Added to it where tasks pack the right operand themselves: rows are cut less, for each cut packs it again. */
 enum { SMELT_UNPACKED = 4 };
+/* Added to it where panels are of 16-bit floats: they take half the room, and rows are packed for them by each task. */
+enum { SMELT_HALVED = 8 };
 /* Bytes of panels that stay in L2 while blocks of rows pass by: above, each block would fetch them again. */
 #define SMELT_NEAR_PANELS smelt_sizes.near_panels
 /* Bytes of a left operand that stay in L2 while panels pass by. */
@@ -215,9 +217,9 @@ SMELT_INLINE int smelt_b_streaming(const smelt_head *task, int64_t rows, int64_t
          bytes > SMELT_ROW_AFFINE_BYTES && bytes <= SMELT_B_STREAMING_BYTES && !task->cut.task_rows;
 }
 
-/* Pairs of blocks of rows by four panels: an epilogue finds its block in L1. */
-SMELT_INLINE smelt_split smelt_b_streaming_split(int64_t rows, int64_t columns) {
-  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, 4);
+/* Pairs of blocks of rows by four panels: an epilogue finds its block in L1. Rows that each task packs are worth more panels. */
+SMELT_INLINE smelt_split smelt_b_streaming_split(int64_t rows, int64_t columns, int halved) {
+  const int64_t panels = (columns + 15) / 16, wide = smelt_min(panels, halved ? 12 : 4);
   const int64_t blocks = 2 * ((rows + 2 * SMELT_B_STREAMING_BLOCK - 1) / (2 * SMELT_B_STREAMING_BLOCK)), tall = (rows + blocks - 1) / blocks;
   return (smelt_split){tall, wide, (rows + tall - 1) / tall, (panels + wide - 1) / wide};
 }
@@ -300,7 +302,8 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_gemm_task 
                                                                int64_t extra, int how, int64_t copies) {
   if (batches <= 0 || rows <= 0) return SMELT_OK;
   smelt_env *env = task->env;
-  const int wants = how & ~SMELT_UNPACKED, unpacked = how & SMELT_UNPACKED;
+  const int wants = how & ~(SMELT_UNPACKED | SMELT_HALVED), unpacked = how & SMELT_UNPACKED, halved = how & SMELT_HALVED;
+  const int64_t room = (halved ? (depth + 1) / 2 : depth) * copies; /* of a column of panels, in floats */
   if (columns <= 0) return smelt_launch_no_columns(task, body, batches, rows, extra, wants, copies);
   if (wants == SMELT_MAY_PART && (unpacked || smelt_product_apart(rows, columns, depth * copies, task->cut.epilogue)))
     return smelt_launch_apart(task, body, rows, columns, depth, extra, copies, unpacked);
@@ -314,12 +317,12 @@ static inline __attribute__((unused)) int32_t smelt_launch_gemm(smelt_gemm_task 
     split.rows = (rows + split.row_tasks - 1) / split.row_tasks;
     split.panel_tasks = 1;
   }
-  if (batches == 1 && smelt_row_affine(&task->head, rows, columns, depth * copies, how)) {
+  if (batches == 1 && smelt_row_affine(&task->head, rows, columns, room, wants | unpacked)) {
     split = smelt_row_affine_split(&task->head, rows, columns);
     task->across = split.panel_tasks;
     task->blocks = smelt_blocks_of(rows, split.rows, split.panel_tasks);
-  } else if (batches == 1 && smelt_b_streaming(&task->head, rows, columns, depth * copies, how)) {
-    split = smelt_split_evenly(&task->head, smelt_b_streaming_split(rows, columns), rows, columns, depth * copies, 0);
+  } else if (batches == 1 && smelt_b_streaming(&task->head, rows, columns, room, wants | unpacked)) {
+    split = smelt_split_evenly(&task->head, smelt_b_streaming_split(rows, columns, halved), rows, columns, depth * copies, 0);
     task->across = split.panel_tasks;
   }
   const int64_t slot = SMELT_SLOT(split.rows, split.panels * copies, extra);
