@@ -11,6 +11,8 @@ import pytest
 
 import smelt
 from smelt.codegen import lift_panels, packed_array, panel_nodes
+from smelt.codegen.c.layout.formats import format_named
+from smelt.ir.kernel import ix as ir_size
 from smelt.ir.weights import is_packable, is_weight, mark_weight
 
 LAYOUTS = [
@@ -39,6 +41,39 @@ def test_nodes_lay_out_a_weight_as_packing_a_constant_does(layout: str, shape: t
     found = session.run(None, {"w": weight})[0]
     np.testing.assert_array_equal(found, packed_array(weight, layout))
     assert list(found.shape) == [int(d) for d in panels.shape or ()]
+
+
+HALF_LAYOUTS = [
+    ("bf16:plain", (6, 32)),
+    ("bf16:transposed", (32, 6)),
+    ("bf16:window:1", (32, 4, 3, 3)),
+    ("f16:plain", (5, 16)),
+]
+
+
+@pytest.mark.parametrize(("layout", "shape"), HALF_LAYOUTS)
+def test_nodes_keep_a_weight_of_16_bits_in_its_type(layout: str, shape: tuple[int, ...]):
+    dtype = ir.DataType.BFLOAT16 if layout.startswith("bf16") else ir.DataType.FLOAT16
+    given = ir.Value(name="w", shape=ir.Shape(shape), type=ir.TensorType(ir.DataType.FLOAT))
+    narrow = ir.Node("", "Cast", [given], [ir.AttrInt64("to", int(dtype))])
+    source = narrow.outputs[0]
+    source.name, source.shape, source.type = "n", ir.Shape(shape), ir.TensorType(dtype)
+    nodes, panels = panel_nodes(source, source, layout, "p")
+    assert panels.dtype == dtype
+    wide = ir.Node("", "Cast", [panels], [ir.AttrInt64("to", int(ir.DataType.FLOAT))])
+    wide.outputs[0].name, wide.outputs[0].type = "y", ir.TensorType(ir.DataType.FLOAT)
+    graph = ir.Graph([given], wide.outputs, nodes=[narrow, *nodes, wide], opset_imports={"": 20}, name="g")
+    session = onnxruntime.InferenceSession(ir.to_proto(ir.Model(graph, ir_version=10)).SerializeToString())
+    weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    wanted = packed_array(weight.astype(dtype.numpy()), layout).astype(np.float32)
+    np.testing.assert_array_equal(session.run(None, {"w": weight})[0], wanted)
+
+
+def test_a_weight_that_would_be_padded_is_not_fed_in_its_type():
+    fits = {
+        shape: format_named("bf16:plain").is_fed([ir_size(n) for n in shape]) for shape in [(6, 32), (5, 32), (6, 33)]
+    }
+    assert list(fits.values()) == [True, False, False]
 
 
 def test_a_convolution_whose_panels_are_computed_keeps_a_fed_weight_as_it_is(tmp_path: Path):

@@ -18,7 +18,7 @@ from smelt.ir.backend import Packed, PackedTensors, RegionCode
 from smelt.ir.records import Region
 
 from .c.layout.arrangement import moved_shape
-from .c.layout.formats import format_named
+from .c.layout.formats import NARROW, format_named
 from .registry import find_backend
 
 _PREFIX: Final = "smelt.packed."
@@ -96,14 +96,15 @@ def panel_nodes(source: ir.Value, operand: ir.Value, layout: str, name: str) -> 
     sizes = tuple(int(str(d)) for d in source.shape)
     steps = format_named(layout).steps(sizes)
     nodes: list[ir.Node] = []
-    value = operand
-    if source.dtype != ir.DataType.FLOAT:
+    value, kept = operand, format_named(layout).dtype in NARROW
+    dtype = source.dtype if kept and source.dtype is not None else ir.DataType.FLOAT
+    if source.dtype != dtype:
         wide = ir.Value(name=f"{name}.wide", type=ir.TensorType(ir.DataType.FLOAT))
         nodes.append(ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(ir.DataType.FLOAT))], outputs=[wide]))
         value = wide
     for place, (op_type, argument) in enumerate(steps):
         last = place == len(steps) - 1
-        out = ir.Value(name=name if last else f"{name}.{place}", type=ir.TensorType(ir.DataType.FLOAT))
+        out = ir.Value(name=name if last else f"{name}.{place}", type=ir.TensorType(dtype))
         if op_type == "Transpose":
             node = ir.Node("", op_type, [value], [ir.AttrInt64s("perm", argument)], outputs=[out])
         else:
@@ -126,6 +127,11 @@ class FedPanels:
     source: str
     layout: str
 
+    @property
+    def dtype(self) -> str:
+        """As torch and numpy call it."""
+        return {"bf16": "bfloat16", "f16": "float16"}.get(format_named(self.layout).dtype, "float32")
+
 
 def lift_panels(model: ir.Model) -> tuple[FedPanels, ...]:
     """Cut off the nodes that lay out weights: their results become inputs, and weights that nothing reads go."""
@@ -134,7 +140,7 @@ def lift_panels(model: ir.Model) -> tuple[FedPanels, ...]:
     for node in [n for n in graph if _LAYOUT in n.metadata_props]:
         old = node.outputs[0]
         source = _origin(node)
-        new = ir.Value(name=f"{old.name}.fed", shape=old.shape, type=ir.TensorType(ir.DataType.FLOAT))
+        new = ir.Value(name=f"{old.name}.fed", shape=old.shape, type=ir.TensorType(old.dtype or ir.DataType.FLOAT))
         old.replace_all_uses_with(new)
         graph.inputs.append(new)
         lifted.append(FedPanels(new.name or "", source.name or "", node.metadata_props[_LAYOUT]))

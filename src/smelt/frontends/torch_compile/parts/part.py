@@ -278,7 +278,7 @@ def _bound(
         return _assembled(_tapped(plain, dumped, interface, layouts, list(made)), interface, layouts, list(made))
     places = _places(interface)
     weights = FedWeights(interface.fed, places, [layouts.before[place] for place in places])
-    feeds += [Feed(fed.name, len(placeholders) + at, "float32") for at, fed in enumerate(interface.fed)]
+    feeds += [Feed(fed.name, len(placeholders) + at, fed.dtype) for at, fed in enumerate(interface.fed)]
     runner = TorchRunner(_opened(interface), feeds, fetches, sizes).call
 
     def with_panels(args: Sequence[Any]) -> list[Any]:

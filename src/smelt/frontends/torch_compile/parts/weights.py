@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import ml_dtypes
+import numpy as np
 import torch
 
 from smelt.codegen import FedPanels, packed_array
 
 Change = Callable[[Any], Any]
+_NARROW: Final = {"bf16": (torch.bfloat16, ml_dtypes.bfloat16), "f16": (torch.float16, np.float16)}
 _live: Final[weakref.WeakSet[FedWeights]] = weakref.WeakSet()
 
 
@@ -63,13 +66,23 @@ class FedWeights:
     def _packed(self, at: int, weight: torch.Tensor) -> torch.Tensor:
         change = self._before[at]
         plain = weight.detach() if change is None else change(weight.detach())
-        return torch.from_numpy(packed_array(plain.float().numpy(), self.fed[at].layout))
+        return _panels_of(plain, self.fed[at].layout)
 
     def forget(self, pointers: set[int] | None = None) -> None:
         """Drop panels of the given storages, or all."""
         for at, kept in enumerate(self._kept):
             if kept is not None and (pointers is None or kept.pointer in pointers):
                 self._kept[at] = None
+
+
+def _panels_of(plain: torch.Tensor, layout: str) -> torch.Tensor:
+    """In float32, or in the weight's own type where the layout says so; numpy knows bfloat16 by another package."""
+    kind = layout.partition(":")[0]
+    if kind not in _NARROW:
+        return torch.from_numpy(packed_array(plain.float().numpy(), layout))
+    dtype, known = _NARROW[kind]
+    stored = plain.to(dtype).contiguous().view(torch.int16).numpy().view(known)
+    return torch.from_numpy(packed_array(stored, layout).view(np.int16)).view(dtype)
 
 
 def _version(weight: torch.Tensor) -> int | None:
