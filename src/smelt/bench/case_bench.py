@@ -79,13 +79,18 @@ class Prepared:
         if peer == "smelt":
             started = time.monotonic()
             self.compiled = compile_to(
-                self.case.model, self.folder / "artifact", self.plan.options, self.config, self.progress
+                self.case.model, self.folder / "artifact", self._options(), self.config, self.progress
             )
             self.compile_s = time.monotonic() - started
             return self.compiled.artifact.directory
         if peer == "ort-fused":
             return self._fused()
         return self.case.model
+
+    def _options(self) -> Options:
+        """In the precision that the case is about."""
+        chosen = self.case.precision or self.plan.options.precision
+        return replace(self.plan.options, precision=chosen)
 
     def _wide(self, peer: str) -> Path:
         if self.case.wide is None:
@@ -234,8 +239,8 @@ def _try_load(contestant: Contestant, patience_s: float) -> Contestant | str:
 def _work_of(case: Case) -> Work | None:
     try:
         found = count_work(case.model, case.feeds)
-        if case.wide is None:
-            return found
+        if case.wide is None or case.precision:
+            return replace(found, halved=case.precision == "bf16")
         return replace(count_work(case.wide, case.feeds), bytes=found.bytes, bytewise=True)
     except Exception:  # without a count there is no share, and nothing else is lost
         return None

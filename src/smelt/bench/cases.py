@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
@@ -19,7 +19,7 @@ from smelt.base import Config, ConfigError
 from smelt.bench import zoo
 from smelt.bench.micro import MICRO, MicroModel, find_micro
 from smelt.bench.products import PRODUCTS
-from smelt.bench.quantized import QUANTIZED, quantized
+from smelt.bench.quantized import BFLOAT16, QUANTIZED, quantized
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,8 @@ Array = np.ndarray[Any, Any]
 class Case:
     """`module` names the torch module behind the file; `fusion` the kind of model for ONNX Runtime's own optimizer;
     `tokens` are made by one run; `artifact` is what it was compiled to before; `wide` is the float32 file that a
-    quantized one was made from. A case that could not be made has a `problem`."""
+    quantized one was made from; `precision` is what smelt compiles it in. A case that could not be made has
+    a `problem`."""
 
     name: str
     about: str
@@ -40,6 +41,7 @@ class Case:
     problem: str = ""
     artifact: Path | None = None
     wide: Path | None = None
+    precision: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,12 @@ def _zoo_case_or_problem(name: str, config: Config, size: Size, scale: zoo.Scale
         return Case(_label(entry, size, scale), _about(entry, size, scale), Path(), {}, problem=lines[0][:200])
 
 
-def quantized_cases(config: Config, scale: zoo.Scale = "full", only: Collection[str] = ()) -> list[Case]:
-    """Quantized models, batch 1; `only` names them, or the models they were made from."""
-    wanted = [one for one in QUANTIZED.values() if not only or one.name in only or one.model in only]
+def quantized_cases(
+    config: Config, scale: zoo.Scale = "full", only: Collection[str] = (), *, blocks: bool = False
+) -> list[Case]:
+    """Quantized models, batch 1, as integers or in blocks; `only` names them, or the models they were made from."""
+    every = [one for one in QUANTIZED.values() if (one.form == "w4") == blocks]
+    wanted = [one for one in every if not only or one.name in only or one.model in only]
     return [_quantized_case_or_problem(one.name, config, scale) for one in wanted]
 
 
@@ -129,6 +134,15 @@ def _quantized_case_or_problem(name: str, config: Config, scale: zoo.Scale) -> C
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return Case(name, about, Path(), {}, problem=lines[0][:200])
     return Case(name, about, path, zoo.feeds(entry.model, 1, USUAL.length, scale), wide=wide)
+
+
+def narrow_cases(config: Config, scale: zoo.Scale = "full", only: Collection[str] = ()) -> list[Case]:
+    """float32 files that are run in bfloat16 by whoever can."""
+    names = [name for name in BFLOAT16 if not only or name in only]
+    return [
+        case if case.problem else replace(case, name=f"{case.name} bf16", wide=case.model, precision="bf16")
+        for case in zoo_cases(names, config, [USUAL], scale)
+    ]
 
 
 def _label(entry: zoo.ZooModel, size: Size, scale: zoo.Scale) -> str:
@@ -156,12 +170,14 @@ def suite_cases(
         return micro_cases(config)
     if suite == "gemm":
         return product_cases(config, only)
-    if suite == "int8":
-        return quantized_cases(config, scale, only)
+    if suite in ("int8", "int4"):
+        return quantized_cases(config, scale, only, blocks=suite == "int4")
+    if suite == "bf16":
+        return narrow_cases(config, scale, only)
     if suite in zoo.SUITES:
         names = [name for name in zoo.SUITES[suite] if not only or name in only]
         return zoo_cases(names, config, sizes, scale)
-    known = ", ".join(("micro", "gemm", "int8", *zoo.SUITES))
+    known = ", ".join(("micro", "gemm", "int8", "int4", "bf16", *zoo.SUITES))
     raise ConfigError("SM-CONFIG-005", f"there is no suite {suite!r}", hint=f"Known are {known}.")
 
 

@@ -54,8 +54,12 @@ class Row:
 
     def with_share(self, limits: Limits) -> Row:
         """The time that no code can beat as a share of the time taken."""
-        bytewise = self.work is not None and self.work.bytewise and not self.peer.partition("#")[0].endswith("-fp32")
-        arithmetic, name = (limits.dots, "8-bit") if bytewise else (limits.fma, "FMA")
+        peer = self.peer.partition("#")[0]
+        bytewise = self.work is not None and self.work.bytewise and not peer.endswith("-fp32")
+        halved = self.work is not None and self.work.halved and (peer == "smelt" or peer.endswith("-bf16"))
+        arithmetic, name = (
+            (limits.dots, "8-bit") if bytewise else (limits.bf16, "bf16") if halved else (limits.fma, "FMA")
+        )
         if self.median_ms is None or self.work is None or not arithmetic:
             return self
         bandwidth = limits.cached_copy if self.work.bytes <= _IN_CACHE_BYTES else limits.read

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+_BF16: Final = "-bf16"  # peers that compute in it, whatever the file holds
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _open_openvino(job: Job) -> Loaded:
     settings = {
         "INFERENCE_NUM_THREADS": job.threads,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if job.peer.endswith(_BF16) else "f32",
     }
     compiled = core.compile_model(core.read_model(str(job.model)), "CPU", settings)
     request = compiled.create_infer_request()
@@ -157,9 +158,13 @@ def _open_torch(job: Job) -> Loaded:
     library.set_num_threads(job.threads)
     feeds = read_feeds(job.feeds)
     module = module_of(job.module, job.model)
+    if job.peer.endswith(_BF16):
+        module = module.to(library.bfloat16)
     if job.peer in _INDUCTOR:
         module = _compiled(library, module, _INDUCTOR[job.peer])
     values = [library.from_numpy(np.asarray(array, order="C")) for array in feeds.values()]
+    if job.peer.endswith(_BF16):
+        values = [value.to(library.bfloat16) if value.is_floating_point() else value for value in values]
     last: list[Any] = []
 
     def run() -> None:
@@ -168,9 +173,15 @@ def _open_torch(job: Job) -> Loaded:
 
     def outputs() -> list[Array]:
         several = isinstance(last[0], (tuple, list))
-        return [np.asarray(tensor.numpy()) for tensor in cast("list[Any]", last[0] if several else last)]
+        return [
+            np.asarray(_plain(library, tensor).numpy()) for tensor in cast("list[Any]", last[0] if several else last)
+        ]
 
     return Loaded(run, outputs)
+
+
+def _plain(library: Any, tensor: Any) -> Any:
+    return tensor.float() if tensor.dtype == library.bfloat16 else tensor
 
 
 # On CPUs, templates for products are tried only on frozen weights.
@@ -178,6 +189,7 @@ _INDUCTOR: Final[dict[str, dict[str, bool]]] = {
     "inductor": {},
     "inductor-freezing": {"freezing": True},
     "inductor-max": {"freezing": True, "max_autotune": True},
+    "inductor-bf16": {"freezing": True},
 }
 
 
@@ -196,6 +208,10 @@ _ALL: Final = (
     Peer("smelt-fp32", "this project's artifact of that file", _open_smelt),
     Peer("ort-fused", "ONNX Runtime after its transformers optimizer", _open_ort, ("onnxruntime", "onnx", "sympy")),
     Peer("openvino", "OpenVINO, latency hint, f32", _open_openvino, ("openvino",)),
+    Peer("openvino-bf16", "OpenVINO, latency hint, bf16", _open_openvino, ("openvino",)),
+    Peer(
+        "inductor-bf16", "torch.compile of the module in bfloat16, freezing", _open_torch, ("torch",), needs_module=True
+    ),
     Peer("eager", "torch without compilation", _open_torch, ("torch",), needs_module=True),
     Peer("inductor", "torch.compile", _open_torch, ("torch",), needs_module=True),
     Peer("inductor-freezing", "torch.compile, weights frozen", _open_torch, ("torch",), needs_module=True),

@@ -21,7 +21,7 @@ from smelt.base import Config
 from smelt.bench import zoo
 
 Array = np.ndarray[Any, Any]
-Form = Literal["qdq", "dynamic"]
+Form = Literal["qdq", "dynamic", "w4"]
 
 _FORMAT: Final = 1  # changes when what is written for one model changes
 _CALIBRATED_ON: Final = 4  # inputs
@@ -40,7 +40,7 @@ class QuantizedModel:
 
     @property
     def about(self) -> str:
-        return "static int8 (QDQ)" if self.form == "qdq" else "dynamic int8"
+        return {"qdq": "static int8 (QDQ)", "dynamic": "dynamic int8", "w4": "weights of 4 bits in blocks"}[self.form]
 
 
 _ALL: Final = (
@@ -52,7 +52,12 @@ _ALL: Final = (
     QuantizedModel("distilbert", "dynamic"),
     QuantizedModel("bert-base", "dynamic"),
     QuantizedModel("gpt2", "dynamic"),
+    QuantizedModel("distilbert", "w4"),
+    QuantizedModel("bert-base", "w4"),
+    QuantizedModel("gpt2", "w4"),
+    QuantizedModel("llama", "w4"),
 )
+BFLOAT16: Final = ("distilbert", "bert-base", "resnet-50", "vit", "llama")  # models of the suite bf16
 QUANTIZED: Final[dict[str, QuantizedModel]] = {one.name: one for one in _ALL}
 
 
@@ -76,6 +81,9 @@ def _write(entry: QuantizedModel, wide: Path, work: Path, scale: zoo.Scale) -> N
     import onnxruntime.quantization as library
 
     tools = cast("Any", library)
+    if entry.form == "w4":
+        _write_blocks(wide, work / "out" / "model.onnx")
+        return
     _prepare(wide, work / "prepared.onnx")
     types = {"weight_type": tools.QuantType.QInt8, "per_channel": True}
     source, target = str(work / "prepared.onnx"), str(work / "out" / "model.onnx")
@@ -92,6 +100,17 @@ def _write(entry: QuantizedModel, wide: Path, work: Path, scale: zoo.Scale) -> N
         activation_type=tools.QuantType.QUInt8,
         **types,
     )
+
+
+def _write_blocks(wide: Path, to: Path) -> None:
+    """MatMulNBits, as `--precision w4` makes them."""
+    from smelt.ir.load import load_model
+    from smelt.ir.save import save_model
+    from smelt.passes import narrow
+
+    model = load_model(wide)
+    narrow(model, "w4", "exact")
+    save_model(model, to, data_name="model.data")
 
 
 def _prepare(wide: Path, to: Path) -> None:

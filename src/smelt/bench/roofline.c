@@ -74,6 +74,20 @@ EXPORT int64_t limit_dots(int64_t steps, int features) { return steps & features
 EXPORT int64_t limit_dot_bytes(void) { return 0; }
 #endif
 
+/* Sums of products of bfloat16 by AVX512_BF16, which `has` says there is. Does steps * 48 * limit_bf16_lanes() flops. */
+#if defined(__AVX512F__) && SMELT_VL == 64
+#define PAIRS(I) "vdpbf16ps %12, %12, %" #I "\n\t"
+EXPORT float limit_bf16(int64_t steps, int has) {
+  vector c[12] = {{0}}, a = {1e-9f};
+  if (has) DOTS(PAIRS)
+  return c[0][0] + c[11][0];
+}
+EXPORT int64_t limit_bf16_lanes(void) { return LANES; }
+#else
+EXPORT float limit_bf16(int64_t steps, int has) { return (float)(steps & has); }
+EXPORT int64_t limit_bf16_lanes(void) { return 0; }
+#endif
+
 /* Reads `floats` floats, as four streams. */
 EXPORT float limit_read(const float *data, int64_t floats) {
   const int64_t part = floats / 4 / LANES * LANES;

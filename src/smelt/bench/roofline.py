@@ -34,7 +34,8 @@ _TRIES: Final = 5
 @dataclass(frozen=True)
 class Limits:
     """Flops per second of multiply-adds in float32, and bytes per second; `cached` is for arrays of 3 MB in and out.
-    `dots` are operations per second in exact sums of products of bytes, 0 where no such instruction is known."""
+    `dots` are operations per second in exact sums of products of bytes, 0 where no such instruction is known; `bf16`
+    flops in sums of products of bfloat16."""
 
     threads: int
     fma: float
@@ -42,6 +43,7 @@ class Limits:
     copy: float
     cached_copy: float
     dots: float = 0.0
+    bf16: float = 0.0
 
     def best(self, other: Limits) -> Limits:
         """The higher of each."""
@@ -52,11 +54,13 @@ class Limits:
             max(self.copy, other.copy),
             max(self.cached_copy, other.cached_copy),
             max(self.dots, other.dots),
+            max(self.bf16, other.bf16),
         )
 
     def __str__(self) -> str:
         rates = f"{self.fma / 1e9:.0f} GFLOP/s, memory read {self.read / 1e9:.1f} GB/s, copy {self.copy / 1e9:.1f} GB/s"
         rates += f", 8-bit {self.dots / 1e9:.0f} GOP/s" if self.dots else ""
+        rates += f", bfloat16 {self.bf16 / 1e9:.0f} GFLOP/s" if self.bf16 else ""
         threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
         return f"{threads}: {rates}, copy in cache {self.cached_copy / 1e9:.0f} GB/s"
 
@@ -74,6 +78,7 @@ def measure_limits(threads: int, config: Config) -> Limits:
             team.rate(2 * _bytes(big[:1]), lambda i: _call(library.limit_copy, *big[i])),
             team.rate(60 * _bytes(small[:1]), lambda i: [_call(library.limit_copy, *small[i]) for _ in range(30)]),
             team.rate(_dot_ops(library), lambda _: library.limit_dots(ctypes.c_int64(_FMA_STEPS), _dot_features())),
+            team.rate(_bf16_flops(library), lambda _: library.limit_bf16(ctypes.c_int64(_FMA_STEPS), _has_bf16())),
         )
 
 
@@ -103,6 +108,14 @@ def _fma_flops(library: Any) -> float:
 
 def _dot_ops(library: Any) -> float:
     return _FMA_STEPS * 24.0 * int(library.limit_dot_bytes())
+
+
+def _bf16_flops(library: Any) -> float:
+    return _FMA_STEPS * 48.0 * int(library.limit_bf16_lanes()) * _has_bf16()
+
+
+def _has_bf16() -> bool:
+    return "avx512bf16" in features_of(host_features())
 
 
 def _dot_features() -> int:

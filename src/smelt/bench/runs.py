@@ -59,6 +59,14 @@ _RUNS: Final = (
         "int8", "quantized models beside their float32 ones", "int8",
         peers=("ort", "smelt", "openvino", "ort-fp32", "smelt-fp32"), rounds=11,
     ),
+    Run(
+        "bf16", "float32 files in bfloat16", "bf16",
+        peers=("ort", "smelt", "smelt-fp32", "openvino-bf16", "inductor-bf16"), rounds=11,
+    ),
+    Run(
+        "int4", "weights of 4 bits in blocks beside float32", "int4",
+        peers=("ort", "smelt", "openvino", "ort-fp32", "smelt-fp32"), rounds=11,
+    ),
     Run("igniter", "the models that ahead-of-time fusion was first shown on", "igniter", peers=("ort", "smelt")),
 )  # fmt: skip
 RUNS: Final[dict[str, Run]] = {run.name: run for run in _RUNS}

@@ -30,12 +30,13 @@ _WITH_WEIGHT_SHAPES: Final = {"session.disable_prepacking": "1"}
 @dataclass(frozen=True)
 class Work:
     """`products` are the flops of matrix products and convolutions, `flops` all; `bytes` cross to memory once.
-    `bytewise`: the products are of 8-bit numbers."""
+    `bytewise`: the products are of 8-bit numbers; `halved`: of bfloat16, by those who compute in it."""
 
     flops: float
     products: float
     bytes: float
     bytewise: bool = False
+    halved: bool = False
 
     def limit_s(self, fma: float, bandwidth: float) -> float:
         """The time that no code can beat: the slower of arithmetic and memory."""

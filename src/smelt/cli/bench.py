@@ -26,13 +26,15 @@ Examples:
 
 
 NAMES = (
-    "ort, smelt, ort-fp32, smelt-fp32 (of quantized models), ort-fused, openvino, "
+    "ort, smelt, ort-fp32, smelt-fp32 (of quantized models), ort-fused, openvino, openvino-bf16, inductor-bf16, "
     "eager, inductor, inductor-freezing, inductor-max, or all; "
     "the first is the baseline."
 )
 ModelFile = Annotated[Path | None, typer.Argument(help="An ONNX model.", show_default=False, metavar="MODEL.onnx")]
 Name = Annotated[str, typer.Option("--model", metavar="NAME", help="A known model, built offline with random weights.")]
-Suite = Annotated[str, typer.Option("--suite", metavar="micro|gemm|models|int8|igniter|decode", help="A whole suite.")]
+Suite = Annotated[
+    str, typer.Option("--suite", metavar="micro|gemm|models|int8|int4|bf16|igniter|decode", help="A whole suite.")
+]
 Peers = Annotated[str, typer.Option("--peers", metavar="NAMES", help=NAMES)]
 ThreadCounts = Annotated[str, typer.Option("--threads", metavar="COUNTS", help="Numbers of threads, e.g. 1,2.")]
 Batches = Annotated[str, typer.Option("--batch", metavar="SIZES", help="Batches of known models, e.g. 1,8.")]
