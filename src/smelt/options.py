@@ -18,6 +18,7 @@ from smelt.base.errors import ConfigError
 from smelt.base.log import logger
 from smelt.base.target import Target, host_level, select_targets
 from smelt.check.given_inputs import Given
+from smelt.check.precision import Metric
 from smelt.passes import Patterns
 
 _log: Final = logger("pipeline")
@@ -40,7 +41,10 @@ class Options:
     `precision` "w8" or "w4" stores the weights of products in so many bits, in blocks; "int8-dynamic" computes products
     on 8-bit weights and activations; "bf16" and "fp16" store the weights of products and convolutions in that type and
     compute in float32. `accuracy` "fast" lets products with weights in blocks quantize their activations
-    to 8 bits.
+    to 8 bits. "int8" is static: ranges of activations are those of `calibrate`, calls such as `inputs` takes. With a
+    `budget` layers go back to a wider type until every output has so many dB of signal over noise, or until `metric`,
+    a function of the float32 outputs and of those to judge (lists of calls, arrays by name), gives as much. `keep_wide`
+    names layers that stay.
     `strict` makes an error of any fault and any region without a verdict, `min_coverage` of a smaller share of nodes in
     kernels; nothing is written then, unless `keep` says so.
     """
@@ -59,6 +63,10 @@ class Options:
     preoptimize: bool = False
     precision: str = ""
     accuracy: str = "exact"
+    calibrate: Given | None = None
+    budget: float = 0.0
+    metric: Metric | None = None
+    keep_wide: tuple[str, ...] = ()
     verify: bool = True
     tune: bool = False
     tune_seconds: float = 60.0

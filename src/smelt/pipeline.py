@@ -42,6 +42,7 @@ from smelt.ir.save import save_model, weight_bytes
 from smelt.ir.verbatim import Verbatim, may_be_held_by_stock
 from smelt.ir.walk import model_nodes
 from smelt.kernels import Circumstances, Made, compile_early, make_kernels
+from smelt.lowered import Accuracy, Lowered
 from smelt.ops import analyze
 from smelt.ops.user import is_user_op, load_kernel_files
 from smelt.options import Clock, Options, Stage, for_device
@@ -69,6 +70,7 @@ class Result:
     faults: tuple[Fault, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict[str, int])  # nodes by op, as loaded
     skipped: tuple[str, ...] = ()  # passes that failed
+    accuracy: Accuracy | None = None  # of a lower precision
 
 
 @rare_collections()
@@ -85,6 +87,18 @@ def compile_to(
     check_writable(directory)
     check_demands(options, config)
     check_narrow(options.precision, options.accuracy)
+    if not options.precision:
+        return _compile(source, directory, options, config, progress, title)
+    with Lowered(source, options, config, progress) as lowered:
+        named = title or _title(source)
+        made = _compile(lowered.source, directory, lowered.options, config, progress, named)
+        accuracy = lowered.measure(made.artifact.directory)
+        return dataclasses.replace(made, notes=(*made.notes, *lowered.notes(accuracy)), accuracy=accuracy)
+
+
+def _compile(
+    source: Any, directory: Path, options: Options, config: Config, progress: Progress, title: str
+) -> Result:  # fmt: skip
     find_backends(options.backend or config.backend)
     load_kernel_files(config.kernels)
     config, spare = _with_cache(config)
@@ -192,7 +206,7 @@ def _title(source: Any) -> str:
 def _load(source: Any, options: Options) -> tuple[ir.Model, tuple[str, ...]]:
     """The model in the precision that was asked for, and notes on that."""
     model = _optimized(load_model(source), options)
-    return model, narrow(model, options.precision, options.accuracy)
+    return model, narrow(model, options.precision, options.accuracy, options.keep_wide)
 
 
 def _optimized(model: ir.Model, options: Options) -> ir.Model:

@@ -58,6 +58,7 @@ def result_of(plan: Plan, text: str = "int x;\n") -> Any:
         notes=(),
         findings=None,
         faults=(),
+        accuracy=None,
     )
 
 

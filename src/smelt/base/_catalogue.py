@@ -379,6 +379,23 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "An OrtValue over a tensor's memory needs its elements in order, without gaps.",
         "Call .contiguous() first.",
     ),
+    "SM-PRECISION-001": (
+        "Calibration data cannot be used",
+        "A lower precision is chosen and measured by running the model on the data: NaN, infinities or no call at all "
+        "would say nothing about it.",
+        "Give one .npz file for each call, with all inputs of the model by name.",
+    ),
+    "SM-PRECISION-002": (
+        "No static int8",
+        "Static int8 needs ranges of activations, which onnxruntime.quantization finds on calibration data; some "
+        "models it cannot quantize.",
+        "Give --calibrate DATA; or use int8-dynamic, which needs no data.",
+    ),
+    "SM-PRECISION-003": (
+        "The accuracy budget cannot be met",
+        "Layers went back to a wider type until all were wide, and the outputs still were not accurate enough.",
+        "Ask for less, or for a wider precision. The message has the best that was found.",
+    ),
     "SM-BATCH-001": (
         "A package for data sets is missing",
         "`smelt batch` reads and writes with pyarrow, decodes images with Pillow, tokenizes with tokenizers, and runs "

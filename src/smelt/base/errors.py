@@ -136,6 +136,10 @@ class InputError(SmeltError):
     """The feeds of a call do not fit the model's inputs."""
 
 
+class PrecisionError(SmeltError):
+    """A lower precision cannot be had as it was asked for: calibration data, budget."""
+
+
 class BatchError(SmeltError):
     """A run over a data set failed: parts, workers, the disk, a user's function."""
 

@@ -58,6 +58,8 @@ def compile_command(
     preoptimize: opt.Preoptimize = False,
     precision: opt.Precision = "",
     accuracy: opt.Accuracy = "exact",
+    calibrate: opt.Calibrate = None,
+    budget: opt.Budget = "",
     skip_pass: opt.SkipPass = None,
     patterns: opt.Patterns = None,
     strict: opt.Strict = False,
@@ -92,6 +94,8 @@ def compile_command(
             preoptimize=preoptimize,
             precision=precision,
             accuracy=accuracy,
+            calibrate=calibrate,
+            budget=opt.read_budget(budget, precision),
             verify=not no_verify,
             tune=tune,
             timing=not no_timing,
@@ -105,9 +109,8 @@ def compile_command(
             min_coverage=min_coverage,
             keep=keep,
         )
-        config = _config(quiet or as_json, kernels, custom_ops)
         with placed(model, folder, layout, companion, chosen) as (source, work, chosen):
-            report = compile_model(source, work, chosen, config).report()
+            report = compile_model(source, work, chosen, _config(quiet or as_json, kernels, custom_ops)).report()
         _tell(out, report, 1 << 30 if verbose else 20)
         out.result(str(folder))
         out.facts(artifact=str(folder), **as_dict(report, graph=False, sources=False))

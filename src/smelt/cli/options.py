@@ -92,9 +92,21 @@ Precision = Annotated[
     str,
     typer.Option(
         "--precision",
-        metavar="w8|w4|int8-dynamic|bf16|fp16",
+        metavar="w8|w4|int8-dynamic|int8|bf16|fp16",
         help="Weights in 8 or 4 bits in blocks, bfloat16 or float16; int8-dynamic: 8-bit weights and activations.",
     ),
+]
+Calibrate = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibrate",
+        metavar="FILE|FOLDER",
+        help="Calls that a lower precision is measured on: as --inputs takes them.",
+    ),
+]
+Budget = Annotated[
+    str,
+    typer.Option("--budget", metavar="DECIBELS", help="Signal to noise that every output keeps, such as 40dB."),
 ]
 Accuracy = Annotated[
     str,
@@ -109,6 +121,13 @@ Patterns = Annotated[
     str | None,
     typer.Option("--patterns", metavar="SELECTOR", help="Passes and rules, e.g. default+ort or default-fold-weights."),
 ]
+
+
+def read_budget(text: str, precision: str) -> float:
+    """Decibels; 0 where there is no budget."""
+    from smelt.passes import read_budget as read
+
+    return read(text, precision)
 
 
 def refuse_same_file(model: Path, output: Path) -> None:

@@ -25,6 +25,7 @@ from smelt.base.errors import ConfigError, InputError, LoadError
 from smelt.base.progress import Progress
 from smelt.base.target import find_target, host_arch
 from smelt.ir.load import Source
+from smelt.passes import read_budget
 from smelt.pipeline import Options, Result, compile_to
 from smelt.report import Picture, format_report, op_name, report_of
 from smelt.runtime import Executable, InputSpec, OutputSpec, SessionSettings
@@ -186,6 +187,8 @@ def _spelled(name: str, value: Any) -> Any:
     """One name stands for a list of one; a path may be text."""
     if name in _SEQUENCES:
         return (value,) if isinstance(value, str) else tuple(value)
+    if name == "budget":
+        return read_budget(value, "any")
     return Path(value) if name == "dump" and value is not None else value
 
 

@@ -8,7 +8,7 @@ Runtime's own, `training` is for graphs whose weights are inputs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,7 @@ from smelt.passes.inline_branches import InlineBranches
 from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
 from smelt.passes.merge_parallel_convolutions import MergeParallelConvolutions
-from smelt.passes.narrow import PREPARED, check_narrow
+from smelt.passes.narrow import LAYERS, PREPARED, STATIC, check_narrow, name_nodes, narrow_layers, read_budget
 from smelt.passes.narrow import narrow as _narrow
 from smelt.passes.ort_cast import OrtCast, cast_for_stock
 from smelt.passes.ort_preoptimize import ort_preoptimize
@@ -57,6 +57,7 @@ from smelt.passes.rewrites.ort_activations import ORT_ACTIVATIONS
 from smelt.passes.rewrites.ort_attention import ORT_ATTENTION
 from smelt.passes.rewrites.ort_normalization import ORT_NORMALIZATION
 from smelt.passes.rewrites.ort_products import ORT_PRODUCTS
+from smelt.passes.round_trip import round_trip, rounded_rows
 from smelt.passes.scale_products import ScaleProducts
 from smelt.passes.simplify_shapes import SimplifyShapes
 from smelt.passes.split_transposed_convolutions import SplitTransposedConvolutions
@@ -137,9 +138,15 @@ def run_passes(
     return done
 
 
-def narrow(model: ir.Model, precision: str, accuracy: str) -> tuple[str, ...]:
+def narrow(model: ir.Model, precision: str, accuracy: str, keep: Collection[str] = ()) -> tuple[str, ...]:
     """Narrower weights and activations where they are asked for; notes for the report."""
-    return _narrow(model, precision, accuracy, lambda given: run_passes(given, only=PREPARED))
+    return _narrow(model, precision, accuracy, lambda given: run_passes(given, only=PREPARED), keep)
+
+
+def prepare_to_narrow(model: ir.Model) -> None:
+    """What comes before weights are narrowed; then layers have names of their own."""
+    run_passes(model, only=PREPARED)
+    name_nodes(model)
 
 
 def _plain(name: str, step: Pass, model: ir.Model) -> Outcome:
@@ -169,7 +176,9 @@ def _chosen(
 
 
 __all__ = [
+    "LAYERS",
     "PASSES",
+    "STATIC",
     "TABLE",
     "BindDims",
     "Outcome",
@@ -180,7 +189,12 @@ __all__ = [
     "cast_for_stock",
     "check_narrow",
     "narrow",
+    "narrow_layers",
     "ort_preoptimize",
+    "prepare_to_narrow",
+    "read_budget",
+    "round_trip",
+    "rounded_rows",
     "run_passes",
     "spelled",
     "wanted_classes",

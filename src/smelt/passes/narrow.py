@@ -7,7 +7,8 @@ nothing is an error before anything is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 import onnx_ir as ir
 
 from smelt.base.errors import ConfigError
+from smelt.ir.narrowed import keep_wide
 from smelt.ir.walk import model_nodes
 from smelt.passes.narrow_weights import narrow_weights
 from smelt.passes.quantize_dynamic import quantize_dynamic
@@ -42,6 +44,8 @@ PRECISIONS: Final[Mapping[str, Precision]] = {
     "fp16": Precision(narrow_weights("fp16"), "in float16", "product or convolution"),
 }
 
+LAYERS: Final = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+STATIC: Final = "int8"  # needs calibration data: see calibration.py
 ACCURACIES: Final = ("exact", "fast")
 PREPARED: Final = (
     "legacy-initializers", "inline-functions", "freeze-initializers", "constants-to-initializers", "infer-shapes",
@@ -50,27 +54,60 @@ _INT8_ACTIVATIONS: Final = 4
 
 
 def check_narrow(precision: str, accuracy: str) -> None:
-    if precision and precision not in PRECISIONS:
-        raise ConfigError(
-            "SM-CONFIG-001", f"there is no precision {precision!r}", hint=f"Known are {', '.join(PRECISIONS)}."
-        )
+    if precision and precision not in (*PRECISIONS, STATIC):
+        known = ", ".join((*PRECISIONS, STATIC))
+        raise ConfigError("SM-CONFIG-001", f"there is no precision {precision!r}", hint=f"Known are {known}.")
     if accuracy not in ACCURACIES:
         raise ConfigError(
             "SM-CONFIG-001", f"there is no accuracy {accuracy!r}", hint=f"Known are {', '.join(ACCURACIES)}."
         )
 
 
-def narrow(model: ir.Model, precision: str, accuracy: str, prepare: Callable[[ir.Model], object]) -> tuple[str, ...]:
-    """Change the model in place; `prepare` runs the passes of `PREPARED`."""
+def read_budget(given: str | float, precision: str) -> float:
+    """`40dB`, `40` or a number; 0 is none."""
+    text = str(given).strip().lower().removesuffix("db").strip()
+    try:
+        budget = float(text or 0)
+    except ValueError:
+        budget = math.nan
+    if not math.isfinite(budget) or (text and budget <= 0 and text not in ("0", "0.0")):
+        raise ConfigError("SM-CONFIG-001", f"budget {given!r} is no number of dB", hint="Such as 40dB.")
+    if budget and not precision:
+        raise ConfigError("SM-CONFIG-001", "a budget needs a precision", hint="Such as --precision w8.")
+    return budget
+
+
+def narrow(
+    model: ir.Model, precision: str, accuracy: str, prepare: Callable[[ir.Model], object], keep: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Change the model in place; `prepare` runs the passes of `PREPARED`. Nodes of the names in `keep` stay."""
     check_narrow(precision, accuracy)
     notes: list[str] = []
-    if precision:
+    if precision in PRECISIONS:
         prepare(model)
         chosen = PRECISIONS[precision]
-        notes.append(summary(chosen.apply(model), precision, chosen.how, chosen.what))
+        notes.append(summary(narrow_layers(model, precision, keep), precision, chosen.how, chosen.what))
     if accuracy == "fast":
         notes.append(_fast(model))
     return tuple(notes)
+
+
+def narrow_layers(model: ir.Model, precision: str, keep: Collection[str] = ()) -> list[Quantized]:
+    """The layers of a prepared model, whose nodes have names of their own then."""
+    name_nodes(model)
+    for node in model_nodes(model):
+        if node.name in keep:
+            keep_wide(node)
+    return PRECISIONS[precision].apply(model)
+
+
+def name_nodes(model: ir.Model) -> None:
+    """Names for products and convolutions that have none, or share one: the same ones for the same model."""
+    seen: set[str] = set()
+    for place, node in enumerate(model_nodes(model)):
+        if node.op_type in LAYERS and (not node.name or node.name in seen):
+            node.name = f"{node.op_type}_{place}"
+        seen.add(node.name or "")
 
 
 def _fast(model: ir.Model) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.narrowed import is_kept_wide
 from smelt.ir.walk import model_graphs
 from smelt.passes.block_quantized import Product, product_of, take_over
 from smelt.passes.quantize_weights import Quantized, decibels, plain_matrix
@@ -51,7 +52,7 @@ def quantize_dynamic(model: ir.Model) -> list[Quantized]:
         rows: dict[ir.Value, _Rows] = {}
         held: dict[tuple[ir.Value, bool], _Weights] = {}
         for node in list(graph):
-            product = product_of(node)
+            product = None if is_kept_wide(node) else product_of(node)
             matrix = None if product is None else plain_matrix(product)
             if product is None or matrix is None:
                 continue

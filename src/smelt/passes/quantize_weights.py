@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import onnx_ir as ir
 
+from smelt.ir.narrowed import is_kept_wide
 from smelt.ir.walk import model_graphs
 from smelt.passes.block_quantized import Blocks, Product, product_of, replace_product
 from smelt.passes.rewriter.surgery import Array, Names, tensor_of
@@ -42,7 +43,7 @@ def quantize_weights(model: ir.Model, bits: int) -> list[Quantized]:
     known: dict[tuple[ir.Value, bool], tuple[Blocks, list[ir.Value], float]] = {}
     for graph in model_graphs(model):
         for node in list(graph):
-            product = product_of(node)
+            product = None if is_kept_wide(node) else product_of(node)
             matrix = None if product is None else plain_matrix(product)
             if product is None or matrix is None:
                 continue
@@ -117,9 +118,13 @@ def _chosen(better: Array, new: _Parts, old: _Parts) -> _Parts:
 
 def sqnr(matrix: Array, blocks: Blocks) -> float:
     """Signal to quantization noise in dB."""
+    return decibels(matrix, restored(blocks))
+
+
+def restored(blocks: Blocks) -> Array:
+    """The matrix (N, K) that blocks stand for."""
     zero = np.float32(1 << (blocks.bits - 1)) if blocks.zeros is None else blocks.zeros[..., None].astype(np.float32)
-    made = ((blocks.numbers - zero) * blocks.scales[..., None]).reshape(len(matrix), -1)[:, : matrix.shape[1]]
-    return decibels(matrix, made)
+    return ((blocks.numbers - zero) * blocks.scales[..., None]).reshape(len(blocks.numbers), -1)[:, : blocks.depth]
 
 
 def decibels(wanted: Array, made: Array) -> float:

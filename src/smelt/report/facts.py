@@ -17,6 +17,7 @@ from smelt.ir.faults import Fault
 from smelt.ir.records import KernelInfo, Library, Plan
 from smelt.ir.walk import subgraphs
 from smelt.report.picture import Picture, op_name
+from smelt.report.precision import PrecisionReport, precision_of
 from smelt.report.readable import readable
 from smelt.report.scaling import Scaling
 from smelt.report.times import Launch, Times
@@ -43,6 +44,8 @@ class ResultLike(Protocol):
     def findings(self) -> Any: ...
     @property
     def faults(self) -> tuple[Fault, ...]: ...
+    @property
+    def accuracy(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,7 @@ class Report:
     version: str = __version__
     faults: tuple[Fault, ...] = ()
     scaling: Scaling | None = None
+    precision: PrecisionReport | None = None
 
     @property
     def in_kernels(self) -> int:
@@ -257,6 +261,7 @@ def report_of(result: ResultLike, title: str, picture: Picture, times: Times | N
         check=_check(result, regions),
         times=times,
         faults=tuple(readable_fault(fault) for fault in result.faults),
+        precision=precision_of(result.accuracy),
         timed=tuple(str(one) for one in result.findings.timed) if result.findings is not None else (),
     )
 

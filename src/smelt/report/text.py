@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from smelt.report.facts import Check, CodeRow, KernelRow, PassRow, Report
+from smelt.report.precision import precision_lines
 from smelt.report.readable import counted, in_bytes, in_time
 from smelt.report.scaling import scaling_lines
 from smelt.report.tables import listed, table
@@ -33,6 +34,7 @@ def format_report(report: Report, *, full: bool = False) -> str:
         stage_lines(report),
         [check_line(report.check)],
         fault_lines(report, limit),
+        precision_lines(report.precision, limit),
         [f"note: {note}" for note in report.notes],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

@@ -34,6 +34,7 @@ from smelt.frontends.torch_compile.lower import lower
 from smelt.frontends.torch_compile.options import TorchOptions, read_options
 from smelt.frontends.torch_compile.parts.part import Fixed
 from smelt.frontends.torch_compile.parts.sessions import Settings
+from smelt.passes import read_budget
 from smelt.pipeline import Options
 
 from .alike import Alike, alike
@@ -295,6 +296,9 @@ class CompiledModule(torch.nn.Module, metaclass=Alike):
             patterns=options.patterns,
             precision=options.precision,
             accuracy=options.accuracy,
+            calibrate=options.calibrate,
+            budget=read_budget(options.budget, options.precision),
+            metric=options.metric,
         )
         return save_program(captured, directory, chosen, self._settings.config)
 

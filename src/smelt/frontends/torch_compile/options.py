@@ -43,6 +43,10 @@ class TorchOptions:
     transforms    functions that change the ONNX model before its session is made, in place or by returning another
     precision     "w8" or "w4": weights of products in so many bits, in blocks; "int8-dynamic": products of 8-bit
                   weights and activations; "bf16" or "fp16": weights of that type; parameters are frozen
+    calibrate     calls that a lower precision is measured on, as arrays by the names of the ONNX inputs, or a path;
+                  None: those of the first call. "int8" needs it where there is none
+    budget        dB of signal over noise that every output keeps: layers go back to float32 until it holds
+    metric        in place of dB: a function of the float32 outputs and of those to judge; more is better
     accuracy      "fast": products with weights in blocks quantize their activations to 8 bits
     skip_passes   names of passes to leave out
     patterns      which passes and rules run: a selector such as "default+ort", or a list of selectors and rules; None:
@@ -67,6 +71,9 @@ class TorchOptions:
     transforms: Sequence[Transform] = ()
     precision: str = ""
     accuracy: str = "exact"
+    calibrate: Any = None
+    budget: float | str = 0.0
+    metric: Callable[..., float] | None = None
     skip_passes: Sequence[str] = ()
     patterns: Patterns | None = None
     dump: Path | None = None

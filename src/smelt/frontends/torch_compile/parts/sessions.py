@@ -34,7 +34,7 @@ from smelt.frontends.torch_compile.options import TorchOptions
 from smelt.ir.save import save_model
 from smelt.ir.walk import model_nodes
 from smelt.ops.user import digest_of_kernels, is_user_op
-from smelt.passes import Outcome, run_passes
+from smelt.passes import Outcome, read_budget, run_passes
 from smelt.pipeline import Options, compile_to
 from smelt.runtime import Session, SessionSettings, open_artifact, session_for
 
@@ -147,7 +147,8 @@ def _compiled(
     chosen = Options(
         verify=options.verify, tune=options.tune, skip_passes=tuple(options.skip_passes), patterns=options.patterns,
         threads=options.threads, feeds=feeds, recorded=feeds is not None, precision=options.precision,
-        accuracy=options.accuracy,
+        accuracy=options.accuracy, calibrate=options.calibrate, budget=read_budget(options.budget, options.precision),
+        metric=options.metric,
         ephemeral=True,
     )  # fmt: skip
     what = f"a graph of {len(model.graph)} ONNX nodes"
