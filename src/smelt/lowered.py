@@ -24,11 +24,11 @@ from smelt.check.answers import Answers, Asked, ask, decibels_of, powers
 from smelt.check.calibration import Calls, answered_calls, quantize_static, read_calls
 from smelt.check.precision import Budget, Judging, Layer, Point, Search
 from smelt.ir.load import load_model
-from smelt.ir.save import save_model
+from smelt.ir.save import save_model, weight_bytes
 from smelt.options import Options
 from smelt.passes import STATIC, prepare_to_narrow
 
-_MOST_BYTES: Final = 1 << 32  # of weights, for what has to be written to a file to be run
+_MOST_BYTES: Final = 1 << 32  # of weights of a model that is run only for the report
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,9 @@ class Lowered:
         given = [] if self.options.calibrate is None else read_calls(model, self.options.calibrate)
         if not given and self.options.feeds is not None:
             given = [dict(self.options.feeds)]
+        if not needed and weight_bytes(model) > _MOST_BYTES:
+            self.problem = "the model has more than 4 GB of weights, and is not run for that"
+            return
         file = self._file(model, folder)
         self.calls, answered = answered_calls(model, file, given, self.options.shapes, folder, self.config)
         if isinstance(answered, str):
