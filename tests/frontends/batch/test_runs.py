@@ -45,6 +45,9 @@ def test_a_rerun_skips_finished_parts_and_takes_new_files(run, tmp_path: Path):
     assert part_bytes(tmp_path / "out") == before
     write_parquet(tmp_path / "in" / "a.parquet", rows(50, 1))
     assert run(model, tmp_path / "in").parts_done == 1
+    made = [(tmp_path / "out" / "_smelt" / name).read_bytes() for name in ("report.json", "report.html")]
+    assert run(model, tmp_path / "in").lines() == ["done before: 300 rows in 4 parts"]
+    assert made == [(tmp_path / "out" / "_smelt" / name).read_bytes() for name in ("report.json", "report.html")]
     np.testing.assert_allclose(results(tmp_path / "out"), expected(np.vstack([rows(250), rows(50, 1)])), atol=1e-6)
 
 

@@ -55,14 +55,24 @@ class Report:
     def complete(self) -> bool:
         return not self.interrupted and not self.parts_failed and self.parts_done + self.parts_skipped == self.parts
 
+    @property
+    def nothing_left(self) -> bool:
+        """Whether an earlier run had finished every part."""
+        return self.complete and self.parts > 0 and not self.parts_done
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "complete": self.complete}
+
+    def _failed_rows(self) -> list[str]:
+        return [f"failed rows: {self.failed_rows:,}, in {self.errors}"] if self.failed_rows else []
 
     def lines(self) -> list[str]:
         """As text."""
         state = "done" if self.complete else "interrupted" if self.interrupted else "incomplete"
         if not self.rows:
             return ["done: no rows"]
+        if self.nothing_left:
+            return [f"done before: {self.rows:,} rows in {self.parts:,} parts", *self._failed_rows()]
         skipped = f", {self.parts_skipped:,} finished before" if self.parts_skipped else ""
         lines = [
             f"{state}: {self.rows_done:,} of {self.rows:,} rows in {self.seconds:.1f} s, "
@@ -73,8 +83,7 @@ class Report:
             + ", ".join(f"{_WORDS[name]} {self.stages[name]:.1f} s" for name in _STAGES)
             + f"; inference waited {self.stages['wait']:.1f} s",
         ]
-        if self.failed_rows:
-            lines.append(f"failed rows: {self.failed_rows:,}, in {self.errors}")
+        lines += self._failed_rows()
         lines += [f"part {part} failed: {reason}" for part, reason in list(self.parts_failed.items())[:20]]
         lines += [f"note: {note}" for note in self.notes[:20]]
         return lines
@@ -162,7 +171,9 @@ def _clock(seconds: float) -> str:
 
 
 def write_report(report: Report, put: Any, own: Any) -> None:
-    """report.json and report.html."""
+    """report.json and report.html. Those of the run that did the work stay where nothing was left to do."""
+    if report.nothing_left and (own / "report.json").exists():
+        return
     from smelt.frontends.batch.report_page import page
 
     put(own / "report.json", (json.dumps(report.to_json(), indent=1) + "\n").encode())
