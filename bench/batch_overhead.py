@@ -2,12 +2,14 @@
 
     python bench/batch_overhead.py prepare DIR [--layers 40] [--width 768]   compile a model; a layer is 75 MFLOP a row
     python bench/batch_overhead.py run DIR [--rows 2400] [--rounds 8] [--threads 2] [--workers 1 2] [--format arrow]
+    python bench/batch_overhead.py cpu DIR [--rows 400] [--rounds 3] [--format arrow]    by stage, one thread
 
 A row is 64 tokens of `width` floats: 196 kB of 768, 4 kB of 16. Both sides run in each round, and count from a loaded
 model, first call included. The loop has its rows in memory; the run reads them from Parquet, or maps them from an Arrow
 file, and counts until its results are on disk.
-Prints the share of the loop's throughput that runs of one worker with all threads, and of several, have, over the
-rounds in which others left the CPUs alone.
+`run` prints the share of the loop's throughput that runs of one worker with all threads, and of several, have, over
+the rounds in which others left the CPUs alone. `cpu` prints the CPU time of each stage's thread, and the share of
+inference, which a busy machine changes little.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +31,12 @@ from quiet_rounds import QUIET, watched
 
 import smelt
 from smelt.bench import paired_ratio
+from smelt.frontends.batch import crew, worker
 from smelt.frontends.batch.model_call import ModelCall
 from smelt.frontends.batch.records import ModelRef
 
 WIDTH, BATCH, TOKENS = 768, 16, 64
+STAGES = {"read": "windows", "prepare": "prepared", "infer": "inferred"}
 
 
 def prepare(folder: Path, layers: int, width: int) -> None:
@@ -81,9 +86,45 @@ def run_seconds(folder: Path, ending: str, settings: dict[str, Any]) -> float:
     return report.seconds - report.seconds_to_ready
 
 
+def timed(stages: dict[str, float], name: str, steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Steps whose CPU time counts for a stage. Each stage has a thread of its own."""
+
+    def counted(*given: Any) -> Iterator[Any]:
+        started = time.thread_time()
+        left = steps(*given)
+        while True:
+            step = next(left, None)
+            stages[name] = stages.get(name, 0.0) + time.thread_time() - started
+            if step is None:
+                return
+            yield step
+            started = time.thread_time()
+
+    return counted
+
+
+def cpu_by_stage(given: argparse.Namespace) -> None:
+    """In this process, so that its threads can be asked."""
+    rounds: list[dict[str, float]] = []
+    crew.Crew.in_processes = property(lambda _: False)  # pyright: ignore[reportAttributeAccessIssue]
+    whole = {name: getattr(worker.Worker, f"_{made}") for name, made in STAGES.items()}
+    take = worker._Open.take
+    for _ in range(given.rounds):
+        stages: dict[str, float] = {}
+        for name, steps in whole.items():
+            setattr(worker.Worker, f"_{STAGES[name]}", timed(stages, name, steps))
+        writing = timed(stages, "write", lambda *item: iter([take(*item) or True]))
+        worker._Open.take = lambda *item: next(writing(*item))  # noqa: B023
+        run_seconds(given.folder, given.format, {"workers": 1, "threads": 1})
+        rounds.append(stages)
+    each = {name: 1e3 * float(np.median([one[name] for one in rounds])) / given.rows for name in rounds[0]}
+    print("ms of CPU a row:", ", ".join(f"{name} {ms:.3f}" for name, ms in each.items()))
+    print(f"inference has {each['infer'] / sum(each.values()):.3f} of it")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("step", choices=("prepare", "run"))
+    parser.add_argument("step", choices=("prepare", "run", "cpu"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, default=40)
     parser.add_argument("--width", type=int, default=WIDTH)
@@ -98,6 +139,9 @@ def main() -> None:
         prepare(given.folder, given.layers, given.width)
         return
     x = write_rows(given.folder, given.rows, given.format)
+    if given.step == "cpu":
+        cpu_by_stage(given)
+        return
     times: dict[str, list[float]] = {}
     quiet: list[bool] = []
 
