@@ -24,7 +24,8 @@ import numpy as np
 
 import smelt
 from smelt.base.config import Config
-from smelt.frontends.session.compiled import Wanted, artifact_for
+from smelt.frontends.session.compiled import artifact_for
+from smelt.frontends.session.found import Wanted
 
 LIMIT = 1.2
 DIRECT = """

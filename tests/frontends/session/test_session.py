@@ -23,7 +23,8 @@ from smelt.base.config import Config
 from smelt.base.cpus import Cpus
 from smelt.cli import doctor
 from smelt.frontends.session import store
-from smelt.frontends.session.compiled import Wanted, artifact_for
+from smelt.frontends.session.compiled import artifact_for
+from smelt.frontends.session.found import Wanted
 from smelt.frontends.session.identity import digest_of
 from smelt.frontends.session.store import Store
 from smelt.toolchain import Cache

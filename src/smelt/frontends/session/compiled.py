@@ -7,35 +7,13 @@ imported when there is something to compile, since most starts find an artifact.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
 
 from smelt.base.config import Config
 from smelt.base.errors import SmeltError
+from smelt.frontends.session.found import BACKGROUND_LIMIT_S, Found, Wanted
 from smelt.frontends.session.identity import digest_of
 from smelt.frontends.session.store import Store
-
-BACKGROUND_LIMIT_S: Final = 1800.0
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """How a model is compiled. `limit_s` is how long a session waits for it; 0: it is compiled in the background."""
-
-    limit_s: float = 30.0
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True)
-class Found:
-    """An artifact folder, or why there is none. `compiled`: it was made for this call."""
-
-    folder: Path | None
-    reason: str = ""
-    compiled: bool = False
-    seconds: float = 0.0
 
 
 def artifact_for(model: Path | bytes, wanted: Wanted, config: Config | None = None) -> Found:

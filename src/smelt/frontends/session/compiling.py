@@ -20,7 +20,7 @@ from typing import Final
 
 from smelt.base.config import child_environment
 from smelt.base.errors import CacheError
-from smelt.frontends.session.compiled import BACKGROUND_LIMIT_S, Found, Wanted
+from smelt.frontends.session.found import BACKGROUND_LIMIT_S, Found, Wanted
 from smelt.frontends.session.store import Store
 
 _GRACE_S: Final = 5.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from smelt.frontends.session.compiled import Wanted
+from smelt.frontends.session.found import Wanted
 from smelt.runtime import is_own_session
 
 

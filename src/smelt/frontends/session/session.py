@@ -20,7 +20,8 @@ import onnxruntime
 from smelt.base.config import Config
 from smelt.base.cpus import usable_cpus
 from smelt.base.log import logger
-from smelt.frontends.session.compiled import Wanted, artifact_for
+from smelt.frontends.session.compiled import artifact_for
+from smelt.frontends.session.found import Wanted
 from smelt.frontends.session.options import with_library
 from smelt.frontends.session.overrides import run_overrides_on_stock
 from smelt.runtime import MANIFEST, default_threads, open_artifact, own_sessions
