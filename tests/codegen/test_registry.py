@@ -1,5 +1,8 @@
 """Backends are found by name, and a name that nobody registered is an error that lists the known ones."""
 
+import subprocess
+import sys
+
 import pytest
 
 from smelt.base.errors import ConfigError
@@ -36,3 +39,16 @@ def test_backends_of_other_packages_are_entry_points(monkeypatch: pytest.MonkeyP
     assert backend_names() == ("c", "triton", "triton-cuda", "triton-rocm", "elsewhere")
     assert find_backend("elsewhere") is Other
     assert find_backends("elsewhere, c") == (Other, CBackend)
+
+
+def test_backends_for_gpus_are_imported_when_they_are_asked_for() -> None:
+    program = """
+import sys
+import smelt.pipeline, smelt.report
+from smelt.codegen import backend_names, find_backend
+assert "triton-cuda" in backend_names()
+print(*(name for name in sys.modules if name.startswith("smelt.codegen.triton")))
+assert find_backend("triton-cuda").name == "triton-cuda"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -2,7 +2,7 @@
 
 Input: a name, or several in order of preference. Output: what is registered under it. Invariant: a name that nobody
 registered is an error that lists those that are. Packages of others register theirs by an entry point of the group
-`smelt.backends`, whose object is a `BackendKind`; it is imported when it is asked for, and not before.
+`smelt.backends`, whose object is a `BackendKind`; it is imported when it is asked for, and not before, as those for GPUs are.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from smelt.base.errors import ConfigError
 from smelt.ir.backend import BackendKind
 
 from .c.backend import CBackend
-from .triton.backend import CudaBackend, RocmBackend, TritonBackend
 
 GROUP: Final = "smelt.backends"
-_REGISTERED: Final[dict[str, BackendKind]] = {
-    kind.name: kind for kind in (CBackend, TritonBackend, CudaBackend, RocmBackend)
-}
+_REGISTERED: Final[dict[str, BackendKind]] = {CBackend.name: CBackend}
+_OWN: Final = tuple(
+    EntryPoint(name, f"smelt.codegen.triton.backend:{kind}", GROUP)
+    for name, kind in (("triton", "TritonBackend"), ("triton-cuda", "CudaBackend"), ("triton-rocm", "RocmBackend"))
+)
 
 
 def register_backend(kind: BackendKind) -> None:
@@ -50,4 +51,5 @@ def find_backends(names: str) -> tuple[BackendKind, ...]:
 
 
 def _installed() -> Iterator[EntryPoint]:
+    yield from _OWN
     yield from entry_points(group=GROUP)
