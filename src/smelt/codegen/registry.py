@@ -2,7 +2,7 @@
 
 Input: a name, or several in order of preference. Output: what is registered under it. Invariant: a name that nobody
 registered is an error that lists those that are. Packages of others register theirs by an entry point of the group
-`smelt.backends`, whose object is a `BackendKind`; it is imported when it is asked for, and not before, as those for GPUs are.
+`smelt.backends`, whose object is a `BackendKind`. It is imported when it is asked for, as smelt's own for GPUs are.
 """
 
 from __future__ import annotations
