@@ -21,6 +21,7 @@ static log_function mock_log;
 static count_function mock_modules;
 static set_function mock_set;
 static fail_function mock_fail;
+static void (*mock_resources)(int);
 static callback_function mock_on_launch;
 static int cuda;
 
@@ -30,7 +31,7 @@ static smelt_device_binary binaries[3];
 static smelt_device_loaded loaded[CONFIGS][2 * SMELT_MOST_DEVICES];
 static smelt_device_config configs[CONFIGS];
 static uint64_t seen[5];
-static int launches;
+static int launches, chosen;
 
 static void elf(char *image, uint16_t machine, uint32_t flags) {
   memcpy(image, "\177ELF", 4), memcpy(image + 18, &machine, 2), memcpy(image + 48, &flags, 4);
@@ -39,11 +40,11 @@ static void elf(char *image, uint16_t machine, uint32_t flags) {
 static void tables(void) {
   elf(images[0], cuda ? 190 : 224, cuda ? 80 : 0x4c);
   elf(images[1], cuda ? 190 : 224, cuda ? 90 : 0x41);
-  binaries[0] = (smelt_device_binary){images[0], 64, cuda ? SMELT_CUBIN : SMELT_HSACO, cuda ? 80 : 0, cuda ? 128 : 256, 1024};
-  binaries[1] = (smelt_device_binary){images[1], 64, cuda ? SMELT_CUBIN : SMELT_HSACO, cuda ? 90 : 0, 128, cuda ? 65536 : 2048};
-  binaries[2] = (smelt_device_binary){ptx, sizeof ptx, SMELT_PTX, 80, 128, 1024};
+  binaries[0] = (smelt_device_binary){images[0], 64, cuda ? SMELT_CUBIN : SMELT_HSACO, cuda ? 80 : 0, cuda ? 128 : 256, 1024, 32};
+  binaries[1] = (smelt_device_binary){images[1], 64, cuda ? SMELT_CUBIN : SMELT_HSACO, cuda ? 90 : 0, 128, cuda ? 65536 : 2048, 32};
+  binaries[2] = (smelt_device_binary){ptx, sizeof ptx, SMELT_PTX, 80, 128, 1024, 0};
   for (int i = 0; i < CONFIGS; i++)
-    configs[i] = (smelt_device_config){"k_flat", 64, 0, 0, binaries, cuda ? 3 : 2, loaded[i]};
+    configs[i] = (smelt_device_config){"k_flat", 64, 0, 64, 1, 0, binaries, cuda ? 3 : 2, loaded[i]};
 }
 
 static void on_launch(const char *function, const unsigned *grid, unsigned threads, unsigned shared, void *stream,
@@ -66,7 +67,8 @@ static smelt_env env_of(void) {
 
 /* One launch of 130 rows by a kernel with the configurations [first, first + count). */
 static int32_t run(smelt_env *env, int first, int count, int64_t rows, uint64_t pointer) {
-  smelt_device_kernel kernel = {"k", configs + first, count, 2, 1, 0};
+  smelt_device_kernel kernel = {"k", configs + first, count, 2, 1, 0, chosen};
+  const smelt_device_work work = {rows, 1, 8};
   smelt_device device;
   *env = env_of();
   if (smelt_device_here(env, &device)) return env->code;
@@ -74,7 +76,7 @@ static int32_t run(smelt_env *env, int first, int count, int64_t rows, uint64_t 
   int32_t n = 77;
   void *arguments[] = {&a, &b, &n};
   const uint64_t values[] = {pointer, 0x2000, 77};
-  return smelt_device_launch(env, &device, &kernel, rows, 1, arguments, values);
+  return smelt_device_launch(env, &device, &kernel, &work, arguments, values);
 }
 
 static int said(const smelt_env *env, const char *what, const char *text) {
@@ -127,6 +129,32 @@ static int check_choice(void) {
   CHECK(!run(&env, 1, 2, 130, 0x1000) && logged("grid 5 "));
   CHECK(!run(&env, 1, 2, 130, 0x1004) && occurrences("grid 3 ") >= 2);
   configs[1].divisible = 0, configs[1].rows = 64;
+  return 0;
+}
+
+/* By cost: few elements go to small programs, many to large ones; a row in registers is read once, one in blocks each pass.
+ * A tuned configuration comes first where its conditions hold. */
+static int check_costs(void) {
+  smelt_env env;
+  if (!cuda) return 0;
+  mock_set(80, 1, 1, 0, 0);
+  mock_resources(1);
+  configs[10] = configs[11] = configs[0];
+  configs[10].rows = configs[10].block = 1024, configs[11].rows = configs[11].block = 256;
+  CHECK(!run(&env, 10, 2, 16384, 0x1000) && logged("grid 64 "));
+  CHECK(!run(&env, 10, 2, (int64_t)1 << 24, 0x1000) && logged("grid 16384 "));
+  chosen = 1;
+  CHECK(!run(&env, 10, 2, 16384, 0x1000) && logged("grid 16 "));
+  configs[10].divisible = 1;
+  CHECK(!run(&env, 10, 2, 16384, 0x1004) && occurrences("grid 64 ") == 2);
+  chosen = 0, configs[10].divisible = 0;
+  smelt_device device = {.processors = 108, .threads = 2048, .registers = 65536, .shared = 167936, .capability = 80};
+  const smelt_device_work work = {100000, 768, 8};
+  smelt_device_config whole = configs[0], looped = configs[0];
+  whole.rows = 1, whole.block = 1024, looped.rows = 1, looped.block = 1024, looped.passes = 3;
+  CHECK(smelt_device_cost(&device, &whole, &work) * 2 < smelt_device_cost(&device, &looped, &work));
+  CHECK(smelt_device_resident(&device, &binaries[0]) == 16);
+  mock_resources(0);
   return 0;
 }
 
@@ -192,7 +220,7 @@ static int check_many(void) {
 /* A grid of three axes, for functions that users wrote. */
 static int check_grids(void) {
   smelt_env env = env_of();
-  smelt_device_kernel kernel = {"k", configs, 1, 2, 1, 0};
+  smelt_device_kernel kernel = {"k", configs, 1, 2, 1, 0, 0};
   smelt_device device;
   mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
   CHECK(!smelt_device_here(&env, &device));
@@ -245,6 +273,7 @@ int main(int count, char **given) {
   mock_log = (log_function)dlsym(mock, "mock_log"), mock_modules = (count_function)dlsym(mock, "mock_modules");
   mock_set = (set_function)dlsym(mock, "mock_set"), mock_fail = (fail_function)dlsym(mock, "mock_fail");
   mock_on_launch = (callback_function)dlsym(mock, "mock_on_launch");
+  mock_resources = (void (*)(int))dlsym(mock, "mock_resources");
   tables();
   smelt_env env;
   const char *variable = cuda ? "SMELT_CUDA_LIBRARY" : "SMELT_ROCM_LIBRARY";
@@ -257,7 +286,7 @@ int main(int count, char **given) {
   CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "no CUDA-capable" : "no ROCm-capable"));
   mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
   mock_on_launch(on_launch);
-  if (check_launches() || check_grids() || check_second() || check_choice() || check_failures() || check_architectures()) return 1;
+  if (check_launches() || check_grids() || check_second() || check_choice() || check_costs() || check_failures() || check_architectures()) return 1;
   if (check_threads() || check_many() || check_unload()) return 1;
   return 0;
 }

@@ -28,6 +28,8 @@ int cuDeviceGetAttribute(int *out, int what, int device) {
   if (device != current_device) return 101;
   if (what == 75) *out = capability / 10;
   else if (what == 76) *out = capability % 10;
+  else if (has_resources && (what == 16 || what == 39 || what == 81 || what == 82))
+    *out = what == 16 ? 108 : what == 39 ? 2048 : what == 81 ? 167936 : 65536; /* an A100's multiprocessors */
   else return 1;
   return fails("cuDeviceGetAttribute");
 }

@@ -22,6 +22,7 @@ typedef void (*launch_callback)(const char *function, const unsigned *grid, unsi
 static char text[1 << 20];
 static size_t used;
 static module_record modules[MODULES];
+static int has_resources;
 static int capability = 80, devices = 1, has_context = 1, old_driver, current_device;
 static char failing[64];
 static int failing_code;
@@ -44,13 +45,14 @@ static int fails(const char *call) { return strcmp(failing, call) ? 0 : failing_
 
 const char *mock_log(void) { return text; }
 void mock_reset(void) {
-  used = 0, text[0] = 0, failing[0] = 0, capability = 80, devices = 1, has_context = 1, old_driver = 0, current_device = 0, on_launch = NULL;
+  used = 0, text[0] = 0, failing[0] = 0, capability = 80, devices = 1, has_context = 1, old_driver = 0, current_device = 0, has_resources = 0, on_launch = NULL;
 }
 void mock_set(int new_capability, int new_devices, int context, int old, int device) {
   capability = new_capability, devices = new_devices, has_context = context, old_driver = old, current_device = device;
 }
 void mock_fail(const char *call, int code) { snprintf(failing, sizeof failing, "%s", call), failing_code = code; }
 void mock_on_launch(launch_callback callback) { on_launch = callback; }
+void mock_resources(int told) { has_resources = told; }
 int mock_modules(void) {
   int count = 0;
   for (int place = 0; place < MODULES; place++) count += modules[place].used;

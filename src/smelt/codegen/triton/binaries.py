@@ -55,7 +55,7 @@ class Job:
     def key(self) -> str:
         parts = (self.kernel.text, repr(self.config.function), repr(self.config.constants), str(self.config.warps),
                  repr(self.config.divisible), repr(list(self.kernel.signature.items())), str(self.config.stages),
-                 self.target.name, triton_version(), "2")  # fmt: skip
+                 self.target.name, triton_version(), "3")  # fmt: skip
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -97,11 +97,11 @@ class Binaries:
             new.replace(path)
         return path
 
-    def make(self, jobs: Sequence[Job], *, measured: bool = False) -> dict[Job, Binary | str]:
+    def make(self, jobs: Sequence[Job]) -> dict[Job, Binary | str]:
         """Each job's binary, or why there is none."""
         by_key = {job.key: job for job in jobs}
         missing = [job for key, job in by_key.items() if not self._path(key, "json").exists()]
-        errors = self._compile(missing, measured) if missing else {}
+        errors = self._compile(missing) if missing else {}
         return {job: self._result(job, errors.get(job.key, "")) for job in jobs}
 
     def ttir(self, job: Job) -> str:
@@ -123,17 +123,17 @@ class Binaries:
         image = self._path(job.key, "bin").read_bytes()
         return Binary(job.target, image, text, facts["threads"], facts["shared"], facts["registers"])
 
-    def _compile(self, jobs: Sequence[Job], measured: bool) -> dict[str, str]:
+    def _compile(self, jobs: Sequence[Job]) -> dict[str, str]:
         count = max(1, min(self.knobs.jobs or os.cpu_count() or 1, (len(jobs) + 7) // 8))
         shares = [jobs[place::count] for place in range(count)]
-        running = [(share, self._start(share, measured)) for share in shares]
+        running = [(share, self._start(share)) for share in shares]
         errors: dict[str, str] = {}
         for share, process in running:
             errors |= self._answers(share, process)
         return errors
 
-    def _start(self, jobs: Sequence[Job], measured: bool) -> subprocess.Popen[str]:
-        lines = "".join(json.dumps(self._request(job, measured)) + "\n" for job in jobs)
+    def _start(self, jobs: Sequence[Job]) -> subprocess.Popen[str]:
+        lines = "".join(json.dumps(self._request(job)) + "\n" for job in jobs)
         with (self.work / f"jobs.{os.getpid()}.{id(jobs)}").open("w+", encoding="utf-8") as file:
             Path(file.name).unlink()  # the process holds it
             file.write(lines)
@@ -149,12 +149,11 @@ class Binaries:
             "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         })  # fmt: skip
 
-    def _request(self, job: Job, measured: bool) -> dict[str, Any]:
+    def _request(self, job: Job) -> dict[str, Any]:
         return {
             "key": job.key, "module": str(self.source(job.kernel)), "function": job.config.function,
             "signature": job.kernel.signature, "constants": dict(job.config.constants),
             "divisible": list(job.config.divisible), "warps": job.config.warps, "stages": job.config.stages,
-            "measured": measured,
             "target": [job.target.kind, job.target.arch, job.target.warp], "folder": str(self.folder),
         }  # fmt: skip
 

@@ -11,11 +11,12 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
+import struct
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
+
+REGISTER_COUNT = 0x2F  # the attribute of a cubin's .nv.info
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def _compile(job: dict[str, Any]) -> dict[str, Any]:
         "shared": made.metadata.shared,
         "threads": made.metadata.num_warps * target.warp_size,
         "scratch": made.metadata.global_scratch_size + made.metadata.profile_scratch_size,
-        "registers": _registers(image) if target.backend == "cuda" and job["measured"] else 0,
+        "registers": _registers(image, text, target.backend),
     }
     stem = Path(job["folder"]) / job["key"]
     _put(stem.with_suffix(".ttir"), str(made.asm["ttir"]).encode())
@@ -99,16 +100,26 @@ def _module(path: str) -> Any:
     return sys.modules[name]
 
 
-def _registers(image: bytes) -> int:
-    """Of a thread, as the assembler counted them; 0 where its tool does not say."""
-    knobs = _named("triton").knobs
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(image)
-        file.flush()
-        tool = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
-        done = subprocess.run(tool, capture_output=True, text=True, check=False)
-    found = re.search(r"REG:(\d+)", done.stdout + done.stderr)
-    return int(found.group(1)) if found else 0
+def _registers(image: bytes, text: str, kind: str) -> int:
+    """Of a thread; 0 where the binary does not say."""
+    if kind != "cuda":
+        return max((int(found) for found in re.findall(r"\.vgpr_count:\s+(\d+)", text)), default=0)
+    table, each, count, names = (*struct.unpack_from("<Q", image, 40), *struct.unpack_from("<HHH", image, 58))
+    sections = [struct.unpack_from("<IIQQQQ", image, table + place * each) for place in range(count)]
+    strings = sections[names][4]
+    named = [(image[strings + s[0] : image.index(b"\0", strings + s[0])], s[4], s[5]) for s in sections]
+    return max((_told_registers(image[at : at + size]) for name, at, size in named if name == b".nv.info"), default=0)
+
+
+def _told_registers(info: bytes) -> int:
+    """Records of a format, an attribute and a size; or of four bytes."""
+    found, at = 0, 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        if form == 4 and attribute == REGISTER_COUNT:
+            found = max(found, struct.unpack_from("<I", info, at + 8)[0])
+        at += 4 + (size if form == 4 else 0)
+    return found
 
 
 def _put(path: Path, data: bytes) -> None:

@@ -27,8 +27,15 @@ def kernel_unit(kernel: TritonKernel, made: Mapping[Config, Sequence[Binary]]) -
     lines += [_config_line(kernel, place, config, made.get(config, ())) for place, config in enumerate(kernel.configs)]
     pointers = 0 if kernel.arguments else len(kernel.buffers)
     counts = f"{len(kernel.configs)}, {pointers}, {len(kernel.arguments or kernel.sizes)}, {int(kernel.wide)}"
-    lines += ["};", f"const smelt_device_kernel {kernel.name} = {{"]
-    lines += [f'  "{kernel.name}", {kernel.name}_configs, {counts}}};', ""]
+    chosen = f"SMELT_CONFIG_{kernel.name}"
+    lines += [
+        "};",
+        f"#ifndef {chosen}",
+        f"#define {chosen} 0",
+        "#endif",
+        f"const smelt_device_kernel {kernel.name} = {{",
+    ]
+    lines += [f'  "{kernel.name}", {kernel.name}_configs, {counts}, {chosen}}};', ""]
     return Unit(f"triton_{kernel.name}", "\n".join(lines), per_level=False, optimize=0, kernels=(kernel.name,))
 
 
@@ -36,7 +43,7 @@ def _config_line(kernel: TritonKernel, place: int, config: Config, made: Sequenc
     bits = sum(1 << bit for bit in config.divisible)
     name = f"{kernel.name}_{place}"
     count = sum(2 if one.target.ptx and _is_last(kernel, config) else 1 for one in made)
-    sizes = f"{config.rows}, {config.most_columns}, UINT64_C({bits})"
+    sizes = f"{config.rows}, {config.most_columns}, {config.block}, {config.passes}, UINT64_C({bits})"
     return f'  {{"{config.function}", {sizes}, {name}_binaries, {count}, {name}_loaded}},'
 
 
@@ -54,7 +61,7 @@ def _binaries(name: str, made: Sequence[Binary], *, text: bool) -> list[str]:
         for number, (form, image) in enumerate(images):
             data = f"{name}_{place}_{number}"
             lines.append(f"static const char {data}[] __attribute__((aligned(16))) =\n{literal(image)};")
-            rows.append(f"  {{{data}, {len(image)}, {form}, {arch}, {one.threads}, {one.shared}}},")
+            rows.append(f"  {{{data}, {len(image)}, {form}, {arch}, {one.threads}, {one.shared}, {one.registers}}},")
     lines.append(f"static const smelt_device_binary {name}_binaries[] = {{")
     return [*lines, *rows, "};", f"static smelt_device_loaded {name}_loaded[2 * SMELT_MOST_DEVICES];"]
 

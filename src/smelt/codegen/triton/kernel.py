@@ -47,7 +47,7 @@ TARGETS: Final = (
 class Config:
     """One way to run a kernel: the function of its module, the block sizes, warps. `divisible` are the arguments that
     must be multiples of 16, `most_columns` the longest row that its block holds; 0: any. 0 stages: the compiler's own
-    choice."""
+    choice. `passes`: how often a program reads its rows."""
 
     function: str
     constants: tuple[tuple[str, Constant], ...]
@@ -57,6 +57,7 @@ class Config:
     reason: str = ""
     single: bool = False
     stages: int = 0
+    passes: int = 1
 
     @property
     def rows(self) -> int:
@@ -65,6 +66,12 @@ class Config:
             return 1
         sizes = {name: int(size or 0) for name, size in self.constants}
         return sizes.get("ROWS", sizes["BLOCK"])
+
+    @property
+    def block(self) -> int:
+        """Columns, or elements, that a program takes at a time."""
+        sizes = {name: size for name, size in self.constants if isinstance(size, int)}
+        return sizes.get("BLOCK", 1)
 
     def __str__(self) -> str:
         sizes = " ".join(f"{name}={value}" for name, value in self.constants)

@@ -38,13 +38,14 @@ from smelt.ir.kernel import (
     product,
     show,
 )
+from smelt.ir.kernel import expr as E
 from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts
 
 from .attention import COLUMNS, ROWS, Attention, AttentionWriter, attention_of
 from .claims import operands_of, own_rules
 from .configs import aligned_arguments, flat_configs, row_configs, scan_configs
-from .emit import Arguments, write
+from .emit import Arguments, levels_of, write
 from .kernel import Argument, Config, TritonKernel
 from .modules import module_of
 from .user_launch import launch_kernels, with_all_results
@@ -197,10 +198,15 @@ class DeviceWriter(RegionWriter):
         lines += [
             f"void *arguments[] = {{{', '.join('&' + name for name in names)}}};",
             f"const uint64_t values[] = {{{', '.join(values)}}};",
-            f"if (smelt_device_launch(env, &device, &{kernel.name}, {rows}, {columns}, arguments, values))",
+            f"const smelt_device_work work = {{{rows}, {columns}, {self._row_bytes(kernel)}}};",
+            f"if (smelt_device_launch(env, &device, &{kernel.name}, &work, arguments, values))",
             "  return env->code;",
         ]
         return ["{", *("  " + line for line in lines), "}"]
+
+    def _row_bytes(self, kernel: TritonKernel) -> str:
+        """Of one element of each buffer for each column: what the cost model compares configurations by."""
+        return str(sum(E.SIZE_BYTES[buffer.dtype] for buffer in kernel.buffers))
 
     def _user_launch_lines(self, kernel: TritonKernel, grid: tuple[Ix, Ix, Ix]) -> list[str]:
         made = [self._user_argument(kernel, one, f"a{place}") for place, one in enumerate(kernel.arguments)]
@@ -315,7 +321,8 @@ def _configs(name: str, nest: Nest, columns: Ix, aligned: tuple[int, ...]) -> tu
         return scan_configs(name)
     if not nest.inner:
         return flat_configs(name, aligned)
-    return row_configs(name, columns, aligned, across=nest.columns)
+    passes = max([*levels_of(nest.reductions).values(), 0]) + 1
+    return row_configs(name, columns, aligned, across=nest.columns, passes=passes)
 
 
 def _is_wide(nest: Nest) -> bool:

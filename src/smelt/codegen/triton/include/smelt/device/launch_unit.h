@@ -10,9 +10,16 @@
 #include <smelt/device/launch.h>
 
 enum { SMELT_CU_MAJOR = 75, SMELT_CU_MINOR = 76, SMELT_CU_DYNAMIC_SHARED = 8, SMELT_FREE_SHARED = 49152 };
-enum { SMELT_MOST_GRID = 65535 }; /* along the second and third axis */
+enum { SMELT_CU_PROCESSORS = 16, SMELT_CU_THREADS = 39, SMELT_CU_SHARED = 81, SMELT_CU_REGISTERS = 82 };
+enum { SMELT_MOST_GRID = 65535 };   /* along the second and third axis */
+enum { SMELT_MOST_RESIDENT = 32 };  /* programs of a multiprocessor */
+enum { SMELT_WAVE_CLOCKS = 800 };    /* until the first loads of a program are there */
+enum { SMELT_PROGRAM_CLOCKS = 60 };  /* of a program beside its bytes */
+enum { SMELT_CLOCK_BYTES = 12 };    /* of memory for each multiprocessor and clock */
 enum { SMELT_HIP_BAD_IMAGE = 200, SMELT_HIP_NO_BINARY = 209, SMELT_HIP_BAD_FILE = 218, SMELT_HIP_SHARED_OBJECT = 303 };
 #define SMELT_NO_ARCHITECTURE "no kernel was built for its architecture, and none older"
+
+static int64_t smelt_lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static pthread_mutex_t smelt_module_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -38,7 +45,23 @@ static int32_t smelt_device_context(smelt_env *env, smelt_device *device) {
   return SMELT_OK;
 }
 
+static int32_t smelt_device_number(const smelt_device *device, int what) {
+  int found = 0;
+  return device->driver->attribute(&found, what, device->ordinal) || found < 0 ? 0 : found;
+}
+
+/* What the cost model knows of a device; nothing where the driver does not tell. HIP's numbers of attributes differ between
+ * its releases. */
+static void smelt_device_resources(smelt_device *device) {
+  device->processors = smelt_device_number(device, SMELT_CU_PROCESSORS);
+  device->threads = smelt_device_number(device, SMELT_CU_THREADS);
+  device->registers = smelt_device_number(device, SMELT_CU_REGISTERS);
+  device->shared = smelt_device_number(device, SMELT_CU_SHARED);
+  if (!device->threads || !device->registers || !device->shared) device->processors = 0;
+}
+
 int32_t smelt_device_here(smelt_env *env, smelt_device *device) {
+  memset(device, 0, sizeof *device);
   device->kind = env->device;
   device->driver = smelt_driver_for(env->device);
   if (device->driver->ready < 0) return smelt_device_fail(env, "the GPU", "", device->driver->said);
@@ -54,6 +77,7 @@ int32_t smelt_device_here(smelt_env *env, smelt_device *device) {
     if (code) return smelt_device_said(env, device, "cuDeviceGetAttribute", "", code);
   }
   device->ordinal = ordinal, device->capability = major * 10 + minor;
+  if (device->kind == SMELT_DEVICE_CUDA) smelt_device_resources(device);
   return SMELT_OK;
 }
 
@@ -129,18 +153,54 @@ static int32_t smelt_device_load(smelt_env *env, const smelt_device *device, con
   return smelt_device_fail(env, "the GPU", config->function, SMELT_NO_ARCHITECTURE);
 }
 
+static int smelt_device_fits(const smelt_device *device, const smelt_device_kernel *kernel, int32_t place, int64_t columns,
+                             const uint64_t *values) {
+  const smelt_device_config *config = &kernel->configs[place];
+  if (device->kind == SMELT_DEVICE_CUDA && !smelt_device_binary_for(config, device->capability)) return 0;
+  if (config->most_columns && columns > config->most_columns) return 0;
+  uint64_t rest = 0;
+  for (int32_t bit = 0; bit < kernel->pointers + kernel->sizes && bit < 64; bit++)
+    if (config->divisible >> bit & 1) rest |= values[bit] & 15;
+  return !rest;
+}
+
+/* Programs that a multiprocessor holds at once, by threads, registers and shared memory. */
+static int64_t smelt_device_resident(const smelt_device *device, const smelt_device_binary *binary) {
+  int64_t most = smelt_lesser(SMELT_MOST_RESIDENT, device->threads / (binary->threads ? binary->threads : 1));
+  if (binary->registers) most = smelt_lesser(most, device->registers / ((int64_t)binary->registers * binary->threads));
+  if (binary->shared) most = smelt_lesser(most, device->shared / binary->shared);
+  return most > 0 ? most : 1;
+}
+
+/* Clocks that a launch is expected to take: programs run in waves of what the device holds, each of which
+ * waits for its first loads; a multiprocessor takes the time of its programs' bytes. */
+static int64_t smelt_device_cost(const smelt_device *device, const smelt_device_config *config, const smelt_device_work *work) {
+  const smelt_device_binary *binary = smelt_device_binary_for(config, device->capability);
+  if (!binary) return INT64_MAX;
+  const int64_t padded = (work->columns + config->block - 1) / config->block * config->block;
+  const int64_t bytes = config->rows * (work->columns > 1 ? padded : 1) * config->passes * work->element_bytes;
+  const int64_t programs = (work->rows + config->rows - 1) / config->rows;
+  const int64_t room = smelt_device_resident(device, binary) * device->processors;
+  const int64_t waves = (programs + room - 1) / room, each = (programs + device->processors - 1) / device->processors;
+  const int64_t moved = each * (SMELT_PROGRAM_CLOCKS + bytes / SMELT_CLOCK_BYTES);
+  return waves * SMELT_WAVE_CLOCKS + moved;
+}
+
+/* The one that was tuned; else the cheapest of those that fit, the first of equals; the last one always fits. */
 static const smelt_device_config *smelt_device_config_for(const smelt_device *device, const smelt_device_kernel *kernel,
-                                                          int64_t columns, const uint64_t *values) {
-  for (int32_t i = 0; i + 1 < kernel->count; i++) {
-    const smelt_device_config *config = &kernel->configs[i];
-    if (device->kind == SMELT_DEVICE_CUDA && !smelt_device_binary_for(config, device->capability)) continue;
-    if (config->most_columns && columns > config->most_columns) continue;
-    uint64_t rest = 0;
-    for (int32_t bit = 0; bit < kernel->pointers + kernel->sizes && bit < 64; bit++)
-      if (config->divisible >> bit & 1) rest |= values[bit] & 15;
-    if (!rest) return config;
+                                                          const smelt_device_work *work, const uint64_t *values) {
+  const int32_t tuned = kernel->chosen - 1, last = kernel->count - 1;
+  if (tuned >= 0 && tuned <= last && smelt_device_fits(device, kernel, tuned, work->columns, values))
+    return &kernel->configs[tuned];
+  const smelt_device_config *best = NULL;
+  int64_t least = INT64_MAX;
+  for (int32_t i = 0; i <= last; i++) {
+    if (i < last && !smelt_device_fits(device, kernel, i, work->columns, values)) continue;
+    if (!device->processors) return &kernel->configs[i];
+    const int64_t cost = smelt_device_cost(device, &kernel->configs[i], work);
+    if (!best || cost < least) best = &kernel->configs[i], least = cost;
   }
-  return &kernel->configs[kernel->count - 1];
+  return best;
 }
 
 /* The function for this device, whose module is loaded now if it was not. NULL: it failed. */
@@ -178,18 +238,19 @@ static int32_t smelt_device_start(smelt_env *env, const smelt_device *device, co
   return smelt_device_said(env, device, call, name, code);
 }
 
-int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel, int64_t rows,
-                            int64_t columns, void **arguments, const uint64_t *values) {
-  if (rows <= 0) return SMELT_OK;
-  const smelt_device_config *config = smelt_device_config_for(device, kernel, columns, values);
-  const int64_t grid[] = {(rows + config->rows - 1) / config->rows, 1, 1};
+int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel,
+                            const smelt_device_work *work, void **arguments, const uint64_t *values) {
+  if (work->rows <= 0) return SMELT_OK;
+  const smelt_device_config *config = smelt_device_config_for(device, kernel, work, values);
+  const int64_t grid[] = {(work->rows + config->rows - 1) / config->rows, 1, 1};
   return smelt_device_start(env, device, kernel, config, grid, arguments);
 }
 
 int32_t smelt_device_launch_grid(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel,
                                  const int64_t *grid, void **arguments, const uint64_t *values) {
   if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return SMELT_OK;
-  const smelt_device_config *config = smelt_device_config_for(device, kernel, 0, values);
+  const smelt_device_work work = {grid[0] * grid[1] * grid[2], 1, 1};
+  const smelt_device_config *config = smelt_device_config_for(device, kernel, &work, values);
   return smelt_device_start(env, device, kernel, config, grid, arguments);
 }
 
