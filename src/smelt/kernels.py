@@ -42,7 +42,7 @@ from smelt.ir.faults import Faults
 from smelt.ir.records import Library, Plan, Region, Source
 from smelt.ir.walk import model_nodes
 from smelt.ops.user import check_user_text, is_user_op, runs_on_gpu_alone
-from smelt.options import Clock, Options, chosen_targets
+from smelt.options import Clock, Options, chosen_targets, tuning_provider
 from smelt.partition import FEW
 from smelt.toolchain import (
     Cache,
@@ -186,7 +186,7 @@ class _Rounds:
         self.given.dump.library(library)
         if is_new and chosen is not None and self._is_timed(chosen):
             self.ahead.begin(self.model, chosen, self.config)
-        notes = self._launch_notes(generated)
+        notes = (*self._launch_notes(generated), *self._tuning_notes())
         found = self._examined(generated, library, chosen, begun)
         return Made(plan, generated, library), dataclasses.replace(found, notes=(*notes, *found.notes))
 
@@ -194,6 +194,12 @@ class _Rounds:
         """What has code for a GPU alone is not run here."""
         alone = tuple(r.index for r in generated.regions if any(runs_on_gpu_alone(node) for node in r.nodes))
         return dataclasses.replace(wanted, known=(*known, *alone), whole=not alone, original=self.original)
+
+    def _tuning_notes(self) -> tuple[str, ...]:
+        asked = (self.options.tune or self.config.tune) and self.options.device not in ("", "cpu")
+        if not asked or self.wanted is None or self.wanted.tune:
+            return ()
+        return (f"Nothing was tuned: onnxruntime has no provider for {self.options.device} here.",)
 
     def _launch_notes(self, generated: Generated) -> tuple[str, ...]:
         """Users' code for a GPU is verified by itself; what is wrong with it is an error."""
@@ -330,9 +336,10 @@ def _examination(targets: Sequence[Target], options: Options, config: Config, du
     force = options.force or config.force
     calls = cast("list[Mapping[str, Any]]", options.inputs or [])  # they were read
     calls = [options.feeds] if options.feeds is not None else calls
+    gpu = tuning_provider(options.device) if tune else ""
     return Examination(
         verify,
-        tune,
+        tune and (bool(gpu) or options.device in ("", "cpu")),
         options.threads,
         options.tune_seconds,
         calls[0] if calls else None,
@@ -341,4 +348,5 @@ def _examination(targets: Sequence[Target], options: Options, config: Config, du
         recorded=options.recorded,
         more_feeds=tuple(calls[1:]),
         shapes={name: tuple(shape) for name, shape in options.shapes.items()},
+        gpu=gpu,
     )

@@ -6,6 +6,7 @@ begins; machine-wide knobs are in `Config`.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from smelt.passes import Patterns
 
 _log: Final = logger("pipeline")
 DEVICES: Final = {"cuda": "triton-cuda", "rocm": "triton-rocm"}
+PROVIDERS: Final = {"cuda": "CUDAExecutionProvider", "rocm": "ROCMExecutionProvider"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,17 @@ def for_device(options: Options) -> Options:
             "SM-CONFIG-006", f"there is no device {options.device!r}", hint=f"Known are cpu, {', '.join(DEVICES)}."
         )
     return replace(options, backend=options.backend or DEVICES[options.device], timing=False)
+
+
+def tuning_provider(device: str) -> str:
+    """The execution provider of a GPU that is here; nothing where there is none."""
+    if device not in PROVIDERS:
+        return ""
+    from smelt.runtime import CPU_PROVIDERS, available_providers
+
+    if os.environ.get("SMELT_DEVICE_STAND_IN") == device:  # a driver of the tests, under the CPU's provider
+        return CPU_PROVIDERS[0]
+    return PROVIDERS[device] if PROVIDERS[device] in available_providers() else ""
 
 
 def chosen_targets(options: Options, config: Config) -> tuple[Target, ...]:

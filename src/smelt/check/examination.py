@@ -115,7 +115,7 @@ class Begun:
         if wanted.verify:
             step = progress.task("verify", len(verification.indices) + 1)
             findings = verification.run(library, step, self._worker)
-        if wanted.tune and not findings.rejected:
+        if wanted.tune and not wanted.gpu and not findings.rejected:
             tuned = tune(verification.variants, library, wanted, self._config, self._folder, progress)
             findings = findings.merge(tuned)
         return findings

@@ -27,7 +27,8 @@ class Examination:
     `known` are regions that were verified in an earlier round, as the same code over the same values.
     `tune_seconds` bounds the search for sizes.
     `recorded` says that the inputs are one call of many: findings are kept for all calls of those shapes.
-    `whole`: the model is run too, and not its regions alone.
+    `whole`: the model is run too, and not its regions alone. `gpu`: the execution provider by which configurations of a
+    GPU's kernels are tuned, in the place of sizes of the CPU's.
     `keep_calls` is a folder for the inputs and expected outputs of each distinct region, for standalone programs.
     `feeds` may leave out inputs, which are generated; `more_feeds` are further calls; `shapes` are those of generated
     inputs. `original` is the model as it was given, which the whole is compared with; without it, the prepared one.
@@ -42,6 +43,7 @@ class Examination:
     keep_unverified: bool = False
     known: tuple[int, ...] = ()
     whole: bool = True
+    gpu: str = ""
     recorded: bool = False
     original: ir.Model | None = None
     more_feeds: tuple[Mapping[str, Any], ...] = ()
@@ -153,5 +155,7 @@ class Choice:
         library = [t for t in self.trials if t.kept and "." not in t.name]
         kept = [f"{t.name} {t.value} ({t.ratio:.2f} times as fast)" for t in library if t.name != KERNELS]
         kept += [f"{t.value} kernels cut otherwise ({t.ratio:.2f} times as fast)" for t in library if t.name == KERNELS]
+        gpu = sum(t.kept and t.name.endswith(".gpu-config") and t.value > 0 for t in self.trials)
+        kept += [f"{gpu} kernels of the GPU in another configuration"] if gpu else []
         tried = f"{len(self.trials)} sizes were timed" + ("" if self.complete else " before the time ran out")
         return (f"Tuned for this machine, {tried}: {', '.join(kept) if kept else 'the defaults are the fastest'}.",)

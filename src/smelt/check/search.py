@@ -30,8 +30,10 @@ from smelt.check.kernel_search import Team, Ticks, judge, teams_of
 from smelt.check.variants import Variants
 from smelt.check.watch import Limits, Ran, run_worker
 from smelt.codegen import (
+    GPU_CONFIG,
     KernelSetting,
     Setting,
+    config_count,
     kernel_settings_of,
     launch_counts,
     settings_of,
@@ -40,7 +42,7 @@ from smelt.codegen import (
 )
 from smelt.ir.backend import Generated
 from smelt.ir.records import Library, Source
-from smelt.runtime import ort_version
+from smelt.runtime import CPU_PROVIDERS, ort_version
 from smelt.toolchain import Cache, hash_headers
 
 _GAIN: Final = 1.01  # less is noise
@@ -86,7 +88,10 @@ class _Search:
         self.trials: list[Trial] = []
 
     def run(self, progress: Progress) -> Choice:
-        library, kernels = settings_of(self.source), kernel_settings_of(self.source)
+        if self.wanted.gpu:
+            return self._run_gpu(progress)
+        library = settings_of(self.source)
+        kernels = {s: names for s, names in kernel_settings_of(self.source).items() if s.name != GPU_CONFIG}
         step = progress.task("tune sizes", len(library) + len(kernels))
         until = time.monotonic() + self.wanted.tune_seconds
         for setting in library:
@@ -102,6 +107,22 @@ class _Search:
             self._try_kernels(setting, names, teams)
             step(setting.name)
         self._keep_kernels(before)
+        return Choice(self.chosen, tuple(self.trials))
+
+    def _run_gpu(self, progress: Progress) -> Choice:
+        """Each kernel's configurations, one kernel after the other, by the time of the model on the GPU."""
+        found = {s: names for s, names in kernel_settings_of(self.source).items() if s.name == GPU_CONFIG}
+        every = [
+            (s, kernel) for s, kernels in found.items() for kernel in kernels if config_count(self.source, kernel) > 1
+        ]
+        step = progress.task("tune kernels of the GPU", len(every))
+        until = time.monotonic() + self.wanted.tune_seconds
+        for setting, kernel in every:
+            if time.monotonic() >= until:
+                return Choice(self.chosen, tuple(self.trials), complete=False)
+            count = config_count(self.source, kernel)
+            self._try(Setting(setting.of(kernel), "", 0, setting.others[:count], setting.about))
+            step(kernel)
         return Choice(self.chosen, tuple(self.trials))
 
     def _try(self, setting: Setting) -> None:
@@ -177,6 +198,7 @@ class _Search:
             "shapes": {name: list(shape) for name, shape in self.wanted.shapes.items()},
             "library": str(base.path), "libraries": labels, "feeds": "feeds.npz" if self.wanted.feeds else None,
             "pairs": [], "keep": ["fast.onnx"], "profile": False, **asked,
+            "providers": [self.wanted.gpu, *CPU_PROVIDERS] if self.wanted.gpu else None,
         }  # fmt: skip
         limit_s = self.config.verify_timeout_s
         return run_worker(job, self.folder, Limits(limit_s, limit_s, self.config.verify_memory_bytes))
@@ -193,7 +215,7 @@ def _key(source: Source, wanted: Examination, config: Config) -> str:
     """Kernels, headers and machine; sizes of the inputs given, not their contents."""
     feeds = {name: [str(a.dtype), list(a.shape)] for name, a in (wanted.feeds or {}).items()}
     threads = wanted.threads or config.threads
-    facts = ["settings", _FORMAT, ort_version(), sorted(host_features()), threads, feeds]
+    facts = ["settings", _FORMAT, wanted.gpu, ort_version(), sorted(host_features()), threads, feeds]
     digest = hashlib.sha256(json.dumps([facts, hash_headers(source.include_dirs)]).encode())
     for unit in source.units:
         digest.update(f"{unit.name}\0{unit.text}\0".encode())

@@ -16,7 +16,7 @@ import numpy as np
 
 from smelt.check.events import Report, short
 from smelt.check.observe import offers
-from smelt.runtime import LaunchClocks, Session, SessionSettings, node_times, session_for
+from smelt.runtime import CPU_PROVIDERS, LaunchClocks, Session, SessionSettings, node_times, session_for
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ _PROFILE_RUNS: Final = 5
 
 def time_variants(job: Mapping[str, Any], folder: Path, report: Report) -> None:
     others = {name: Path(library) for name, library in job.get("libraries", {}).items()}
-    sessions = _Sessions(folder, Path(job["library"]), int(job["threads"]), others)
+    sessions = _Sessions(folder, Path(job["library"]), int(job["threads"]), others, job.get("providers"))
     report(at="observe", attempt=int(job["attempt"]))
     feeds = accepted_feeds(job, folder, sessions["stock.onnx"])
     if feeds is None:
@@ -55,12 +55,15 @@ def time_variants(job: Mapping[str, Any], folder: Path, report: Report) -> None:
 class _Sessions(dict[str, Session]):
     """Sessions by file name, opened when first asked for. `file@label` is the same file with another library."""
 
-    def __init__(self, folder: Path, library: Path, threads: int, others: Mapping[str, Path]) -> None:
+    def __init__(
+        self, folder: Path, library: Path, threads: int, others: Mapping[str, Path],
+        providers: list[str] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.others = others
         self.folder = folder
         self.library = library
-        self.settings = SessionSettings(threads=threads, log_severity=4)
+        self.settings = SessionSettings(threads=threads, log_severity=4, providers=tuple(providers or CPU_PROVIDERS))
 
     def __missing__(self, name: str) -> Session:
         library = None if name == "stock.onnx" else self.others.get(name, self.library)

@@ -8,10 +8,12 @@ from .clocks import launch_counts, with_clocks
 from .packing import FedPanels, attach_packed, attach_panels, lift_panels, packed_names, panel_nodes, with_inputs
 from .registry import backend_names, find_backend, find_backends, register_backend
 from .settings import (
+    GPU_CONFIG,
     KERNEL_SETTINGS,
     SETTINGS,
     KernelSetting,
     Setting,
+    config_count,
     kernel_settings_of,
     settings_of,
     unknown_settings,
@@ -19,6 +21,7 @@ from .settings import (
 )
 
 __all__ = [
+    "GPU_CONFIG",
     "KERNEL_SETTINGS",
     "SETTINGS",
     "Backends",
@@ -29,6 +32,7 @@ __all__ = [
     "attach_panels",
     "backend_names",
     "callable_function",
+    "config_count",
     "find_backend",
     "find_backends",
     "function_units",

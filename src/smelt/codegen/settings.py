@@ -16,6 +16,7 @@ from smelt.ir.records import KernelInfo, Source, Unit
 
 GEMM_UNIT: Final = "gemm"
 HALF_UNIT: Final = "half_gemm"
+GPU_CONFIG: Final = "gpu-config"
 _ONLINE_SOFTMAX: Final = "smelt_launch_b2b_online_softmax"
 
 
@@ -68,6 +69,8 @@ KERNEL_SETTINGS: Final = (
                   "query rows of an attention task"),
     KernelSetting("attention-span", "attention_span", (_ONLINE_SOFTMAX,), (256, 512, 1024),
                   "512 beyond 2048", "keys of one online-softmax block"),
+    KernelSetting(GPU_CONFIG, "", ("smelt_device_launch",), (1, 2, 3, 4), "by cost",
+                  "which configuration of a GPU's kernel is launched, counted from 1"),
     KernelSetting("loop-grain", "loop_grain", ("smelt_launch",), (5000, 30000), "12000",
                   "operations that make a task of loops"),
 )  # fmt: skip
@@ -85,12 +88,19 @@ def kernel_settings_of(source: Source) -> dict[KernelSetting, tuple[str, ...]]:
     return {setting: kernels for setting, kernels in felt.items() if kernels}
 
 
+def config_count(source: Source, kernel: str) -> int:
+    """How many configurations a GPU's kernel has."""
+    found = [info for entry in source.entries for info in entry.kernels if info.name == kernel]
+    return len(found[0].reason.split("; ")) if found else 0
+
+
 def with_settings(source: Source, chosen: Mapping[str, int]) -> Source:
     """The source with these sizes, by the settings' names; others stay as they are."""
     picked = [setting for setting in SETTINGS if chosen.get(setting.name, setting.default) != setting.default]
+    configs = _configs(chosen)
     library = [f"#define {setting.macro} {int(chosen[setting.name])}\n" for setting in picked]
     kernels = _cuts(chosen)
-    return replace(source, units=tuple(_with(unit, library, kernels) for unit in source.units))
+    return replace(source, units=tuple(_with(unit, library, kernels, configs) for unit in source.units))
 
 
 def unknown_settings(source: Source, chosen: Mapping[str, int]) -> tuple[str, ...]:
@@ -105,13 +115,24 @@ def _cuts(chosen: Mapping[str, int]) -> dict[str, str]:
     by_name = {setting.name: setting for setting in KERNEL_SETTINGS}
     for name, value in sorted(chosen.items()):
         kernel, _, rest = name.partition(".")
-        if rest in by_name and value:
+        if rest in by_name and by_name[rest].field and value:
             fields[kernel].append(f".{by_name[rest].field} = {int(value)}")
     return {kernel: f"#define SMELT_CUT_{kernel} {{{', '.join(parts)}}}\n" for kernel, parts in fields.items()}
 
 
-def _with(unit: Unit, library: list[str], kernels: Mapping[str, str]) -> Unit:
+def _configs(chosen: Mapping[str, int]) -> dict[str, str]:
+    """The definition of each GPU kernel's configuration, which its own unit sees, by the kernel's name."""
+    named = [(name.partition("."), value) for name, value in sorted(chosen.items())]
+    return {
+        kernel: f"#define SMELT_CONFIG_{kernel} {int(value)}\n"
+        for (kernel, _, rest), value in named
+        if rest == GPU_CONFIG and value
+    }
+
+
+def _with(unit: Unit, library: list[str], kernels: Mapping[str, str], configs: Mapping[str, str]) -> Unit:
     lines = library if unit.name == GEMM_UNIT else []
     if not unit.rare:
         lines = [*lines, *(line for kernel, line in kernels.items() if kernel in unit.launches)]
+    lines = [*lines, *(line for kernel, line in configs.items() if kernel in unit.kernels)]
     return replace(unit, text="".join(lines) + unit.text)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from smelt.runtime.launch_trace import LaunchTracer, Trace, TracedLaunch
     from smelt.runtime.profile import NodeTime, node_times, read_profile
     from smelt.runtime.session import (
+        CPU_PROVIDERS,
         Session,
         SessionSettings,
         available_providers,
@@ -37,6 +38,7 @@ _HOMES = {
     "launch_trace": ("LaunchTracer", "Trace", "TracedLaunch"),
     "profile": ("NodeTime", "node_times", "read_profile"),
     "session": (
+        "CPU_PROVIDERS",
         "Session",
         "SessionSettings",
         "available_providers",
@@ -51,6 +53,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "CPU_PROVIDERS",
     "FORMAT",
     "MANIFEST",
     "Executable",

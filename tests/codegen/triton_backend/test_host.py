@@ -19,6 +19,7 @@ from mock_driver import COMPILE, Mock, mock_library
 
 import smelt
 from smelt.base.errors import ConfigError, SmeltError
+from smelt.check import search
 from smelt.codegen.triton import binaries
 from smelt.codegen.triton.backend import CudaBackend, TritonBackend, TritonRegionCode
 from smelt.codegen.triton.kernel import TARGETS, TritonKernel
@@ -44,17 +45,19 @@ class Made:
         self.kernels: dict[str, TritonKernel] = {k.name: k for code in codes for k in code.device.kernels}
 
     def session(self) -> onnxruntime.InferenceSession:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        library = next(self.folder.glob("smelt_*.so"))
         self.copies += 1
-        copy = self.folder.parent / f"copy{self.copies}.so"  # what a library has read of the environment it keeps
-        copy.write_bytes(library.read_bytes())
-        options.register_custom_ops_library(str(copy))
-        return onnxruntime.InferenceSession(
-            str(self.folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        return session_of(self.folder, self.copies)
+
+
+def session_of(folder: Path, number: int = 0) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    library = next(folder.glob("smelt_*.so"))
+    copy = folder.parent / f"copy{number}{folder.name}.so"  # what a library has read of the environment it keeps
+    copy.write_bytes(library.read_bytes())
+    options.register_custom_ops_library(str(copy))
+    return onnxruntime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
 
 
 @pytest.fixture(scope="module")
@@ -327,6 +330,46 @@ def test_a_device_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert "triton" in json.dumps(manifest) and "a row in registers" in json.dumps(manifest)
     kinds = {path.suffix for path in (dump / "30-sources").iterdir()}
     assert {".c", ".py", ".ttir", ".ptx"} <= kinds
+
+
+def config_of(made: smelt.CompiledModel) -> str:
+    generated = made.result.generated
+    assert generated is not None
+    unit = next(u for u in generated.source.units if u.kernels and "smelt/device/launch.h" in u.text)
+    return unit.text.splitlines()[0]
+
+
+def test_a_configuration_is_a_setting_and_comes_first(mock: Mock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(CudaBackend, "targets", TARGETS[:1])
+    monkeypatch.delenv("SMELT_DEVICE_STAND_IN")  # what verifies runs the CPU's kernel
+    options: Any = {"device": "cuda", "levels": "v2", "force": True, "threads": 1}
+    with smelt.compile(parsed(CHAIN), output=tmp_path / "a", **options) as made:
+        [name] = [k.name for code in made.result.generated.codes for k in code.device.kernels]
+        assert not config_of(made).startswith("#define")
+    settings = {f"{name}.gpu-config": 2, "knothing.gpu-config": 1}
+    with smelt.compile(parsed(CHAIN), output=tmp_path / "b", settings=settings, **options) as made:
+        assert config_of(made) == f"#define SMELT_CONFIG_{name} 2"
+        assert made.result.artifact.manifest["settings"] == {f"{name}.gpu-config": 2}
+        monkeypatch.setenv("SMELT_DEVICE_STAND_IN", "cuda")
+        session_of(tmp_path / "b").run(None, feeds(40))
+    assert "grid 40 " in mock.calls("cuLaunchKernel")[0]  # a row each, where the first has 16
+
+
+def test_tuning_times_each_configuration_on_the_device(mock: Mock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(CudaBackend, "targets", TARGETS[:1])
+    log = tmp_path / "log"
+    monkeypatch.setattr(search, "_FORMAT", str(tmp_path))  # no choice of an earlier run is remembered
+    monkeypatch.setenv("MOCK_LOG", str(log))
+    options: Any = {"device": "cuda", "levels": "v2", "force": True, "threads": 1, "verify": False}
+    with smelt.compile(parsed(CHAIN), output=tmp_path / "a", tune=True, **options) as made:
+        findings = made.result.findings
+        assert findings is not None
+        assert any("Tuned for this machine, 2 sizes were timed" in note for note in findings.notes)
+    assert "cuLaunchKernel" in log.read_text()
+    monkeypatch.delenv("SMELT_DEVICE_STAND_IN")
+    with smelt.compile(parsed(CHAIN), output=tmp_path / "b", tune=True, **options) as made:
+        assert made.result.findings is not None
+        assert "Nothing was tuned: onnxruntime has no provider for cuda here." in made.result.findings.notes
 
 
 def test_an_unknown_device_is_an_error():
