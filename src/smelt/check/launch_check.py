@@ -51,7 +51,7 @@ def _checked(function: Function, config: Config) -> str:
     for sizes in _bindings(function):
         found = _compared(function, device, sizes, config)
         if found.problem:
-            at = ", ".join(f"{name} = {size}" for name, size in sizes.items()) or "the model's sizes"
+            at = ", ".join(f"{name.rpartition(':')[2]} = {size}" for name, size in sizes.items()) or "the model's sizes"
             raise KernelError(
                 "SM-KERNEL-003", f"kernel {title}: its Triton code differs from its reference: {found.problem}",
                 hint=f"By Triton's interpreter, with {at}.",

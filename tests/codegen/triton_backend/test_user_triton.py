@@ -142,6 +142,13 @@ def test_the_first_configuration_of_an_autotuned_kernel_is_taken(tmp_path: Path)
     assert kernel.configs[0].constants == (("BLOCK", 64),) and kernel.configs[0].warps == 2
 
 
+def test_a_heuristic_that_every_size_decides_alike_is_a_constant(tmp_path: Path):
+    smelt.kernel("my.domain::Op", triton=own.evenly(64), reference=lambda x: x)
+    with compiled(model("Op", ["n", 64]), tmp_path / "a") as made:
+        [kernel] = [k for code in made.result.generated.codes for k in code.device.kernels if k.user]
+    assert dict(kernel.configs[0].constants)["EVEN"] is True
+
+
 def test_without_a_device_a_kernel_of_triton_alone_is_refused(tmp_path: Path):
     smelt.kernel("my.domain::Softmax", triton=own.softmax, reference=own.softmax_reference)
     with pytest.raises(KernelError, match=r"my.domain::Softmax .*a Triton function alone: compile for a GPU"):
@@ -196,7 +203,15 @@ def _raising(x: Any) -> Any:
     raise RuntimeError("not today")
 
 
+def _next_power(x: Any) -> Any:
+    y = torch.empty_like(x)
+    own.beyond_kernel[(1,)](x, y, x.numel(), BLOCK=own.triton.next_power_of_2(x.shape[0]))
+    return y
+
+
 REFUSED = {
+    "a power of a size": (_next_power, "the constant BLOCK depends on a size that the model leaves open"),
+    "a heuristic": (own.evenly(33), "the constant EVEN depends on a size that the model leaves open"),
     "a torch op": (lambda x: own.softmax(x + 1), "the torch op add is neither an allocation"),
     "a branch": (_branching, "decides by a size that the model leaves open"),
     "a constant": (_by_size, "the constant BLOCK depends on a size that the model leaves open"),

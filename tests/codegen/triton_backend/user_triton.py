@@ -155,3 +155,22 @@ def launching(kernel: Any, block: int = 64) -> Any:
         return y
 
     return launch
+
+
+@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
+@triton.jit
+def even_kernel(x, y, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(y + i, tl.load(x + i))
+    else:
+        tl.store(y + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def evenly(block: int) -> Any:
+    def launch(x: Any) -> Any:
+        y = torch.empty_like(x)
+        even_kernel[(triton.cdiv(x.numel(), block),)](x, y, x.numel(), BLOCK=block)
+        return y
+
+    return launch

@@ -51,8 +51,8 @@ def _launches(function: Function) -> tuple[DeviceLaunch, ...]:
     sizes = (("rows", rows), ("depth", depth), ("columns", columns))
     made: list[DeviceLaunch] = []
     for name, grid, own in (
-        ("nbits_gemv", gemv, (("own_columns", _GEMV_COLUMNS),)),
-        ("nbits_gemm", tiles, (("own_rows", _ROWS), ("own_columns", width))),
+        ("nbits_gemv", gemv, (("tile_columns", _GEMV_COLUMNS),)),
+        ("nbits_gemm", tiles, (("tile_rows", _ROWS), ("tile_columns", width))),
     ):
         if not any(size.const == 0 for size in grid):
             made.append(_launch(name, function, sizes, grid, own))

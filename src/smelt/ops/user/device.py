@@ -51,7 +51,7 @@ def launched(call: Call, kernel: UserKernel) -> Sequence[Tensor]:
     try:
         traced = _traced(kernel, operands, attributes)
     except KernelError as error:
-        raise Unsupported(str(error)) from error
+        raise Unsupported(". ".join(part.rstrip(".") for part in (error.message, error.hint) if part)) from error
     symbol = f"gpu_{hashlib.sha256(kernel.full_name.encode()).hexdigest()[:12]}"
     sizes = [size for x in operands for size in x.shape]
     return call.k.function(Function(

@@ -317,19 +317,29 @@ class _Trace:
         return DevicePointer(name, order[place], self.sizes.size(value.storage_offset()))
 
     def _constant(self, name: str, value: Any) -> Constant:
-        if isinstance(value, self.torch.SymInt):
-            size = self.sizes.size(value)
-            if size.const is None:
+        if isinstance(value, (self.torch.SymInt, self.torch.SymBool)):
+            known = self._known(value)
+            if known is None:
                 raise self._error(
                     f"the constant {name} depends on a size that the model leaves open",
                     "Fix the size in the model, or walk it in blocks of a constant size.",
                 )
-            return size.const
+            return known
         if type(value).__name__ == "dtype" and type(value).__module__.startswith("triton"):
             return f"tl.{value}"
         if value is not None and not isinstance(value, (bool, int, float, str)):
             raise self._error(f"the constant {name} is a {type(value).__name__}")
         return value
+
+    def _known(self, value: Any) -> Constant:
+        """The number or truth value that a symbolic one always is."""
+        if isinstance(value, self.torch.SymBool):
+            known = str(value.node.expr)
+            return known == "True" if known in ("True", "False") else None
+        try:
+            return self.sizes.size(value).const
+        except ValueError:  # beyond what sizes are made of
+            return None
 
     def _error(self, said: str, hint: str = "") -> KernelError:
         return KernelError("SM-KERNEL-003", f"kernel {self.title}: {said}", hint=hint)

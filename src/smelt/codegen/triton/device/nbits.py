@@ -55,14 +55,14 @@ def block_of_weights(
 @triton.jit
 def nbits_gemv(
     a, weights, scales, zeros, bias, y, rows, depth, columns, bits: tl.constexpr, block: tl.constexpr,
-    kind: tl.constexpr, level: tl.constexpr, own_columns: tl.constexpr,
+    kind: tl.constexpr, level: tl.constexpr, tile_columns: tl.constexpr,
 ):  # fmt: skip
-    """One row and `own_columns` columns: each weight is read once."""
+    """One row and `tile_columns` columns: each weight is read once."""
     m = tl.program_id(1).to(tl.int64) + tl.zeros((1, 1), tl.int64)
-    n = tl.program_id(0).to(tl.int64) * own_columns + tl.arange(0, own_columns)[:, None]
+    n = tl.program_id(0).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)[:, None]
     i = tl.arange(0, block)[None, :]
     blocks = (depth + block - 1) // block
-    total = tl.zeros((own_columns, 1), tl.float32)
+    total = tl.zeros((tile_columns, 1), tl.float32)
     for place in range(blocks):
         v = block_of_activations(a, m, place * block + i, rows, depth, level)
         w = block_of_weights(weights, scales, zeros, n, i, place, columns, blocks, bits, block, kind)
@@ -75,19 +75,19 @@ def nbits_gemv(
 @triton.jit
 def nbits_gemm(
     a, weights, scales, zeros, bias, y, rows, depth, columns, bits: tl.constexpr, block: tl.constexpr,
-    kind: tl.constexpr, level: tl.constexpr, own_rows: tl.constexpr, own_columns: tl.constexpr,
+    kind: tl.constexpr, level: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
 ):  # fmt: skip
-    """A tile: its weights are widened once for `own_rows` rows."""
-    m = tl.program_id(1).to(tl.int64) * own_rows + tl.arange(0, own_rows)[:, None]
-    n = tl.program_id(0).to(tl.int64) * own_columns + tl.arange(0, own_columns)[:, None]
+    """A tile: its weights are widened once for `tile_rows` rows."""
+    m = tl.program_id(1).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)[:, None]
+    n = tl.program_id(0).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)[:, None]
     i = tl.arange(0, block)[None, :]
     blocks = (depth + block - 1) // block
-    total = tl.zeros((own_rows, own_columns), tl.float32)
+    total = tl.zeros((tile_rows, tile_columns), tl.float32)
     for place in range(blocks):
         v = block_of_activations(a, m, place * block + i, rows, depth, level)
         w = block_of_weights(weights, scales, zeros, n, i, place, columns, blocks, bits, block, kind)
         total = tl.dot(v, tl.trans(w), total, input_precision="ieee")
-    c = tl.program_id(0).to(tl.int64) * own_columns + tl.arange(0, own_columns)[None, :]
+    c = tl.program_id(0).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)[None, :]
     if bias is not None:
         total += tl.load(bias + c, mask=c < columns, other=0.0).to(tl.float32)
     tl.store(y + m * columns + c, total, mask=(m < rows) & (c < columns))
