@@ -27,6 +27,7 @@ from . import product as _product
 from . import quantize as _quantize
 from . import quantized_attention as _quantized_attention
 from . import quantized_operators as _quantized_operators
+from . import quantized_recurrent as _quantized_recurrent
 from . import recurrent as _recurrent
 from . import reduction as _reduction
 from . import resize as _resize
@@ -68,7 +69,7 @@ _FAMILIES = (
     _activations, _cast, _comparison, _contrib_activations, _elementwise, _quantize, _quantized_operators,
     _contrib_quantized, _quantized_attention,
     _softmax, _reduction, _scan, _normalization, _contrib_normalization,
-    _scatter, _topk, _grid_sample, _signal, _recurrent, _found_sizes, _non_max_suppression,
+    _scatter, _topk, _grid_sample, _signal, _recurrent, _quantized_recurrent, _found_sizes, _non_max_suppression,
     _roi_align, _col2im,
     _gather, _gather_block_quantized, _movement, _resize, _shape, _shape_only_products, _shape_only_windows, _slicing,
 )  # fmt: skip

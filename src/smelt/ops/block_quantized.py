@@ -96,7 +96,7 @@ class _Product:
             raise Unsupported(f"input {place} of type {x.dtype}")
         if x.elements.const != elements:
             raise Unsupported(f"input {place} has {x.elements} elements, not {elements}")
-        if not _is_constant(x):
+        if not is_constant(x):
             raise Unsupported(f"input {place} is no constant: quantized weights are packed ahead of time")
         return x
 
@@ -115,7 +115,7 @@ class _Product:
         return bias
 
 
-def _is_constant(x: Tensor) -> bool:
+def is_constant(x: Tensor) -> bool:
     """Also behind the widening of a narrow type."""
     definition = x.definition
     if isinstance(definition, Map) and len(definition.args) == 1:

@@ -15,10 +15,12 @@ import onnx_ir as ir
 
 from smelt.ir.kernel import Buffer, Builder, Function, Geometry, Stored, Tensor
 from smelt.ops.integer_product import NAME
+from smelt.ops.quantized_recurrent import NAME as LSTM
 
 from .block_quantized import block_quantized_product
 from .contraction import packed_contraction
 from .convolution import Case, convolution
+from .int8_lstm import int8_lstm
 from .int8_product import int8_product
 from .int8_seen import Seen
 from .nhwc import NhwcBuilder
@@ -31,6 +33,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Builder, Function], Function]]] = {
     "smelt_nbits_product": block_quantized_product,
     "smelt_recurrent": recurrent,
     NAME: int8_product,
+    LSTM: int8_lstm,
 }
 
 

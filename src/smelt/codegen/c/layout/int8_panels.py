@@ -17,6 +17,7 @@ whole groups of four.
 | int8:transposed | (N, K) | (K, N), with spare groups |
 | int8:dense | (K, N) | (K, N) |
 | int8:dense-transposed | (N, K) | (K, N) |
+| int8:stack | (G, K, M) | (G, K, M) |
 | int8:taps:G | (G * M, C, *taps) | (G, taps * C, M): a tap is a pixel's channels of a group |
 | int8:lines | (M, C, *taps) | (lines * line * C, M): a tap is a line of the kernel |
 | int8:depthwise | (C, 1, *taps) | (fours * line * 4, C): four lines of the kernel side by side |
@@ -108,6 +109,8 @@ def layer_panel_bytes(shape: Sequence[int], layout: str) -> int:
 def _matrices(weights: Array, layout: str) -> Array | None:
     """(groups, K, N), K in whole groups of four for each tap; None where the constant does not fit."""
     _, arrangement, *groups = layout.split(":")
+    if arrangement == "stack":
+        return _by_fours(weights[:, None]) if weights.ndim == 3 else None
     if arrangement.startswith("dense"):
         if weights.ndim != 2:
             return None

@@ -9,7 +9,7 @@
 #ifndef SMELT_INT8_STACK_UNIT_H
 #define SMELT_INT8_STACK_UNIT_H
 
-#include <smelt/int8/int8_conv.h>
+#include <smelt/int8/int8_matrix.h>
 
 enum { SMELT_KB_A, SMELT_KB_B, SMELT_KB_A_SCALE, SMELT_KB_A_ZERO, SMELT_KB_B_SCALE, SMELT_KB_B_ZERO, SMELT_KB_Y_SCALE, SMELT_KB_Y_ZERO,
        SMELT_KB_Y };
@@ -98,29 +98,11 @@ static const uint8_t *smelt_int8_fill_rows(const smelt_int8_stack *k, const uint
   return to;
 }
 
-/* The operands and numbers of one matrix as those of an 8-bit layer. */
-typedef struct {
-  void *b[SMELT_LB_SCRATCH + 1];
-  int64_t s[SMELT_LS_SHIFTS + 1];
-  smelt_task task;
-} smelt_int8_matrix;
-
-static const double smelt_int8_no_limits[4] = {-__builtin_inf(), __builtin_inf(), -__builtin_inf(), __builtin_inf()};
-
-static void smelt_int8_numbers_of(const smelt_int8_stack *k, smelt_int8_matrix *m) {
+static smelt_int8_conv smelt_int8_conv_of(const smelt_int8_stack *k, smelt_int8_matrix *m) {
   const int64_t *s = k->task->s;
-  for (int64_t i = 0; i <= SMELT_LS_SHIFTS; i++) m->s[i] = i < SMELT_LS_TOP || i >= SMELT_LS_W_SCALES; /* sizes, strides and counts of 1 */
-  m->s[SMELT_LS_W] = m->s[SMELT_LS_OW] = s[SMELT_KS_M], m->s[SMELT_LS_C] = k->groups * SMELT_INT8_GROUP;
-  m->s[SMELT_LS_COLUMNS] = s[SMELT_KS_N], m->s[SMELT_LS_STEP] = k->stride, m->s[SMELT_LS_RESULT] = s[SMELT_KS_RESULT];
-  m->s[SMELT_LS_X_SIGNED] = s[SMELT_KS_A_SIGNED], m->s[SMELT_LS_W_SIGNED] = s[SMELT_KS_B_SIGNED], m->s[SMELT_LS_NCHW] = 0;
-  m->task = *k->task, m->task.b = m->b, m->task.s = m->s, m->task.f = smelt_int8_no_limits;
-}
-
-static smelt_int8_conv smelt_int8_conv_of(const smelt_int8_stack *k, const smelt_int8_matrix *m) {
-  smelt_int8_conv c = {.l = smelt_int8_layer_of(&m->task), .x = m->b[SMELT_LB_X], .panels = m->b[SMELT_LB_W], .stride = k->stride};
-  c.rows = k->task->s[SMELT_KS_M], c.in_place = smelt_int8_in_place(), c.groups = k->groups, c.taps = 1;
-  c.form = c.in_place ? SMELT_INT8_QUADS : SMELT_INT8_WIDE, c.bytes = smelt_int8_group_bytes(c.form);
-  return c;
+  smelt_int8_numbers_of(k->task, m, s[SMELT_KS_M], k->groups * SMELT_INT8_GROUP, s[SMELT_KS_N], k->stride, s[SMELT_KS_RESULT]);
+  m->s[SMELT_LS_X_SIGNED] = s[SMELT_KS_A_SIGNED], m->s[SMELT_LS_W_SIGNED] = s[SMELT_KS_B_SIGNED];
+  return smelt_int8_conv_of_rows(m);
 }
 
 static void smelt_int8_stack_body(void *context, int64_t index) {
@@ -135,11 +117,8 @@ static void smelt_int8_stack_body(void *context, int64_t index) {
                                [SMELT_LB_SCRATCH] = columns}};
   m.b[SMELT_LB_X] = (void *)smelt_int8_fill_rows(k, (const uint8_t *)b[SMELT_KB_A] + index * M * K, (uint8_t *)rows);
   m.b[SMELT_LB_Y] = (uint8_t *)b[SMELT_KB_Y] + index * M * N;
-  smelt_int8_numbers_of(k, &m);
   smelt_int8_conv c = smelt_int8_conv_of(k, &m);
-  smelt_int8_columns_of(&c.l, memory, k->stride, c.form != SMELT_INT8_WIDE);
-  smelt_int8_conv_sizes(&c), smelt_int8_conv_taps(&c), smelt_int8_conv_cut(&c, 1);
-  for (int64_t i = 0; i < c.blocks; i++) smelt_int8_conv_block(&c, i, rows + k->rows);
+  smelt_int8_rows_times(&c, rows + k->rows);
   smelt_release(k->task, memory);
 }
 
@@ -150,10 +129,9 @@ int32_t SMELT_NAME(smelt_int8_stack)(smelt_task *t) {
   k.panels = (N + SMELT_INT8_PANEL - 1) / SMELT_INT8_PANEL;
   const int64_t wide = k.groups * SMELT_INT8_GROUP;
   k.packed = k.panels * k.stride;
-  k.columns = (k.panels * SMELT_INT8_PANEL * 20 + wide + 2 * 64 + 63) & ~(int64_t)63;
+  k.columns = smelt_int8_columns_bytes(k.panels, wide);
   k.rows = K == wide ? 0 : (M * wide + 2 * 64) & ~(int64_t)63;
   smelt_int8_matrix m = {.b = {NULL}};
-  smelt_int8_numbers_of(&k, &m);
   smelt_int8_conv c = smelt_int8_conv_of(&k, &m);
   c.pixel = wide, smelt_int8_conv_taps(&c), smelt_int8_conv_cut(&c, 1);
   if (smelt_reserve(t, s[SMELT_KS_STACK], k.packed + k.columns + k.rows + smelt_int8_conv_bytes(&c))) return t->env->code;
