@@ -192,3 +192,55 @@ def test_attention_runs_on_bytes() -> None:
     for other in others:
         assert np.abs(other - first).max() / 0.04 < 1.01
         assert (other != first).mean() < 0.01
+
+
+# bad scales
+
+
+def odd(scale: float, place: str) -> onnx.ModelProto:
+    """A layer with a bias, a table and a product of two tensors; one of the scales is odd."""
+    g, scales = Graph(27), {"x": 0.03, "product": 0.03, "bias": 0.04, "table": 0.01, "stack": 0.2}
+    scales[place] = scale
+    made = linear(g, g.quantized("x", scales["x"], 120), 24, 24, (scales["product"], scales["bias"]))
+    squashed = g.quantized(g.node("Tanh", made), scales["table"], 128)
+    swapped = g.node("Transpose", squashed, perm=[1, 0])
+    y = g.node(
+        "QuantizeLinear",
+        g.node("MatMul", squashed, swapped),
+        g.constant(np.float32(scales["stack"])),
+        g.constant(U8(9)),
+    )
+    model = g.model(["batch", 24], y)
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.UINT8
+    return model
+
+
+@pytest.mark.parametrize("place", ["x", "product", "bias", "table", "stack"])
+@pytest.mark.parametrize("scale", [-0.03, 1e-39, 1e30])
+def test_negative_tiny_and_huge_scales_give_what_nodes_give(scale: float, place: str) -> None:
+    model, feeds = odd(scale, place), image(7, 24)
+    with np.errstate(all="ignore"):
+        (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    with smelt.compile(model, force=True, verify=False, threads=1) as compiled:
+        (got,) = compiled.run(feeds)
+    apart = np.abs(got.astype(np.int64) - expected)
+    assert apart.max() <= 1 or (scale == 1e-39 and np.isin(got[apart > 1], (0, 9, 255)).all())
+
+
+@pytest.mark.parametrize("place", ["x", "product", "bias", "table", "stack"])
+@pytest.mark.parametrize("scale", [0.0, float("nan"), float("inf")])
+def test_scales_that_are_no_numbers_give_bytes_of_the_range(scale: float, place: str) -> None:
+    """What the quotient is then, ONNX leaves open; limits hold, and all levels agree."""
+    model, feeds = odd(scale, place), image(7, 24)
+    results = at_levels(model, feeds)
+    assert all(made.dtype == U8 and made.shape == (7, 7) for made in results)
+
+
+@pytest.mark.parametrize("wrong", [np.ones(3, np.float32), np.float64(0.03)])
+def test_scales_of_another_shape_or_type_are_refused(wrong: np.ndarray) -> None:
+    """When the model is loaded, or where stock sees it: when it runs."""
+    g = Graph(28)
+    x = g.node("QuantizeLinear", "x", g.constant(np.asarray(wrong)), g.constant(U8(3)))
+    model = g.model([2, 24], g.node("DequantizeLinear", x, g.constant(np.float32(0.1)), g.constant(U8(3))))
+    with pytest.raises(Exception, match="QuantizeLinear"):
+        smelt.compile(model, force=True, verify=False, threads=1).run(image(2, 24))

@@ -38,11 +38,12 @@ SMELT_INLINE int32_t smelt_int8_byte(const void *at, int64_t i, int is_signed) {
 }
 SMELT_INLINE float smelt_int8_number(const void *at, int64_t i, int64_t many) { return at ? ((const float *)at)[many > 1 ? i : 0] : 1; }
 
-/* Limits of quantized values less their zero point: those of the type, and of the numbers before they were quantized. */
+/* Limits of quantized values less their zero point: those of the type, and of the numbers before they were quantized, which a negative
+ * scale exchanges. */
 static smelt_int8_range smelt_int8_range_of(int is_signed, int32_t zero, double low, double high, float scale) {
   const float whole = 12582912, type_low = is_signed ? -128 : 0, type_high = is_signed ? 127 : 255;
   smelt_int8_range out = {type_low - (float)zero, type_high - (float)zero, zero};
-  const float quotients[2] = {(float)low / scale, (float)high / scale};
+  const float quotients[2] = {(float)(scale < 0 ? high : low) / scale, (float)(scale < 0 ? low : high) / scale};
   const volatile float least = quotients[0] + whole, most = quotients[1] + whole; /* rounded half to even */
   if (quotients[0] > out.low) out.low = quotients[0] < out.high ? least - whole : out.high;
   if (quotients[1] < out.high) out.high = quotients[1] > out.low ? most - whole : out.low;
@@ -158,6 +159,8 @@ static void smelt_int8_columns_of(smelt_int8_layer *l, const char *panels, int64
     smelt_int8_floats(t->b[SMELT_LB_W_SCALE], s[SMELT_LS_W_SCALES], first, some, products);
     *(smelt_int8_f16 *)products *= x_scale;
     *(smelt_int8_f16 *)(scale + i) = *(const smelt_int8_f16 *)products / y_scale;
+    for (int j = 0; j < SMELT_INT8_PANEL; j++) /* 0 stays 0, whatever it is scaled by */
+      scale[i + j] = scale[i + j] > 0x1.fffffep127f ? 0x1.fffffep127f : scale[i + j] < -0x1.fffffep127f ? -0x1.fffffep127f : scale[i + j];
     *(smelt_int8_i16 *)(added + i) = -(*(const smelt_int8_i16 *)header->sums * (int32_t)x_zero);
     any_zero |= smelt_int8_weight_zeros(l, first, some, zeros + i);
     if (t->b[SMELT_LB_BIAS]) any_offset |= smelt_int8_bias(l, first, some, products, y_scale, added + i, offset + i);
