@@ -24,11 +24,7 @@ MICROSOFT: Final = "com.microsoft"
 UNIT: Final = "#include <smelt/int8/int8_lstm_unit.h>\n"
 GATES: Final = 4
 NAME: Final = "smelt_int8_lstm"
-STRIDES: Final = (
-    8,
-    9,
-)  # places among the numbers: bytes from one panel of the weights to the next, where they are packed
-HEADER, NR, INTERLEAVE = 128, 16, 4  # of a panel, as int8_panels.py has them
+STRIDES: Final = (8, 9)  # places among the numbers that a backend sets for weights that it packs
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT, kind="function", cost="heavy", steps=True)
@@ -117,17 +113,14 @@ def _parameter(call: Call, place: int, directions: int, hidden: int) -> Tensor |
 def reference(arrays: Arrays, numbers: Sequence[int], _: Sequence[float]) -> tuple[Array, ...]:
     """By numpy: integers exactly, the rest in float64."""
     x, weights, again, bias, h0, c0, peephole, *parameters = arrays
-    steps, rows, width, hidden, directions, backwards, *signed = numbers[:8]
+    steps, rows, width, hidden, directions, backwards = numbers[:6]
     assert x is not None and weights is not None and again is not None
     y = np.zeros((steps, directions, rows, hidden))
     last = np.zeros((2, directions, rows, hidden))
     for d in range(directions):
-        sizes = (width, 4 * hidden), (hidden, 4 * hidden)
         w, r = (
-            _restored(
-                _unpacked(panels, directions, d, size, is_signed), *(_of(p, d) for p in parameters[2 * i : 2 * i + 2])
-            )
-            for i, (panels, size, is_signed) in enumerate(zip((weights, again), sizes, signed, strict=True))
+            _restored(q[d].astype(np.float64), *(_of(p, d) for p in parameters[2 * i : 2 * i + 2]))
+            for i, q in enumerate((weights, again))
         )
         both: Array = np.zeros(4 * hidden) if bias is None else bias[d].reshape(2, -1).sum(0)
         of_x = _steps(x).reshape(steps, rows, width) @ w + both
@@ -152,15 +145,6 @@ def _of(parameter: Array | None, direction: int) -> Array:
 
 def _restored(q: Array, scale: Array, zero: Array) -> Array:
     return (q - zero) * scale
-
-
-def _unpacked(panels: Array, directions: int, direction: int, size: tuple[int, int], is_signed: int) -> Array:
-    if panels.ndim == 3:  # as the node has them
-        return panels[direction].astype(np.float64)
-    own = panels.reshape(directions, -1, panels.shape[1])[direction, :, HEADER:]
-    blocks = own.reshape(len(own), -1, NR, INTERLEAVE).transpose(1, 3, 0, 2)
-    matrix = blocks.reshape(-1, len(own) * NR)[: size[0], : size[1]].astype(np.float64)
-    return matrix + (0 if is_signed else 128)
 
 
 def _steps(x: Array) -> Array:
