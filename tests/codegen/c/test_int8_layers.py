@@ -43,6 +43,10 @@ class Case:
     r_zero: np.ndarray | None = None
     z_scale: np.ndarray | None = None
     z_zero: np.ndarray | None = None
+    shift: np.ndarray | None = None
+    second_scale: np.ndarray | None = None
+    second_zero: np.ndarray | None = None
+    table: np.ndarray | None = None
     limits: tuple[float, float] = (-math.inf, math.inf)
     nchw: bool = False
     processors: int = 1
@@ -88,7 +92,7 @@ class Case:
         return [
             x, int8_panels(self.w, self.layout), self.x_scale, self.x_zero, self.w_scale, self.w_zero, self.bias,
             self.bias_scale, self.y_scale, self.y_zero, self.residual, self.r_scale, self.r_zero, self.z_scale,
-            self.z_zero,
+            self.z_zero, self.shift, self.second_scale, self.second_zero, self.table,
         ]  # fmt: skip
 
     def numbers(self) -> list[int]:
@@ -101,7 +105,7 @@ class Case:
         signed_residual = int(self.residual is not None and self.residual.dtype == np.int8)
         return [
             *self.x.shape, *self.out, rows // groups, groups, *windows, int(self.layout == "int8:lines"), *signed, step,
-            kind, *counts, signed_residual, int(self.nchw),
+            kind, *counts, signed_residual, int(self.nchw), 1 if self.shift is None else self.shift.size,
         ]  # fmt: skip
 
     def factors(self) -> list[float]:
