@@ -172,7 +172,7 @@ def random_case(seed: int) -> Case:
 
 
 def scaled_case(seed: int, result: str) -> Case:
-    """The same with scales, bias, limits and a residual."""
+    """The same with scales, bias, limits, a residual, a second quantization and a table."""
     case = random_case(seed)
     rng = np.random.default_rng([17, seed])
     rows, size = len(case.w), float(np.abs(case.sums()).max() or 1)
@@ -193,6 +193,11 @@ def scaled_case(seed: int, result: str) -> Case:
             case.residual = whole(rng, TYPES[seed // 2 % 2], len(case.x), *case.out, rows)
             case.r_scale, case.r_zero = np.float32([0.03]), whole(rng, case.residual.dtype, 1)
             case.z_scale, case.z_zero = np.float32([float(case.y_scale[0]) * 1.7]), whole(rng, KINDS[result], 1)
+        if seed % 3 == 0 and not case.depthwise:
+            case.shift = (rng.uniform(-20, 20, (1, rows)[seed % 2]) * case.y_scale[0]).astype(np.float32)
+            case.second_scale, case.second_zero = case.y_scale * np.float32(1.3), whole(rng, KINDS[result], 1)
+        if seed % 4 == 1 and not case.depthwise:
+            case.table = ~np.arange(256, dtype=np.uint8)
     return case
 
 
