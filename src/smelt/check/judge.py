@@ -20,8 +20,6 @@ import onnx_ir as ir
 
 from smelt.check.contract import (
     NEAR_STOCK,
-    PRODUCTS,
-    ROUNDED,
     Bounds,
     Comparison,
     compare,
@@ -35,9 +33,8 @@ from smelt.check.events import short
 from smelt.check.moved_models import with_moved_scales, with_moved_weights
 from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes
 from smelt.check.references import BUDGET, evaluate_loaded, holds_half, moved
-from smelt.ir.narrowed import multiplies_bfloat16
+from smelt.check.rounded_types import rounded_types
 from smelt.ir.proto import load_file
-from smelt.ir.walk import model_nodes
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
 from smelt.ops.user import is_user_op
 from smelt.runtime import Session, SessionSettings, session_for
@@ -73,7 +70,7 @@ class Judge:
         budget: float = BUDGET, outputs: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.path = path
-        self._kind = kind
+        self.kind = kind
         self.op_types = op_types
         self.announce = announce or (lambda: None)
         self.budget = budget
@@ -87,14 +84,6 @@ class Judge:
         self._usual = _Once(lambda feeds: list(_answers([partial(self._again, OPTIMIZED, feeds)])))
         self._draws = _Once(lambda feeds: _Kept(self._drawn(feeds)))
 
-    @cached_property
-    def kind(self) -> str:
-        """The class of the results, by which they have their tolerance."""
-        if not self._kind or not PRODUCTS.intersection(self.op_types):
-            return self._kind
-        rounded = multiplies_bfloat16(model_nodes(self._loaded()), PRODUCTS)
-        return ROUNDED + self._kind if rounded else self._kind
-
     def stock(self, feeds: Mapping[str, Any]) -> list[Any]:
         """What stock ONNX Runtime gives without its optimizers; raises what it raises. Ops of the user's own have no
         kernel there: their references stand for it."""
@@ -104,6 +93,13 @@ class Judge:
         threads = 1 if quantizes(self.op_types) else _STOCK_THREADS
         self._stock = self._stock or self._session(replace(UNOPTIMIZED, threads=threads))
         return self._stock.run(self.outputs, feeds)
+
+    @cached_property
+    def rounded(self) -> list[str]:
+        """By output, the coarser type that it comes through."""
+        found = rounded_types(self._loaded())
+        by_name = {value.name: one for value, one in zip(self._loaded().graph.outputs, found, strict=True)}
+        return found if self.outputs is None else [by_name[name] for name in self.outputs]
 
     def use(self, session: Session) -> None:
         """A session of the same model without optimizers that is open already."""
@@ -162,6 +158,8 @@ class Judge:
             return self._by_bounds(feeds, results, stock, bounds)
         if stock is not None:
             near = compare_all(results, stock, None, self.kind, share=NEAR_STOCK)
+            if near.problem and any(self.rounded):
+                near = compare_all(results, stock, None, self.kind, share=NEAR_STOCK, rounded=self.rounded)
             if not near.problem:
                 return Judged(near)
             if quantizes(self.op_types):
@@ -174,13 +172,15 @@ class Judge:
         except NoReferenceError as error:
             if stock is None:
                 return Judged(Comparison(problem=f"there is nothing to compare with: {short(error)}"))
-            found = compare_all(results, stock, None, self.kind, stock_is_reference=True)
+            found = compare_all(results, stock, None, self.kind, stock_is_reference=True, rounded=self.rounded)
             if found.problem:
                 found = self._by_spread(found, feeds, results, stock, stock, stock_is_reference=True)
             note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
             return Judged(found, "stock", note)
         steps, nearby = has_steps(self.op_types), partial(self._moved_reference, feeds)
-        found = compare_all(results, reference, stock, self.kind, steps=steps, moved=nearby)
+        found = compare_all(
+            results, reference, stock, self.kind, steps=steps, moved=nearby, rounded=self.rounded
+        )  # fmt: skip
         if found.problem and stock is not None:
             found = self._by_spread(found, feeds, results, reference, stock)
         return Judged(found, "float64")
@@ -194,16 +194,19 @@ class Judge:
         far off (a step, optimizers that compute in other types, as with activations of 8 bits beside int4 weights) is
         none; but what stock gives by default is right, whoever computed it."""
         for usual in self._usual(feeds):
-            near = compare_all(results, usual, None, self.kind, share=NEAR_STOCK)
+            near = compare_all(results, usual, None, self.kind, share=NEAR_STOCK, rounded=self.rounded)
             if not near.problem:
                 return near
-        tensors = [tensor for _, tensor in tensors_of(list(results))]
-        tolerance = max((tolerance_of(one, self.kind, stock_is_reference) for one in tensors), default=0.0)
+        rounded = self.rounded
+        tensors = [(tensor, name) for one, name in zip(results, rounded, strict=True) for _, tensor in tensors_of(one)]
+        tolerance = max((tolerance_of(one, self.kind, stock_is_reference, name) for one, name in tensors), default=0.0)
         most = max(SPREAD_FACTOR * _largest_error(stock, reference), SPREAD_TOLERANCES * tolerance)
         answers = itertools.chain(self._usual(feeds), self._draws(feeds))
         drawn = (answer for answer in answers if _largest_error(answer, reference) <= most)
         steps = has_steps(self.op_types)
-        compared = partial(compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference)
+        compared = partial(
+            compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference, rounded=rounded
+        )  # fmt: skip
         tried = (compared(stock=answer, steps=steps) for answer in drawn)
         return next((one for one in tried if not one.problem), found)
 

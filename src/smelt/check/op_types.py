@@ -30,7 +30,7 @@ def op_types_of(nodes: Iterable[ir.Node]) -> list[str]:
         if node.op_type not in STEPS or _may_round(node, types):
             found.add(node.op_type)
         for place, value in enumerate(node.outputs):
-            dtype = value.dtype or _result_type(node, place, types)
+            dtype = value.dtype or result_type(node, place, types)
             if dtype is not None:
                 types[value] = dtype
     return sorted(found)
@@ -53,7 +53,7 @@ def _cast_to(node: ir.Node) -> ir.DataType | None:
     return None if target is None or target.is_ref() else ir.DataType(target.as_int())
 
 
-def _result_type(node: ir.Node, place: int, types: _Types) -> ir.DataType | None:
+def result_type(node: ir.Node, place: int, types: _Types) -> ir.DataType | None:
     """By the schema: a type of its own, or that of an operand which shares its type variable."""
     if node.op_type == "Cast" and not node.domain:
         return _cast_to(node)

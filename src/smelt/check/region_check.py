@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.base.target import find_target, host_build, host_level
-from smelt.check.contract import ROUNDED, STOCK_FACTOR, Comparison, joined, op_class
+from smelt.check.contract import STOCK_FACTOR, Comparison, joined, op_class
 from smelt.check.events import Report, short
 from smelt.check.judge import Judge, Judged
 from smelt.check.nan_models import keeping_nan
@@ -134,11 +134,9 @@ class _OneRegion:
         except Exception:  # it has no kernels for these nodes
             stock = None
         results = {level: self._run(level, inputs) for level in levels}
-        kind = self.judge.kind if self.judge.kind.startswith(ROUNDED) else "product"
-        compared = partial(compare_special, places=places, share=share, kind=kind)
         unlike: Callable[[Sequence[Any] | None], dict[str, list[Any]]] = lambda answer: {  # noqa: E731
             level: made for level, made in results.items()
-            if answer is None or compared(made, answer, None).problem
+            if answer is None or compare_special(made, answer, None, places, share, self.judge.rounded).problem
         }  # fmt: skip
         results = unlike(stock)
         results = unlike(self._with_nan_kept(feeds)) if results else {}
@@ -147,7 +145,9 @@ class _OneRegion:
         reference = _or_none(self.judge.reference, feeds)  # takes longer than all the rest, and is rarely needed
         if reference is None and not DROPS_NAN.isdisjoint(self.region["op_types"]):
             return []
-        found = [(level, _unlike(made, stock, reference, compared)) for level, made in results.items()]
+        unlike_at = partial(_unlike, stock=stock, reference=reference, places=places, share=share,
+                            rounded=self.judge.rounded)  # fmt: skip
+        found = [(level, unlike_at(made)) for level, made in results.items()]
         return [replace(one, problem=f"{level}: {one.problem}") for level, one in found if one.problem]
 
     def _large(self, levels: Sequence[str]) -> list[Comparison]:
@@ -205,16 +205,16 @@ def _share(ordinary: Comparison) -> float:
 
 
 def _unlike(
-    results: Sequence[Any], stock: Sequence[Any] | None, reference: Sequence[Any] | None,
-    compared: Callable[[Sequence[Any], Sequence[Any], Sequence[Any] | None], Comparison],
+    results: Sequence[Any], stock: Sequence[Any] | None, reference: Sequence[Any] | None, places: Sequence[int],
+    share: float, rounded: Sequence[str],
 ) -> Comparison:  # fmt: skip
     """How results differ from the reference; from stock ONNX Runtime where there is none."""
     if reference is not None:
-        found = compared(results, reference, stock)
+        found = compare_special(results, reference, stock, places, share, rounded)
         return replace(found, problem=found.problem and f"with NaN and inf among the inputs, {found.problem}")
     if stock is None:
         return Comparison()
-    found = compared(results, stock, None)
+    found = compare_special(results, stock, None, places, share, rounded)
     return replace(found, problem="NaN and inf come out elsewhere than with stock ONNX Runtime")
 
 

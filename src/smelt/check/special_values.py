@@ -97,13 +97,14 @@ def compare_special(
     stock: Sequence[Any] | None,
     places: Sequence[int],
     share: float = 1.0,
-    kind: str = "product",
+    rounded: Sequence[str] = (),
 ) -> Comparison:
     """Beside infinities, large values cancel, so the bound is that of products, times `share`: what no special value
     reaches may be off by as much as it is without them."""
     yardstick = None if stock is None else [stock[i] for i in places]
     found = compare_all(
-        [results[i] for i in places], [reference[i] for i in places], yardstick, kind, steps=True, share=share
+        [results[i] for i in places], [reference[i] for i in places], yardstick, "product", steps=True, share=share,
+        rounded=[rounded[i] for i in places] if rounded else (),
     )  # fmt: skip
     return replace(found, failing=tuple(places[place] for place in found.failing))
 

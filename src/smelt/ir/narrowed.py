@@ -7,7 +7,6 @@ no part of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import onnx_ir as ir
@@ -33,11 +32,9 @@ def is_kept_wide(node: ir.Node) -> bool:
     return _WIDE in node.meta
 
 
-def multiplies_bfloat16(nodes: Iterable[ir.Node], products: Iterable[str]) -> bool:
-    """Whether one of these `products` has an operand in bfloat16, or behind a marked Cast from it."""
-    kinds = frozenset(products)
-    operands = (value for node in nodes if node.op_type in kinds for value in node.inputs if value is not None)
-    return any(_is_bfloat16(value) for value in operands)
+def reads_bfloat16(node: ir.Node) -> bool:
+    """Whether it has an operand in bfloat16, or behind a marked Cast from it."""
+    return any(_is_bfloat16(value) for value in node.inputs if value is not None)
 
 
 def _is_bfloat16(value: ir.Value) -> bool:
