@@ -393,3 +393,10 @@ def test_the_standard_domain_has_one_name():
     assert found.opset_imports[""] == 18 and "ai.onnx" not in found.opset_imports
     assert next(iter(found.graph)).domain == "" and model.opset_import[0].domain == "ai.onnx"
     assert load_model(ir.from_proto(model)).opset_imports[""] == 18
+
+
+def test_nodes_of_onnx_runtime_need_no_import():
+    """It takes them so, and files of its tools lack it."""
+    found = load_model(build([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")]))
+    assert found.opset_imports["com.microsoft"] == 1
+    assert "com.microsoft" not in load_model(build([relu()])).opset_imports

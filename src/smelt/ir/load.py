@@ -30,6 +30,7 @@ from smelt.ir.verifier import verify_model
 from smelt.ir.walk import model_graphs, nested_graphs, scopes
 
 MAX_PROTO_BYTES = (1 << 31) - 1
+_ORT_DOMAIN = "com.microsoft"
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
@@ -161,11 +162,13 @@ def _finish(model: ir.Model, folder: ExternalFolder | None) -> ir.Model:
 
 def _name_opsets(model: ir.Model) -> None:
     """The standard domain is "" here, as onnx_ir calls it in nodes; ONNX Runtime writes its optimized files with
-    "ai.onnx"."""
+    "ai.onnx". It takes nodes of its own domain without an import too."""
     for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
         version = imports.pop("ai.onnx", None)
         if version is not None:
             imports.setdefault("", version)
+    if any(node.domain == _ORT_DOMAIN for graph in model_graphs(model) for node in graph):
+        model.opset_imports.setdefault(_ORT_DOMAIN, 1)
 
 
 def _sort(model: ir.Model) -> None:
