@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
+from smelt.check.judge import Judge
 from smelt.check.region_check import RegionCheck
 from smelt.check.special_values import defined_outputs, enlarged
 from smelt.runtime import session_for
@@ -140,3 +141,41 @@ def test_what_a_float16_cannot_hold_may_be_infinite(
     check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
     found = check(region, {"x": x, "y": session.run(None, {"i0": x})[0]}).comparison.problem
     assert ("large numbers" in found) is not half
+
+
+def test_scores_of_hundreds_leave_few_digits_beside_nan_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that sums in another order is as far off with NaN in another row as it is without."""
+    nodes = [helper.make_node("MatMul", ["i0", "i1"], ["s"]), helper.make_node("Softmax", ["s"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, 1, None) for name in ("i0", "i1", "y")]
+    graph = helper.make_graph(nodes, "g", ends[:2], ends[2:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, tmp_path / "plain.onnx")
+    rng = np.random.default_rng(3)
+    values = {"x": rng.standard_normal((64, 768)), "w": 8 * rng.standard_normal((768, 12))}
+    values = {name: array.astype(np.float32) for name, array in values.items()}
+
+    def in_another_order(one: object, level: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        x, w = inputs
+        with np.errstate(all="ignore"):
+            scores = np.add.reduce(x[:, ::-1, None] * w[::-1], axis=1)
+            powers = np.exp(scores - scores.max(1, keepdims=True))
+            return [powers / powers.sum(1, keepdims=True)]
+
+    def with_nan(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        x = given["x"].copy()
+        x[0, 0] = np.nan
+        return {**given, "x": x}
+
+    monkeypatch.setattr("smelt.check.region_check._OneRegion._run", in_another_order)
+    monkeypatch.setattr("smelt.check.region_check.sprinkled", with_nan)
+
+    def exact(judge: Judge, *given: object) -> list[np.ndarray]:
+        return [np.asarray(one, np.float32) for one in judge.reference(given[-1])]
+
+    monkeypatch.setattr(Judge, "stock", exact)
+    monkeypatch.setattr(Judge, "_again", exact)
+    stock = exact(Judge(tmp_path / "plain.onnx", "product", ()), {"i0": values["x"], "i1": values["w"]})
+    region = {"index": 0, "inputs": ["x", "w"], "plain_inputs": ["x", "w"], "outputs": ["y"],
+              "op_types": ["MatMul", "Softmax"], "identical": False, "plain": "plain.onnx", "defined": [0]}  # fmt: skip
+    check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
+    assert not check(region, {**values, "y": stock[0]}).comparison.problem

@@ -19,12 +19,12 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.base.target import find_target, host_build, host_level
-from smelt.check.contract import STOCK_FACTOR, Comparison, joined, op_class
+from smelt.check.contract import STOCK_FACTOR, Comparison, joined, op_class, tolerance_of
 from smelt.check.events import Report, short
 from smelt.check.judge import Judge, Judged
 from smelt.check.nan_models import keeping_nan
 from smelt.check.references import BUDGET
-from smelt.check.special_values import DROPS_NAN, compare_special, enlarged, overflows, sprinkled
+from smelt.check.special_values import DROPS_NAN, SPECIAL_KIND, compare_special, enlarged, overflows, sprinkled
 from smelt.ir.proto import load_file
 from smelt.ops.reference import NoReferenceError
 from smelt.runtime import Session, SessionSettings, session_for, write_call
@@ -103,7 +103,7 @@ class _OneRegion:
                  if f.comparison.problem]  # fmt: skip
         worst = max((f for _, f in found), key=lambda f: f.comparison.error)
         if thorough and not wrong:  # else there will be another kernel
-            wrong += [*self._special(levels, _share(worst.comparison)), *self._large(levels)]
+            wrong += [*self._special(levels, self._share(worst.comparison)), *self._large(levels)]
         return replace(worst, comparison=joined(wrong)) if wrong else worst
 
     def _operands(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
@@ -149,6 +149,13 @@ class _OneRegion:
                             rounded=self.judge.rounded)  # fmt: skip
         found = [(level, unlike_at(made)) for level, made in results.items()]
         return [replace(one, problem=f"{level}: {one.problem}") for level, one in found if one.problem]
+
+    def _share(self, ordinary: Comparison) -> float:
+        """How many times the tolerance results are off without special values, and may be off with them. That of the
+        comparison may have grown already, since a score of hundreds leaves a softmax few digits."""
+        outputs = zip(self.stock, self.judge.rounded, strict=True)
+        plain = max((tolerance_of(one, SPECIAL_KIND, rounded=name) for one, name in outputs), default=0.0)
+        return max(1.0, STOCK_FACTOR * ordinary.error / plain) if plain else 1.0
 
     def _large(self, levels: Sequence[str]) -> list[Comparison]:
         """Numbers so large that exponentials, gates and sums of squares saturate give finite results where stock ONNX
@@ -197,11 +204,6 @@ def _or_none(reference: Callable[[Mapping[str, Array]], list[Any]], feeds: Mappi
         return reference(feeds)
     except NoReferenceError:
         return None
-
-
-def _share(ordinary: Comparison) -> float:
-    """How many times the tolerance was allowed without special values."""
-    return max(1.0, STOCK_FACTOR * ordinary.error / ordinary.tolerance) if ordinary.tolerance else 1.0
 
 
 def _unlike(
