@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smelt.check.bindings import bindings, evaluate_size, free_axes, free_sizes
+from smelt.check.bindings import bindings, consistent, evaluate_size, free_axes, free_sizes
 
 
 def sizes_of(inputs, feeds):
@@ -117,3 +117,13 @@ def test_an_integer_that_no_axis_shows_is_varied_but_never_0():
 def test_an_integer_that_contradicts_its_formula_is_left_as_it_is():
     feeds = {"x": np.zeros((3, 2)), "n": np.array(40)}
     assert all(b.feeds["n"] == 40 for b in bindings({"x": ["a", 2], "n": "a"}, feeds))
+
+
+def test_contents_follow_from_sizes_and_sizes_from_contents():
+    inputs = {"x": ["n", 4], "z": ["n + k"], "s": [3], "c": []}
+    contents = {"s": ["n", "2*n", -1], "c": ["k"]}
+    feeds = {"x": np.zeros((5, 4)), "z": np.zeros(2), "s": np.zeros(3, np.int64), "c": np.zeros((), np.int32)}
+    found = consistent(inputs, contents, feeds)
+    assert found["s"].tolist() == [5, 10, -1] and found["s"].dtype == np.int64
+    assert found["c"].shape == () and found["z"].shape == (5 + int(found["c"]),) and found["x"].shape == (5, 4)
+    assert consistent(inputs, {"s": ["n", "k", "n"]}, feeds)["s"].tolist() == [5, int(found["c"]), 5]

@@ -102,6 +102,30 @@ def test_sizes_that_follow_from_one_input_stay_equal_in_a_region_alone(tmp_path:
     assert result.plan.regions and not result.findings.rejected
 
 
+def test_integers_that_follow_from_sizes_do_so_in_a_region_alone(tmp_path: Path, config: Config):
+    """The region knows what the shape holds that it is fed, and does not read it: made-up numbers contradicted it."""
+    made = helper.make_tensor("s", TensorProto.INT64, [2], [7, 110])
+    two = helper.make_tensor("two", TensorProto.INT64, [2], [2, 2])
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["a"]),
+        helper.make_node("Shape", ["a"], ["sizes"]),
+        helper.make_node("Mul", ["sizes", "two"], ["twice"]),
+        helper.make_node("Add", ["twice", "two"], ["more"]),
+        helper.make_node("Mul", ["a", "x"], ["b"]),
+        helper.make_node("Sin", ["b"], ["c"]),
+        helper.make_node("Reshape", ["c", "s"], ["y"]),
+    ]
+    outputs = [tensor("y", None), helper.make_tensor_value_info("more", TensorProto.INT64, None)]
+    model = model_of(nodes, [tensor("x", ["n", "m"])], outputs, [made, two])
+    result = compiled(model, tmp_path, config, exclude=("Shape", "Reshape"), force=True)
+    assert any("inputs of their own" in note for note in result.notes)
+    assert len(result.plan.fallbacks) == 2 and not result.findings.rejected and not result.faults
+    x = np.linspace(-1, 1, 770, dtype=np.float32).reshape(70, 11)
+    y, more = Executable.open(result.artifact).run({"x": x})
+    np.testing.assert_allclose(y, np.sin(np.tanh(x) * x).reshape(7, 110), rtol=1e-5, atol=1e-6)
+    assert more.tolist() == [142, 24]
+
+
 def test_a_wrong_declared_output_shape_costs_nothing(tmp_path: Path, config: Config):
     nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Mul", ["a", "x"], ["y"])]
     model = model_of(nodes, [tensor("x", ["n", 4])], [tensor("y", ["n", 9])])

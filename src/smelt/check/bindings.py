@@ -26,6 +26,7 @@ Place = tuple[str, int | None]
 """An input and its axis, or None where its value is the size."""
 
 APART: Final = "apart"  # the label of a binding where axes of one name have sizes of their own
+_TOLD_ALONE: Final = 3  # a size that only the contents of an integer tell
 _ALONE: Final = 4  # sizes that are 1 one at a time
 _FUNCTIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "max": lambda a, b: max(a, b),
@@ -83,6 +84,28 @@ def resized(
     base = {name: _size_at(feeds, places[0]) for name, places in axes.items()}
     sizes = _followed({**base, **changed}, list(free_sizes(inputs, feeds)))
     return {name: _resized(array, name, axes, sizes) for name, array in feeds.items()}
+
+
+def consistent(
+    inputs: Mapping[str, Dims | None], contents: Mapping[str, Sequence[int | str]], feeds: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The same call, where integers that follow from sizes are those sizes, and sizes that follow from such integers
+    follow. Contents that are no formula of sizes stay."""
+    axes = _named_axes(inputs, feeds)
+    base = {name: _size_at(feeds, places[0]) for name, places in axes.items()}
+    texts = [text for one in contents.values() for text in one if isinstance(text, str)]
+    plain = {name: _TOLD_ALONE for text in texts for name in names_of(text) or (text,)}
+    plain.update({name: size for name, size in base.items() if _parsed(name) is None})
+    sizes = {name: plain.get(name) or evaluate_size(name, plain) or size for name, size in base.items()}
+    made = {name: _resized(array, name, axes, sizes) for name, array in feeds.items()}
+    return {name: _holding(array, contents.get(name, ()), plain) for name, array in made.items()}
+
+
+def _holding(array: Array, contents: Sequence[int | str], sizes: Mapping[str, int]) -> Array:
+    found = [one if isinstance(one, int) else sizes.get(one, evaluate_size(one, sizes)) for one in contents]
+    if not found or len(found) != array.size or any(one is None for one in found):
+        return array
+    return np.array(found, array.dtype).reshape(array.shape)
 
 
 def free_axes(inputs: Mapping[str, Dims | None], feeds: Mapping[str, Array]) -> list[tuple[str, int]]:

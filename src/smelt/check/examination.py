@@ -346,6 +346,12 @@ class _Verification:
         known = self.variants.generated.dims.get(value)
         return _value_dims(value) if known is None else list(known)
 
+    def _contents(self, region: Alone, key: Keys) -> dict[str, list[int | str]]:
+        """Of what feeds a region alone, by the names that it is fed under there."""
+        known = self.variants.generated.contents
+        names = {value: f"i{place}" for place, value in enumerate(region.plain_inputs)}
+        return {names.get(v, key(v)): list(known[v]) for v in (*region.plain_inputs, *region.inputs) if v in known}
+
     def _more_feeds(self) -> list[str]:
         names = [f"feeds{place}.npz" for place in range(1, len(self.wanted.more_feeds) + 1)]
         for name, feeds in zip(names, self.wanted.more_feeds, strict=True):
@@ -370,6 +376,8 @@ class _Verification:
             bundle.add(self.variants.model, WATCHED, produced)
             seen: set[str] = set()
             regions = [_region_job(region, bundle, seen, bodies.key, self._dims) for region in alone]
+            for job, region in zip(regions, alone, strict=True):
+                job["contents"] = self._contents(region, bodies.key)
             declared = {v.name or "": _dims(v) for v in (*produced, *self.variants.model.graph.outputs) if v.shape}
             return {"regions": regions, "declared": declared, "bodies": bodies.write(bundle)}
         finally:

@@ -2,7 +2,8 @@
 
 Input: the region's nodes as a model, and the sizes of what they and the kernel read, as far as they are known. Output:
 values of a call that stock ONNX Runtime takes, and of calls at other sizes. Invariant: contents follow the rules of the
-ops that read them, as those of a whole model do, and sizes that follow from others do so here; a region that takes none
+ops that read them, as those of a whole model do, and sizes that follow from others do so here, as do integers that
+follow from sizes; a region that takes none
 of them is told with stock's reason.
 """
 
@@ -14,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
-from smelt.check.bindings import APART, bindings, names_of
+from smelt.check.bindings import APART, bindings, consistent, names_of
 from smelt.check.events import short
 from smelt.check.inputs import ATTEMPTS, make_recipes
 from smelt.check.judge import Judge
@@ -42,11 +43,12 @@ def region_calls(region: Mapping[str, Any], judge: Judge) -> Iterator[tuple[str,
     # One name is one size here: what feeds a region follows from the inputs of the whole model.
     for binding in (one for one in bindings(dims, feeds) if one.label != APART):
         judge.announce()
+        feeds = consistent(dims, region["contents"], binding.feeds)
         try:
-            stock = judge.stock(binding.feeds)
+            stock = judge.stock(feeds)
         except Exception:  # noqa: S112  sizes that the nodes do not take
             continue
-        yield str(binding), _values(region, binding.feeds, {}, stock)
+        yield str(binding), _values(region, feeds, {}, stock)
 
 
 def _attempts(region: Mapping[str, Any], judge: Judge) -> Iterator[tuple[dict[str, Array], dict[str, Any]]]:
@@ -63,6 +65,9 @@ def _attempts(region: Mapping[str, Any], judge: Judge) -> Iterator[tuple[dict[st
         if recipes is None:
             continue
         made = fill(recipes)
+        if region["contents"]:
+            dims = {value.name or "": _dims(value) for value in model.graph.inputs}
+            made = consistent(dims, region["contents"], made)
         feeds = {name: made.pop(name) for name in names}
         try:
             stock = judge.stock(feeds)
@@ -73,6 +78,10 @@ def _attempts(region: Mapping[str, Any], judge: Judge) -> Iterator[tuple[dict[st
         yield feeds, _values(region, feeds, made, stock)
     if not taken:
         raise NoInputsError(reason)
+
+
+def _dims(value: ir.Value) -> list[int | str | None] | None:
+    return None if value.shape is None else [dim if isinstance(dim, int) else dim.value for dim in value.shape]
 
 
 def _values(

@@ -24,6 +24,8 @@ from smelt.ops import Facts
 
 from .glue import announced
 
+Known = dict[ir.Value, tuple[int | str, ...]]
+
 
 class Backends:
     """Those of one compilation, the preferred one first."""
@@ -44,18 +46,22 @@ class Backends:
         while (wider := _with_shared(made)) is not None:
             again = self._generate(wider, targets)
             made = replace(again, fallbacks=(*made.fallbacks, *again.fallbacks))
-        dims = self._dims(made.regions, made.codes)
-        return replace(made, source=announced(made.source, targets), dims=dims)
+        dims, contents = self._known(made.regions, made.codes)
+        return replace(made, source=announced(made.source, targets), dims=dims, contents=contents)
 
     def _generate(self, regions: Sequence[Region], targets: Sequence[Target]) -> Generated:
         shares = [(one, [region for region in regions if self.of(region) is one]) for one in self.all]
         return _joined([one.generate(share, targets) for one, share in shares if share], regions)
 
-    def _dims(self, regions: Sequence[Region], codes: Sequence[RegionCode]) -> dict[ir.Value, tuple[int | str, ...]]:
+    def _known(self, regions: Sequence[Region], codes: Sequence[RegionCode]) -> tuple[Known, Known]:
+        """Sizes and contents of what regions read, in the same names."""
         read = [value for region in regions for value in region.inputs]
         read += [value for code in codes for value in code.inputs if isinstance(value, ir.Value)]
+        facts = {value: self.facts.by_value[value] for value in read if value in self.facts.by_value}
         spelled: dict[Atom, Ix] = {}
-        return {v: _formulas(self.facts.by_value[v].shape, spelled) for v in read if v in self.facts.by_value}
+        dims = {value: _formulas(fact.shape, spelled) for value, fact in facts.items()}
+        told = {value: fact.contents for value, fact in facts.items() if fact.contents is not None}
+        return dims, {value: _formulas(contents, spelled) for value, contents in told.items()}
 
 
 def _joined(parts: Sequence[Generated], regions: Sequence[Region]) -> Generated:

@@ -93,8 +93,9 @@ PackedTensors = dict[tuple[ir.Value, str], ir.TensorProtocol]  # by constant and
 @dataclass(frozen=True)
 class Generated:
     """`regions` and `entry_of` run in step; a region that could not be written is in `fallbacks` with its reason.
-    `dims` are the sizes of what regions read: numbers, or formulas over names that are equal where sizes are. `packed`
-    keeps constants that were packed, for whoever needs them next."""
+    `dims` are the sizes of what regions read: numbers, or formulas over names that are equal where sizes are.
+    `contents` are those of small integer tensors that follow from sizes, spelled likewise. `packed` keeps constants
+    that were packed, for whoever needs them next."""
 
     source: Source
     regions: tuple[Region, ...]
@@ -102,6 +103,7 @@ class Generated:
     codes: tuple[RegionCode, ...]
     fallbacks: tuple[Fallback, ...]
     dims: Mapping[ir.Value, tuple[int | str, ...]] = field(default_factory=dict[ir.Value, "tuple[int | str, ...]"])
+    contents: Mapping[ir.Value, tuple[int | str, ...]] = field(default_factory=dict[ir.Value, "tuple[int | str, ...]"])
     packed: PackedTensors = field(default_factory=PackedTensors, compare=False, repr=False)
 
     def without(self, indices: Container[int]) -> Generated:
