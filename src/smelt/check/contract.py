@@ -80,19 +80,20 @@ def has_steps(op_types: Iterable[str]) -> bool:
 def compare_all(
     results: Sequence[Any], references: Sequence[Any], stock: Sequence[Any] | None, kind: str, *,
     steps: bool = False, stock_is_reference: bool = False, moved: Callable[[], Sequence[Any]] | None = None,
-    share: float = 1.0, rounded: Sequence[str] = (),
+    share: float = 1.0, rounded: Sequence[str] = (), known: Sequence[float] = (),
 ) -> Comparison:  # fmt: skip
     """The worst comparison over all outputs; the first problem counts, and all outputs that have one are named.
 
     `moved` gives the references for inputs moved by their last place; it is asked only when an output is off. `share`
-    is the part of the tolerance that may be used. `rounded` says by output which coarser type it comes through.
+    is the part of the tolerance that may be used. `rounded` says by output which coarser type it comes through,
+    `known` which absolute error of the reference's own is known.
     """
     nearby: list[Sequence[Any]] = []
 
     def one(place: int, path: TensorPath, result: Any, reference: Any) -> Comparison:
         yardstick = None if stock is None else tensor_at(stock[place], path)
         tolerance = tolerance_of(result, kind, stock_is_reference, rounded[place] if rounded else "") * share
-        found = compare(result, reference, yardstick, tolerance, steps=steps)
+        found = compare(result, reference, yardstick, tolerance, steps=steps, known=known[place] if known else 0.0)
         if found.problem and moved is not None and tolerance and np.isfinite(found.error):
             if not nearby:
                 nearby.append(moved())
@@ -223,7 +224,9 @@ def tolerance_of(result: Any, kind: str, stock_is_reference: bool = False, round
     return max(TOLERANCES.get(name, {}).get(kind, 0.0) for name in names)
 
 
-def compare(result: Any, reference: Any, stock: Any, tolerance: float, *, steps: bool = False) -> Comparison:
+def compare(
+    result: Any, reference: Any, stock: Any, tolerance: float, *, steps: bool = False, known: float = 0.0
+) -> Comparison:
     """One tensor. With `steps`, an element may also be what stock ONNX Runtime gave there."""
     got, wanted = cast("Array", result), cast("Array", reference)
     if got.shape != wanted.shape:
@@ -232,7 +235,7 @@ def compare(result: Any, reference: Any, stock: Any, tolerance: float, *, steps:
         return Comparison(tolerance=tolerance)
     if tolerance == 0.0:
         return _exact(got, wanted, stock if steps else None)
-    return _floats(got, wanted, stock, tolerance, steps)
+    return _floats(got, wanted, stock, tolerance, steps, known)
 
 
 def _is_array(value: object) -> bool:
@@ -252,10 +255,12 @@ def _exact(result: Array, reference: Array, stock: Any) -> Comparison:
     return Comparison(1.0, problem=problem)
 
 
-def _floats(result: Array, reference: Array, stock: Any, tolerance: float, steps: bool) -> Comparison:
+def _floats(
+    result: Array, reference: Array, stock: Any, tolerance: float, steps: bool, known: float
+) -> Comparison:  # fmt: skip
     limit = _limit(result)
     reference = np.asarray(reference, np.float64)
-    scale = _scale(reference)
+    scale = _scale(reference) + known / tolerance
     errors = relative_errors(result, reference, scale, limit)
     stock_errors = None
     if stock is not None and np.shape(stock) == result.shape:

@@ -30,6 +30,7 @@ from smelt.check.contract import (
     tolerance_of,
 )
 from smelt.check.events import short
+from smelt.check.known_errors import known_errors
 from smelt.check.moved_models import with_moved_scales, with_moved_weights
 from smelt.check.quantized import MEMBERS, coarsest_step, compare_steps, quantizes
 from smelt.check.references import BUDGET, evaluate_loaded, holds_half, moved
@@ -97,7 +98,14 @@ class Judge:
     @cached_property
     def rounded(self) -> list[str]:
         """By output, the coarser type that it comes through."""
-        found = rounded_types(self._loaded())
+        return self._of_outputs(rounded_types(self._loaded()))
+
+    @cached_property
+    def known(self) -> list[float]:
+        """By output, the error of stock's own that is known."""
+        return self._of_outputs(known_errors(self._loaded()))
+
+    def _of_outputs(self, found: list[T]) -> list[T]:
         by_name = {value.name: one for value, one in zip(self._loaded().graph.outputs, found, strict=True)}
         return found if self.outputs is None else [by_name[name] for name in self.outputs]
 
@@ -172,7 +180,9 @@ class Judge:
         except NoReferenceError as error:
             if stock is None:
                 return Judged(Comparison(problem=f"there is nothing to compare with: {short(error)}"))
-            found = compare_all(results, stock, None, self.kind, stock_is_reference=True, rounded=self.rounded)
+            found = compare_all(
+                results, stock, None, self.kind, stock_is_reference=True, rounded=self.rounded, known=self.known
+            )  # fmt: skip
             if found.problem:
                 found = self._by_spread(found, feeds, results, stock, stock, stock_is_reference=True)
             note = f"compared with stock ONNX Runtime, as there is no reference: {short(error)}"
@@ -205,7 +215,8 @@ class Judge:
         drawn = (answer for answer in answers if _largest_error(answer, reference) <= most)
         steps = has_steps(self.op_types)
         compared = partial(
-            compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference, rounded=rounded
+            compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference, rounded=rounded,
+            known=self.known if stock_is_reference else (),
         )  # fmt: skip
         tried = (compared(stock=answer, steps=steps) for answer in drawn)
         return next((one for one in tried if not one.problem), found)
