@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper
 
 from smelt.check.judge import Judge
@@ -46,3 +47,21 @@ def test_a_sigmoid_that_is_right_near_0_is_right_without_a_reference(tmp_path: P
     feeds = {"x": np.linspace(-3, 3, 500, dtype=np.float32)}
     stock, right = judge.stock(feeds), 1 / (1 + np.exp(-feeds["x"].astype(np.float64)))
     assert judge(feeds, [(right * (1 + 6e-5)).astype(np.float32)], stock).comparison.problem
+
+
+def test_answers_of_stock_that_differ_near_0_alone_are_a_yardstick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of many results is no background, and rounding moves it as far with stock's optimizers."""
+    judge = Judge(saved(tmp_path / "s.onnx"), "model", ["Sigmoid"], budget=0)
+    feeds = {"x": np.linspace(-17, -15, 200_000, dtype=np.float32)}
+    feeds["x"][0] = -2.4
+    stock = judge.stock(feeds)
+    off = np.float32(1 + 2.4e-5)
+    assert judge(feeds, [stock[0] * off], stock).comparison.problem
+    other = stock[0] + np.float32(2e-7)
+    other[0] = stock[0][0] * np.float32(1 - 2e-5)
+    judge = Judge(tmp_path / "s.onnx", "model", ["Sigmoid"], budget=0)
+    monkeypatch.setattr(judge, "_again", lambda settings, given: [other])
+    assert not judge(feeds, [stock[0] * off], stock).comparison.problem
+    assert judge(feeds, [stock[0] * np.float32(1 + 1e-4)], stock).comparison.problem

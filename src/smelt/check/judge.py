@@ -210,13 +210,15 @@ class Judge:
         rounded = self.rounded
         tensors = [(tensor, name) for one, name in zip(results, rounded, strict=True) for _, tensor in tensors_of(one)]
         tolerance = max((tolerance_of(one, self.kind, stock_is_reference, name) for one, name in tensors), default=0.0)
-        most = max(SPREAD_FACTOR * _largest_error(stock, reference), SPREAD_TOLERANCES * tolerance)
+        known = self.known if stock_is_reference else [0.0] * len(rounded)
+        error_of = partial(_largest_error, reference=reference, apart=[one / (tolerance or 1.0) for one in known])
+        most = max(SPREAD_FACTOR * error_of(stock), SPREAD_TOLERANCES * tolerance)
         answers = itertools.chain(self._usual(feeds), self._draws(feeds))
-        drawn = (answer for answer in answers if _largest_error(answer, reference) <= most)
+        drawn = (answer for answer in answers if error_of(answer) <= most)
         steps = has_steps(self.op_types)
         compared = partial(
             compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference, rounded=rounded,
-            known=self.known if stock_is_reference else (),
+            known=known,
         )  # fmt: skip
         tried = (compared(stock=answer, steps=steps) for answer in drawn)
         return next((one for one in tried if not one.problem), found)
@@ -332,11 +334,13 @@ def _nearby(feeds: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]
     return dict(zip(feeds, moved(arrays) if seed is None else moved(arrays, seed), strict=True))
 
 
-def _largest_error(answers: Sequence[Any], reference: Sequence[Any]) -> float:
+def _largest_error(answers: Sequence[Any], reference: Sequence[Any], apart: Sequence[float]) -> float:
+    """`apart` is what each output is measured beside, besides itself."""
     got, wanted = dict(tensors_of(list(answers))), dict(tensors_of(list(reference)))
     if got.keys() != wanted.keys():
         return float("inf")
-    return max((compare(got[path], wanted[path], None, 1.0).error for path in got), default=0.0)
+    errors = (compare(got[path], wanted[path], None, 1.0, known=apart[int(path[0])]).error for path in got)
+    return max(errors, default=0.0)
 
 
 def _answers(tries: Iterable[Callable[[], list[Any] | None]]) -> Iterator[list[Any]]:
