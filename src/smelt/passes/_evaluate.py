@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -213,10 +214,10 @@ def _where(case: Case) -> Array:
     return np.where(condition, left, right)
 
 
-def _reduce(apply: Callable[..., Array], axes_input_since: int) -> Callable[[Case], Array]:
+def _reduce(apply: Callable[..., Array], axes_input_since: int, kinds: str = "iu") -> Callable[[Case], Array]:
     def rule(case: Case) -> Array:
         data, axes = case.array(0), case.axes(axes_input_since)
-        if data.dtype.kind not in "iu" or data.size == 0 or axes == ():
+        if data.dtype.kind not in kinds or data.size == 0 or axes == ():
             raise ValueError("types")
         keep = bool(int_attribute(case.node, "keepdims", 1))
         return np.asarray(apply(data, axis=axes, keepdims=keep)).astype(data.dtype)
@@ -228,6 +229,24 @@ def _shape(case: Case) -> Array:
     if int_attribute(case.node, "start", 0) or "end" in case.node.attributes:
         raise ValueError("part")
     return np.array(case.array(0).shape, dtype=np.int64)
+
+
+def _mean(array: Array, **how: Any) -> Array:
+    return np.mean(array, dtype=np.float64, **how).astype(array.dtype)
+
+
+def _standardized(case: Case) -> Array:
+    """BatchNormalization by the statistics of what it is given: how standardized weights are exported."""
+    x, scale, bias = case.array(0), case.array(1), case.array(2)
+    if x.dtype.kind != "f" or x.ndim < 2 or int_attribute(case.node, "training_mode", 0) != 1:
+        raise ValueError("types")
+    epsilon = case.node.attributes.get_float("epsilon", 1e-5)
+    axes = (0, *range(2, x.ndim))
+    wide = x.astype(np.float64)
+    apart = wide - wide.mean(axes, keepdims=True)
+    scaled = apart / np.sqrt(np.square(apart).mean(axes, keepdims=True) + epsilon)
+    shape = (1, -1, *(1,) * (x.ndim - 2))
+    return (scaled * scale.reshape(shape) + bias.reshape(shape)).astype(x.dtype)
 
 
 _RULES: dict[str, Callable[[Case], Array]] = {
@@ -269,4 +288,7 @@ _RULES: dict[str, Callable[[Case], Array]] = {
     "ReduceSum": _reduce(np.sum, 13),
     "ReduceMax": _reduce(np.max, 18),
     "ReduceMin": _reduce(np.min, 18),
+    "ReduceMean": _reduce(_mean, 18, "f"),
+    "BatchNormalization": _standardized,
 }
+FOLDABLE = frozenset(_RULES)

@@ -7,18 +7,21 @@ that is checked before it is computed, so a model cannot make the compiler use m
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 
 import onnx_ir as ir
 
 from smelt.ir.narrowed import is_narrowed
 from smelt.ir.walk import model_graphs, subgraphs
-from smelt.passes._evaluate import Case, evaluate
+from smelt.passes._evaluate import FOLDABLE, Case, evaluate
 from smelt.passes.rewriter.outcome import Outcome
 from smelt.passes.rewriter.surgery import ONNX, Array, Names, add_constant, array_of, drop_node, tensor_of
 
 SMALL = 1 << 16
 WEIGHT = 1 << 24
 TOTAL = 1 << 28
+# Standardized and normalized weights. Results are no larger than their operands.
+_COMPUTED_OPS = frozenset(("BatchNormalization", "ReduceMean", "Add", "Sub", "Mul", "Div", "Sqrt", "ReduceSum"))
 _LAYOUT_OPS = frozenset(("Transpose", "Reshape", "Unsqueeze", "Squeeze", "Cast"))
 
 
@@ -31,8 +34,9 @@ class FoldConstants:
         opset = model.opset_imports.get(ONNX, 0)
         budget = TOTAL
         for graph in model_graphs(model):
+            fixed = _fixed(graph)
             for node in graph:
-                result = _result(node, opset, budget)
+                result = _result(node, opset, budget, fixed)
                 if result is None:
                     continue
                 budget -= result.size
@@ -41,13 +45,24 @@ class FoldConstants:
         return Outcome(changes)
 
 
-def _result(node: ir.Node, opset: int, budget: int) -> Array | None:
-    output_is_fixed = len(node.outputs) != 1 or node.outputs[0].is_graph_output()
+def _fixed(graph: ir.Graph) -> set[ir.Value]:
+    """What follows from constants alone, by ops that have a rule."""
+    found: set[ir.Value] = set()
+    for node in graph:
+        known = all(v is None or v in found or tensor_of(v) is not None for v in node.inputs)
+        if known and node.op_type in FOLDABLE and node.domain == ONNX:
+            found.update(node.outputs)
+    return found
+
+
+def _result(node: ir.Node, opset: int, budget: int, fixed: Container[ir.Value]) -> Array | None:
+    output_is_fixed = not node.outputs or node.outputs[0].is_graph_output()
+    output_is_fixed |= any(value.uses() or value.is_graph_output() for value in node.outputs[1:])
     if is_narrowed(node):
         return None
     if node.domain != ONNX or output_is_fixed or not node.inputs or any(True for _ in subgraphs(node)):
         return None
-    limit = min(_limit(node), budget)
+    limit = min(_limit(node, fixed), budget)
     inputs: list[Array | None] = []
     for value in node.inputs:
         array = array_of(value, limit)
@@ -61,12 +76,21 @@ def _result(node: ir.Node, opset: int, budget: int) -> Array | None:
     return result
 
 
-def _limit(node: ir.Node) -> int:
-    """A weight may change its layout at compile time if the original then goes away."""
+def _limit(node: ir.Node, fixed: Container[ir.Value]) -> int:
+    """A weight may change its layout at compile time if the original then goes away, and be computed from others whose
+    users are all folded."""
+    if node.op_type in _COMPUTED_OPS and all(v is None or _is_only_folded(v, fixed) for v in node.inputs):
+        return WEIGHT
     first = node.inputs[0]
     if node.op_type in _LAYOUT_OPS and first is not None and tensor_of(first) is not None and len(first.uses()) == 1:
         return WEIGHT
     return SMALL
+
+
+def _is_only_folded(value: ir.Value, fixed: Container[ir.Value]) -> bool:
+    tensor = tensor_of(value)
+    small = tensor is not None and tensor.size <= SMALL
+    return small or all(user.outputs and user.outputs[0] in fixed for user, _ in value.uses())
 
 
 def _name(node: ir.Node) -> str | None:
