@@ -154,6 +154,37 @@ def test_ties_of_a_quantized_network_may_fall_otherwise(tmp_path: Path):
     assert judge(feeds, far, stock).comparison.problem
 
 
+def narrow(path: Path, layers: int, moved: float, factor: float = 1.0) -> Path:
+    """Layers of MatMulNBits with 8-bit activations, scales moved by so many of themselves; the last times a factor."""
+    rng = np.random.default_rng(4)
+    nodes: list[onnx.NodeProto] = []
+    held: list[onnx.TensorProto] = []
+    for i in range(layers):
+        held.append(onnx.numpy_helper.from_array(rng.integers(0, 256, (64, 2, 16)).astype(np.uint8), f"b{i}"))
+        scales = (0.03 * (1 + moved)) * rng.uniform(0.5, 1, (64, 2)) * (factor if i == layers - 1 else 1)
+        held.append(onnx.numpy_helper.from_array(scales.astype(np.float32), f"s{i}"))
+        names = ["x" if i == 0 else f"h{i}", f"b{i}", f"s{i}"]
+        how = {"K": 64, "N": 64, "bits": 4, "block_size": 32, "accuracy_level": 4}
+        nodes.append(helper.make_node("MatMulNBits", names, [f"h{i + 1}"], domain="com.microsoft", **how))
+    graph = helper.make_graph(nodes, "g", [floats("x", "n", 64)], [floats(f"h{layers}", "n", 64)], held)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def test_products_with_narrow_activations_may_be_as_far_off_as_stock(tmp_path: Path):
+    """Ties of quantized activations fall otherwise; weights that are a twentieth off are no such tie."""
+    judge = Judge(narrow(tmp_path / "m.onnx", 8, 0), "model", ["MatMulNBits"])
+    feeds = {"x": np.random.default_rng(3).standard_normal((30, 64), np.float32)}
+    stock = judge.stock(feeds)
+    near = Judge(narrow(tmp_path / "near.onnx", 8, 3e-7), "model", []).stock(feeds)
+    assert compare_all(near, stock, None, "model").problem, "a tie has moved, or this test shows nothing"
+    found = judge(feeds, near, stock)
+    assert found.reference == "steps" and not found.comparison.problem
+    far = Judge(narrow(tmp_path / "far.onnx", 8, 0, 1.1), "model", []).stock(feeds)
+    assert judge(feeds, far, stock).comparison.problem
+
+
 def test_stock_with_its_optimizers_is_a_yardstick_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     nodes = [helper.make_node("Tanh", ["x"], ["y"])]
     path = saved(tmp_path / "t.onnx", nodes, [floats("x", "n")], [floats("y", "n")], [])

@@ -1,8 +1,9 @@
-"""The same network with its constants moved by a few units in their last place.
+"""The same network with its constants moved by a few units in their last place, or with float32 activations.
 
 Input: a model file. Output: another file, for stock ONNX Runtime to run; the caller removes it. Invariant: only numbers
 change, and none that decides a shape: scales of quantizing nodes, or weights and biases of products. What stock answers
-with them is as right as its answer without: a weight is known to half a unit of its last place.
+with them is as right as its answer without: a weight is known to half a unit of its last place. With float32
+activations it answers what the weights mean.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from smelt.check.quantized import quantizes
 from smelt.check.references import moved
 from smelt.ir.proto import load_file, to_proto
 from smelt.ir.walk import model_nodes
+from smelt.ops.block_quantized import INT8_ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 
+FLOAT32_ACTIVATIONS: Final = 1  # the accuracy level
 _MOVED_ULPS: Final = 4
 _MAX_SCALES: Final = 1 << 16
 _MOST_WEIGHT_BYTES: Final = 256 << 20  # of copies that are held and written at once
@@ -49,6 +52,24 @@ def with_moved_weights(path: Path, seed: int) -> Path | None:
     for place, value in enumerate(weights):
         _set(value, moved([_array(value)], seed + 31 * place)[0])
     return write_beside(model, path)
+
+
+def with_float_activations(path: Path) -> Path:
+    """Every product that may take its activations in 8 bits takes them in float32."""
+    model = load_file(path)
+    for node in narrow_products(model):
+        node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", FLOAT32_ACTIVATIONS)
+    return write_beside(model, path)
+
+
+def narrow_products(model: ir.Model) -> list[ir.Node]:
+    """Those whose activations may be quantized to 8 bits."""
+    return [node for node in model_nodes(model) if node.op_type == "MatMulNBits" and _level(node) == INT8_ACTIVATIONS]
+
+
+def _level(node: ir.Node) -> int:
+    level = node.attributes.get("accuracy_level")
+    return 0 if level is None else level.as_int()
 
 
 def _scales(model: ir.Model) -> list[ir.Value]:
