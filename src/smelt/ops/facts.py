@@ -77,6 +77,9 @@ class Facts:
             flat = builder.vector_of(fact.contents, fact.dtype) if fact.contents else None
             if flat is not None:
                 return flat if fact.shape == flat.shape else builder.reshape(flat, fact.shape)
+        table = _reshaped_table(value)
+        if table is not None and table in self.by_value:
+            return builder.reshape(self.stored(builder, table), fact.shape)
         return builder.stored(Buffer(self.name(value), fact.dtype, fact.shape, weight=_weight(value)))
 
 
@@ -107,6 +110,17 @@ def filled(facts: Facts, value: ir.Value, fact: Fact, tensor: ir.TensorProtocol)
 
 def _weight(value: ir.Value) -> ir.Value | None:
     return value if is_packable(value) else None
+
+
+def _reshaped_table(value: ir.Value) -> ir.Value | None:
+    """The weight that is reshaped for rows to be gathered from it: they are read from the weight as it is packed."""
+    maker, users = value.producer(), value.uses()
+    if maker is None or maker.op_type != "Reshape" or not users or value.is_graph_output():
+        return None
+    if any(user.node.op_type != "GatherBlockQuantized" for user in users):
+        return None
+    source = maker.inputs[0]
+    return source if source is not None and source.is_initializer() and is_packable(source) else None
 
 
 def declared_fact(facts: Facts, value: ir.Value) -> Fact | None:

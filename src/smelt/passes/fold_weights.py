@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from smelt.ir.narrowed import is_narrowed
 from smelt.ops.reference import NoReferenceError, evaluate
-from smelt.passes.fold_constants import replace_by_constant
+from smelt.passes.fold_constants import SMALL, replace_by_constant
 from smelt.passes.rewriter.outcome import Outcome
 from smelt.passes.rewriter.surgery import ONNX, Array, Names, array_of
 
@@ -56,13 +56,20 @@ class FoldWeights:
 def _foldable(node: ir.Node) -> bool:
     if node.domain != ONNX or node.op_type not in _OPS or len(node.outputs) != 1 or not node.inputs:
         return False
-    if is_narrowed(node):
+    if is_narrowed(node) or _shared_view(node):
         return False
     output = node.outputs[0]
     shape = _static(output)
     if shape is None or output.is_graph_output() or math.prod(shape) > RESULT or output.dtype is None:
         return False
     return all(v is None or (v.const_value is not None and not v.is_graph_input()) for v in node.inputs)
+
+
+def _shared_view(node: ir.Node) -> bool:
+    """A reshaped weight that others read too is the same memory; folded, it would be held twice."""
+    source = node.inputs[0]
+    shared = source is not None and len(source.uses()) > 1
+    return node.op_type == "Reshape" and shared and math.prod(_static(source) or ()) > SMALL
 
 
 def _static(value: ir.Value | None) -> tuple[int, ...] | None:

@@ -55,8 +55,8 @@ LIBRARY: Final = (
 )
 
 _FUNCTIONS: Final = (
-    "recurrent/recurrent", "int8/int8", "nbits/nbits", "attention/grouped_queries", "functions/roi_align",
-    "functions/suppression",
+    "recurrent/recurrent", "int8/int8", "nbits/nbits", "nbits/gather_blocks", "attention/grouped_queries",
+    "functions/roi_align", "functions/suppression",
 )  # fmt: skip
 _PRODUCTS: Final = {
     "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",

@@ -259,6 +259,11 @@ class Builder:
         groups = axis_groups(x.shape, sizes)
         return self.make(sizes, x.dtype, View(lambda w: x.at(regroup(w, groups, x.shape, sizes)), x, regrouped=True))
 
+    def unreshaped(self, x: Tensor) -> Tensor:
+        """The whole buffer that x is, in the shape that it is stored with: a weight is known there."""
+        buffer = x.definition.buffer if isinstance(x.definition, Stored) else None
+        return self.stored(buffer.base) if isinstance(buffer, _Alias) else x
+
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         rank = x.rank + len(axes)
         where = {a % rank for a in axes}
@@ -410,6 +415,7 @@ class _Alias(Buffer):
 
     def __init__(self, base: Buffer, shape: Index) -> None:
         super().__init__(base.name, base.dtype, shape, base.uid, base.contents)
+        self.base: Buffer = base.base if isinstance(base, _Alias) else base
 
 
 def _clamped(value: Ix, size: Ix) -> bool:

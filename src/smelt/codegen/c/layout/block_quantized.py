@@ -1,7 +1,8 @@
 """Products with block-quantized weights in C: operands packed by panels, and the scratch memory `nbits_unit.h` takes.
 
-Input: the function that ops/block_quantized.py states. Output: the same function over packed constants. Invariant: its
-numbers are in the order of the enum in the header; memory that the header takes for granted is counted here.
+Input: a function that ops/block_quantized.py or ops/gather_blocks.py states. Output: the same function over packed
+constants. Invariant: its numbers are in the order of the enum in the header; memory that the header takes for granted
+is counted here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from smelt.ir.kernel import Builder, Function, Ix, Tensor, Unsupported, fn
 from smelt.ops.block_quantized import Number
+from smelt.ops.gather_blocks import RowsNumber
 
 from .nbits_panels import FLOATS, WEIGHTS, ZEROS
 
@@ -31,6 +33,19 @@ def block_quantized_product(k: Builder, function: Function) -> Function:
     return replace(
         function, operands=operands, scratch_bytes=_scratch_bytes(function.numbers[Number.ROWS], sizes, blocks)
     )
+
+
+def block_quantized_rows(k: Builder, function: Function) -> Function:
+    """A table in the panels of a product, which may read the same."""
+    sizes = [number.const or 0 for number in function.numbers]
+    bits, blocks = sizes[RowsNumber.BITS], sizes[RowsNumber.K] // sizes[RowsNumber.BLOCK]
+    indices, table, scales, zeros = function.operands
+    flat = table is not None and len(table.shape) == 2
+    packed = (
+        _packed(k, table, f"{WEIGHTS}:{bits}:{blocks}" if flat else f"{WEIGHTS}:{bits}"),
+        _packed(k, scales, f"{FLOATS}:{blocks}"), _packed(k, zeros, f"{ZEROS}:{bits}:{blocks}"),
+    )  # fmt: skip
+    return replace(function, operands=(indices, *packed))
 
 
 def _packed(k: Builder, x: Tensor | None, layout: str) -> Tensor | None:

@@ -17,7 +17,7 @@ from smelt.ir.kernel import Buffer, Builder, Function, Geometry, Stored, Tensor
 from smelt.ops.integer_product import NAME
 from smelt.ops.quantized_recurrent import NAME as LSTM
 
-from .block_quantized import block_quantized_product
+from .block_quantized import block_quantized_product, block_quantized_rows
 from .contraction import packed_contraction
 from .convolution import Case, convolution
 from .int8_lstm import int8_lstm
@@ -30,6 +30,7 @@ from .weights import packed_weight
 
 # Functions whose operands have a layout of their own, by name.
 _FUNCTIONS: Final[dict[str, Callable[[Builder, Function], Function]]] = {
+    "smelt_gather_blocks": block_quantized_rows,
     "smelt_nbits_product": block_quantized_product,
     "smelt_recurrent": recurrent,
     NAME: int8_product,
