@@ -78,6 +78,15 @@ def test_an_unknown_architecture_is_refused_in_the_builders_words(empty: Path, t
     assert caught.value.code == "SM-LOAD-010"
 
 
+def test_a_builder_that_does_not_end_is_ended(empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(genai_builder, "find_spec", lambda name: object())
+    monkeypatch.setattr(genai_builder, "LIMIT_S", 0.3)
+    monkeypatch.setattr(genai_builder, "_command", lambda *_: ("/bin/sleep", "60"))
+    with pytest.raises(LoadError, match="took more than") as caught:
+        build_folder(empty, tmp_path, "w4", "exact")
+    assert caught.value.code == "SM-LOAD-010"
+
+
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch

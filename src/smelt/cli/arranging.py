@@ -15,6 +15,8 @@ from pathlib import Path
 from smelt.base.errors import LoadError
 from smelt.frontends.genai_builder import build_folder
 from smelt.frontends.genai_folder import check_folder, decoder_of, is_genai_folder
+from smelt.frontends.gguf_file import is_gguf
+from smelt.frontends.gguf_folder import build_gguf_folder
 from smelt.frontends.layouts import check_layout, companion_folder, write_layout
 from smelt.pipeline import Options
 
@@ -25,7 +27,11 @@ def placed(
 ) -> Generator[tuple[Path, Path, Options]]:
     """The model to compile, the folder for its artifact and the options that are left to apply."""
     with ExitStack() as places:
-        if not layout and options.precision and model.is_dir() and not is_genai_folder(model):
+        if not layout and is_gguf(model):
+            check_layout("genai", output)
+            work = Path(places.enter_context(tempfile.TemporaryDirectory(prefix="smelt-")))
+            model = build_gguf_folder(model, work, options.precision, options.accuracy)
+        elif not layout and options.precision and model.is_dir() and not is_genai_folder(model):
             check_layout("genai", output)
             work = Path(places.enter_context(tempfile.TemporaryDirectory(prefix="smelt-")))
             model = build_folder(model, work, options.precision, options.accuracy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,6 +20,7 @@ from smelt.frontends.genai_folder import check_tokenizer, decoder_of
 
 _PRECISIONS: Final = {"w4": "int4", "w8": "int8"}
 _LEVELS: Final = {"exact": 1, "fast": 4}  # MatMulNBits: float32 or 8-bit activations
+LIMIT_S = 3600.0  # a billion parameters take half a minute
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
@@ -34,19 +35,31 @@ def build_folder(folder: Path, work: Path, precision: str, accuracy: str) -> Pat
         if find_spec(name) is None:
             raise LoadError("SM-LOAD-011", f"a Hugging Face folder is built by onnxruntime-genai; {name} is missing")
     made = work / "built"
-    options = ("hf_token=false", "hf_remote=false", "prune_lm_head=true", f"accuracy_level={_LEVELS[accuracy]}")
-    command = (
-        sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", "local", "-i", str(folder.absolute()),
-        "-o", str(made), "-p", _PRECISIONS[precision], "-e", "cpu", "-c", str(work / "cache"),
-        "--extra_options", *options,
-    )  # fmt: skip
-    environment = child_environment(_OFFLINE)
-    ran = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, cwd=work)
-    if ran.returncode != 0:
-        last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
-        raise LoadError("SM-LOAD-010", f"{folder} ({architecture}): onnxruntime-genai's builder failed: {last[:500]}")
+    command = _command(folder, work, made, _PRECISIONS[precision], _LEVELS[accuracy])
+    _run(command, work, f"{folder} ({architecture}): onnxruntime-genai's builder")
     decoder_of(made)
     return made
+
+
+def _command(folder: Path, work: Path, made: Path, precision: str, level: int) -> tuple[str, ...]:
+    options = ("hf_token=false", "hf_remote=false", "prune_lm_head=true", f"accuracy_level={level}")
+    return (
+        sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", "local", "-i", str(folder.absolute()),
+        "-o", str(made), "-p", precision, "-e", "cpu", "-c", str(work / "cache"), "--extra_options", *options,
+    )  # fmt: skip
+
+
+def _run(command: Sequence[str], work: Path, what: str) -> None:
+    environment = child_environment(_OFFLINE)
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", env=environment, cwd=work, timeout=LIMIT_S
+        )
+    except subprocess.TimeoutExpired as late:
+        raise LoadError("SM-LOAD-010", f"{what} took more than {LIMIT_S:.0f} s") from late
+    if ran.returncode != 0:
+        last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
+        raise LoadError("SM-LOAD-010", f"{what} failed: {last[:500]}")
 
 
 def check_hugging_face(folder: Path) -> str:
