@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from smelt.cli.bench_llm import is_language_model, run_llm
 from smelt.cli.options import Inputs, Json, Quiet, Seed, Shapes, Tune, Verbose, parse_files, parse_names, parse_shapes
 from smelt.cli.output import reporting
 
@@ -19,6 +20,8 @@ Examples:
   smelt bench model.onnx --shapes input_ids:1,128
   smelt bench --model distilbert-base-uncased --seq 37,128,512 --batch 1,8 --peers all
   smelt bench --model gpt2 --decode --seq 512        (one token after 512: tokens per second)
+  smelt bench --llm GENAI_FOLDER --seq 128,512 --threads 1,2
+  smelt bench --model qwen2-0.5b --seq 128,512         (random weights)
   smelt bench --suite micro --threads 1,2 --markdown
   smelt bench --suite igniter --plot out.html
   smelt bench model.onnx --peers ort,ort     (A against A: no difference)
@@ -34,6 +37,10 @@ ModelFile = Annotated[Path | None, typer.Argument(help="An ONNX model.", show_de
 Name = Annotated[str, typer.Option("--model", metavar="NAME", help="A known model, built offline with random weights.")]
 Suite = Annotated[
     str, typer.Option("--suite", metavar="micro|gemm|models|int8|int4|bf16|igniter|decode", help="A whole suite.")
+]
+Llm = Annotated[
+    Path | None,
+    typer.Option("--llm", metavar="FOLDER", help="A language model: of onnxruntime-genai or Hugging Face, or a GGUF."),
 ]
 Peers = Annotated[str, typer.Option("--peers", metavar="NAMES", help=NAMES)]
 ThreadCounts = Annotated[str, typer.Option("--threads", metavar="COUNTS", help="Numbers of threads, e.g. 1,2.")]
@@ -62,6 +69,7 @@ def bench(
     model: ModelFile = None,
     name: Name = "",
     suite: Suite = "",
+    llm: Llm = None,
     peers: Peers = "ort,smelt",
     threads: ThreadCounts = "",
     batch: Batches = "1",
@@ -94,7 +102,12 @@ def bench(
 
         if plot is not None:
             check_plot(plot)
-        _check_choice(model, name, suite)
+        _check_choice(model, name, suite, llm)
+        if llm is not None or is_language_model(name):
+            counts, lengths = parse_threads(threads), _lengths(seq)
+            form = "json" if as_json else "markdown" if as_markdown else ""
+            run_llm(llm, name, lengths, counts, rounds, plot, output, form)
+            return
         _check_sizes(context, model)
         config = Config.from_env()
         config = config.with_(log="quiet") if quiet else config
@@ -112,13 +125,19 @@ def bench(
             write_plot(outcome, plot)
 
 
-def _check_choice(model: Path | None, name: str, suite: str) -> None:
+def _check_choice(model: Path | None, name: str, suite: str, llm: Path | None) -> None:
     from smelt.base.errors import ConfigError
 
-    if sum((model is not None, bool(name), bool(suite))) != 1:
+    if sum((model is not None, bool(name), bool(suite), llm is not None)) != 1:
         raise ConfigError(
-            "SM-CONFIG-005", "give one of a model file, --model and --suite", hint="See `smelt bench --help`."
+            "SM-CONFIG-005", "give one of a model file, --model, --suite and --llm", hint="See `smelt bench --help`."
         )
+
+
+def _lengths(text: str) -> list[int]:
+    from smelt.bench import parse_sizes
+
+    return [size.length for size in parse_sizes("1", text)]
 
 
 def _check_sizes(context: typer.Context, model: Path | None) -> None:

@@ -58,6 +58,12 @@ def _config(model: GgufModel) -> dict[str, Any]:
         "num_key_value_heads": s.kv_heads,
     }
     ids = {f"{name}_token_id": place for name, place in special_tokens(model).items()}
-    about: dict[str, Any] = {"context_length": s.context, "decoder": decoder, **ids, "type": s.architecture, "vocab_size": s.tokens}
+    about: dict[str, Any] = {
+        "context_length": s.context,
+        "decoder": decoder,
+        **ids,
+        "type": s.architecture,
+        "vocab_size": s.tokens,
+    }
     search = {"do_sample": False, "max_length": s.context, "past_present_share_buffer": True}
     return {"model": about, "search": search}
