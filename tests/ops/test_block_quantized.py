@@ -136,3 +136,45 @@ def test_a_scale_that_is_no_number_gives_none_in_its_column() -> None:
     with smelt.compile(model, levels="v3", threads=1) as compiled:
         (y,) = compiled.run({"x": given[0]})
     assert np.isnan(y[:, 5]).all() and np.isfinite(np.delete(y, 5, 1)).all()
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+def test_scales_that_float16_holds_take_half_the_bytes_and_nothing_else(level: str) -> None:
+    """Two products of one form, of which the second has other scales: each keeps its own numbers."""
+    first, second = trimmed(operands(4, 32, rows=(3,))), trimmed(operands(4, 32, rows=(3,)))
+    first[2] = first[2].astype(np.float16).astype(np.float32)
+    assert (second[2] != second[2].astype(np.float16)).any()
+    for given in (first, second):
+        model = model_of(given, attributes(4, 32))
+        with smelt.compile(model, levels=level, threads=1) as compiled:
+            assert not compiled.result.plan.fallbacks
+            kinds = {
+                one.data_type for one in onnx.load(compiled.result.artifact.directory / "model.onnx").graph.initializer
+            }
+            assert (TensorProto.FLOAT16 in kinds) == (given is first)
+            for rows in (1, 20):
+                x = np.random.default_rng(rows).standard_normal((rows, K)).astype(np.float32)
+                (y,) = compiled.run({"x": x})
+                wanted = node_reference(x, *given[1:], **attributes(4, 32))
+                np.testing.assert_allclose(y, 1 / (1 + np.exp(-wanted)), rtol=1e-5, atol=1e-6)
+
+
+def test_products_of_one_form_with_other_scales_are_no_twins() -> None:
+    """In one model: the code of the first is not taken for the second, whose scales float16 does not hold."""
+    first, second = trimmed(operands(4, 32, rows=(3,))), trimmed(operands(4, 32, rows=(3,)))
+    first[2] = first[2].astype(np.float16).astype(np.float32)
+    held, nodes = [], []
+    for place, given in enumerate((first, second)):
+        held += [numpy_helper.from_array(given[1], f"b{place}"), numpy_helper.from_array(given[2], f"s{place}")]
+        names = ["x", f"b{place}", f"s{place}"]
+        nodes.append(helper.make_node("MatMulNBits", names, [f"y{place}"], domain="com.microsoft", **attributes(4, 32)))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", K])
+    ys = [helper.make_tensor_value_info(f"y{place}", TensorProto.FLOAT, ["rows", N]) for place in range(2)]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "g", [x], ys, held)
+    with smelt.compile(helper.make_model(graph, opset_imports=opsets, ir_version=10), timing=False, force=True) as made:
+        assert not made.result.plan.fallbacks
+        rows = first[0]
+        for y, given in zip(made.run({"x": rows}), (first, second), strict=True):
+            wanted = node_reference(rows, *given[1:], **attributes(4, 32))
+            np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)

@@ -11,6 +11,7 @@ from tests.codegen.c import function_probe
 from tests.codegen.c.function_probe import Build, FunctionProbe, built
 
 from smelt.codegen.c.layout.formats import packed_array
+from smelt.codegen.c.layout.nbits_panels import are_halves
 from smelt.ir.kernel.bit_fields import pack_bits, unpack_bits
 from smelt.ops import block_quantized
 
@@ -58,15 +59,16 @@ class Probe(FunctionProbe):
         (columns, depth), rows = case.q.shape, len(case.a)
         blocks = -(-depth // case.block)
         a, weights, scales, zeros, bias = case.operands
-        floats = f"nbits_floats:{blocks}"
+        floats, halves = f"nbits_floats:{blocks}", are_halves(case.scales)
+        scaled = f"nbits_halves:{blocks}" if halves else floats
         layout = floats if zeros is not None and zeros.dtype == np.float32 else f"nbits_zeros:{case.bits}:{blocks}"
         operands = [
-            a, packed_array(weights, f"nbits:{case.bits}"), packed_array(scales, floats),
+            a, packed_array(weights, f"nbits:{case.bits}"), packed_array(scales, scaled),
             None if zeros is None else packed_array(zeros, layout), bias,
         ]  # fmt: skip
         y = np.full(rows * columns + 16, 77, np.float32)
         scratch = np.zeros((rows + 8) * blocks * (12 + case.block) + 32 * blocks * case.block + 64, np.uint8)
-        self.call("probe_nbits", [*operands, y, scratch], case.numbers, case.processors)
+        self.call("probe_nbits", [*operands, y, scratch], [*case.numbers, int(halves)], case.processors)
         assert (y[-16:] == 77).all()
         return y[:-16].reshape(rows, columns)
 
@@ -86,7 +88,7 @@ def random_case(seed: int, fast: bool = False) -> Case:
     depth, columns = int(rng.integers(1, 600)), int(rng.integers(1, 90))
     blocks = -(-depth // block)
     q = rng.integers(0, 1 << bits, (columns, depth)).astype(np.uint8)
-    scales = rng.uniform(-1, 1, (columns, blocks)).astype(np.float32)
+    scales = rng.uniform(-1, 1, (columns, blocks)).astype(np.float16 if seed % 2 else np.float32).astype(np.float32)
     zeros: list[np.ndarray | None] = [
         None, rng.integers(0, 1 << bits, scales.shape).astype(np.uint8),
         rng.uniform(0, 1 << bits, scales.shape).astype(np.float32),

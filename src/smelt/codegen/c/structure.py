@@ -15,6 +15,8 @@ from smelt.ir.records import Region
 from smelt.ir.weights import is_packable
 from smelt.ops import Facts
 
+from .layout import has_half_scales
+
 
 def structure(region: Region, facts: Facts) -> tuple[str, tuple[ir.Value, ...]]:
     """Nodes in order, each operand as an earlier node's result or as a border value with all that is known of it."""
@@ -46,6 +48,7 @@ def _known(value: ir.Value, facts: Facts) -> str:
     constant = facts.constants.get(value)
     literal = "" if constant is None else repr(constant.contents)
     packable = "c" if is_packable(value) else ""
+    packable += "h" if packable and has_half_scales(value) else ""
     return f"{fact.dtype}[{';'.join(s.key for s in fact.shape)}]{contents}={literal}{packable}"
 
 

@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from smelt.ir.kernel import Builder, Function, Ix, Tensor, Unsupported, fn
+import numpy as np
+import onnx_ir as ir
+
+from smelt.ir.kernel import Builder, Function, Ix, Stored, Tensor, Unsupported, fn, ix
 from smelt.ops.block_quantized import Number
 from smelt.ops.gather_blocks import RowsNumber
 
-from .nbits_panels import FLOATS, WEIGHTS, ZEROS
+from .nbits_panels import FLOATS, HALVES, WEIGHTS, ZEROS, are_halves
 
 MOST_ROWS: Final = 8  # that pass by the weights together: SMELT_NB_ROWS at most
+_SCALED: Final = {"MatMulNBits": 2, "GatherBlockQuantized": 2}  # the place of their scales
 HEADER_BYTES: Final = 12  # of each row of a block of 8-bit activations, smelt_nb_header
 
 
@@ -27,12 +31,11 @@ def block_quantized_product(k: Builder, function: Function) -> Function:
     a, weights, scales, zeros, bias = function.operands
     zero_layout = f"{FLOATS}:{blocks}" if zeros is not None and zeros.dtype == "f32" else f"{ZEROS}:{bits}:{blocks}"
     operands = (
-        a, _packed(k, weights, f"{WEIGHTS}:{bits}"), _packed(k, scales, f"{FLOATS}:{blocks}"),
+        a, _packed(k, weights, f"{WEIGHTS}:{bits}"), _packed_scales(k, scales, blocks),
         _packed(k, zeros, zero_layout), bias,
     )  # fmt: skip
-    return replace(
-        function, operands=operands, scratch_bytes=_scratch_bytes(function.numbers[Number.ROWS], sizes, blocks)
-    )
+    scratch = _scratch_bytes(function.numbers[Number.ROWS], sizes, blocks)
+    return replace(function, operands=operands, numbers=_numbers(function, operands[2]), scratch_bytes=scratch)
 
 
 def block_quantized_rows(k: Builder, function: Function) -> Function:
@@ -43,9 +46,31 @@ def block_quantized_rows(k: Builder, function: Function) -> Function:
     flat = table is not None and len(table.shape) == 2
     packed = (
         _packed(k, table, f"{WEIGHTS}:{bits}:{blocks}" if flat else f"{WEIGHTS}:{bits}"),
-        _packed(k, scales, f"{FLOATS}:{blocks}"), _packed(k, zeros, f"{ZEROS}:{bits}:{blocks}"),
+        _packed_scales(k, scales, blocks), _packed(k, zeros, f"{ZEROS}:{bits}:{blocks}"),
     )  # fmt: skip
-    return replace(function, operands=(indices, *packed))
+    return replace(function, operands=(indices, *packed), numbers=_numbers(function, packed[1]))
+
+
+def _packed_scales(k: Builder, scales: Tensor | None, blocks: int) -> Tensor | None:
+    stored = scales.definition if scales is not None else None
+    value = stored.buffer.weight if isinstance(stored, Stored) else None
+    exact = isinstance(value, ir.Value) and has_half_scales(value)
+    return _packed(k, scales, f"{HALVES if exact else FLOATS}:{blocks}")
+
+
+def _numbers(function: Function, scales: Tensor | None) -> tuple[Ix, ...]:
+    """Those of the op, then whether scales are float16."""
+    return (*function.numbers, ix(int(scales is not None and scales.dtype == "f16")))
+
+
+def has_half_scales(value: ir.Value) -> bool:
+    """Whether a value is scales of blocks that float16 holds exactly: a fact of the numbers, not of their type."""
+    tensor = value.const_value
+    if tensor is None or tensor.dtype != ir.DataType.FLOAT:
+        return False
+    if not any(use.node.op_type in _SCALED and use.idx == _SCALED[use.node.op_type] for use in value.uses()):
+        return False
+    return are_halves(np.asarray(tensor.numpy()))
 
 
 def _packed(k: Builder, x: Tensor | None, layout: str) -> Tensor | None:

@@ -99,7 +99,7 @@ class BlockQuantizedFormat(PackedFormat):
     """Weights, scales or zero points of 2, 4 or 8-bit blocks along K: see `nbits_panels.py`."""
 
     def takes(self, dtype: str) -> bool:
-        return dtype == self.dtype if self.dtype == "u8" else BY_NAME[dtype].compute == self.dtype
+        return dtype == self.dtype if self.dtype == "u8" else BY_NAME[dtype].compute == "f32"
 
     def shape(self, shape: Sequence[Ix]) -> tuple[Ix, ...] | None:
         return nbits_shape(shape, self.name)

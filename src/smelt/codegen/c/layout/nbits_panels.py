@@ -8,6 +8,7 @@ one format for every CPU level, for float32 and for 8-bit activations. Columns b
 | nbits:BITS | B, uint8 (N, blocks, block * BITS / 8), low bits first | uint8 (panels, blocks, block * BITS / 32, 64) |
 | nbits:BITS:BLOCKS | the same as (N, K * BITS / 8) | the same |
 | nbits_floats:BLOCKS | scales or float zero points, (N, BLOCKS) or flat | float32 (panels, BLOCKS, 16) |
+| nbits_halves:BLOCKS | scales that float16 holds exactly | float16 (panels, BLOCKS, 16) |
 | nbits_zeros:BITS:BLOCKS | zero points, uint8 (N, ceil(BLOCKS * BITS / 8)) or flat | uint8 (panels, BLOCKS, 16) |
 
 A line of 64 bytes has a 32-bit word for each column with 32 / BITS consecutive k; the one at 4 t + j has its bits at
@@ -30,16 +31,25 @@ LINE: Final = 64
 BITS: Final = (2, 4, 8)
 WEIGHTS: Final = "nbits"
 FLOATS: Final = "nbits_floats"
+HALVES: Final = "nbits_halves"
 ZEROS: Final = "nbits_zeros"
+_DTYPES: Final = {WEIGHTS: "u8", FLOATS: "f32", HALVES: "f16", ZEROS: "u8"}
+_SCALES: Final = {FLOATS: np.float32, HALVES: np.float16}
 Array = np.ndarray[Any, Any]
 
 
 def is_nbits(layout: str) -> bool:
-    return layout.partition(":")[0] in (WEIGHTS, FLOATS, ZEROS)
+    return layout.partition(":")[0] in _DTYPES
 
 
 def nbits_dtype(layout: str) -> str:
-    return "f32" if layout.startswith(FLOATS) else "u8"
+    return _DTYPES[layout.partition(":")[0]]
+
+
+def are_halves(plain: Array) -> bool:
+    """Whether float16 holds all numbers exactly."""
+    with np.errstate(over="ignore"):
+        return bool((plain.astype(np.float16).astype(np.float32) == plain).all())
 
 
 def nbits_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
@@ -52,7 +62,7 @@ def nbits_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
     if kind == WEIGHTS:
         return _weights_shape(_with_blocks(known, numbers), int(numbers[0]))
     blocks = int(numbers[-1])
-    each = blocks if kind == FLOATS else -(-blocks * int(numbers[0]) // 8)
+    each = blocks if kind in _SCALES else -(-blocks * int(numbers[0]) // 8)
     elements = prod(known)
     if not each or elements % each or len(known) > 2:
         return None
@@ -79,8 +89,8 @@ def nbits_panels(plain: Array, layout: str) -> Array:
     if kind == WEIGHTS:
         return _packed_weights(plain.reshape(_with_blocks(plain.shape, numbers)), int(numbers[0]))
     blocks = int(numbers[-1])
-    if kind == FLOATS:
-        values = plain.astype(np.float32, copy=False).reshape(-1, blocks)
+    if kind in _SCALES:
+        values = plain.astype(_SCALES[kind], copy=False).reshape(-1, blocks)
     else:
         values = unpack_zeros(plain, int(numbers[0]), blocks)
     columns = np.zeros((-(-len(values) // NR) * NR, blocks), values.dtype)

@@ -11,7 +11,7 @@
 #include <smelt/nbits/nbits.h>
 
 enum { SMELT_GB_INDICES, SMELT_GB_TABLE, SMELT_GB_SCALES, SMELT_GB_ZEROS, SMELT_GB_Y };
-enum { SMELT_GBS_COUNT, SMELT_GBS_K, SMELT_GBS_N, SMELT_GBS_BITS, SMELT_GBS_BLOCK, SMELT_GBS_ZERO_KIND, SMELT_GBS_WIDE };
+enum { SMELT_GBS_COUNT, SMELT_GBS_K, SMELT_GBS_N, SMELT_GBS_BITS, SMELT_GBS_BLOCK, SMELT_GBS_ZERO_KIND, SMELT_GBS_WIDE, SMELT_GBS_HALVES };
 enum { SMELT_GB_EACH = 16 }; /* rows of a task */
 
 SMELT_INLINE int64_t smelt_gb_index(const smelt_task *t, int64_t i) {
@@ -28,17 +28,22 @@ SMELT_INLINE void smelt_gb_block(const uint32_t *words, int64_t count, int bits,
       for (int j = 0; j < 4; j++) *to++ = ((float)(*words >> (8 * j + bits * t) & mask) - zero) * scale;
 }
 
+SMELT_INLINE float smelt_gb_scale(const smelt_task *t, int64_t at) {
+  const void *scales = t->b[SMELT_GB_SCALES];
+  if (!t->s[SMELT_GBS_HALVES]) return ((const float *)scales)[at];
+  return ld_f16((const uint16_t *)scales + at / SMELT_L * SMELT_L)[at % SMELT_L];
+}
+
 static void smelt_gb_row(const smelt_task *t, int64_t index, float *to) {
   const int bits = (int)t->s[SMELT_GBS_BITS];
   const int64_t block = t->s[SMELT_GBS_BLOCK], blocks = t->s[SMELT_GBS_K] / block, lines = block * bits / 32;
   const int64_t panel = index / SMELT_NB_PANEL, column = index % SMELT_NB_PANEL;
-  const float *scales = (const float *)t->b[SMELT_GB_SCALES];
   const uint8_t *zeros = (const uint8_t *)t->b[SMELT_GB_ZEROS];
   for (int64_t b = 0; b < blocks; b++, to += block) {
     const int64_t at = (panel * blocks + b) * SMELT_NB_PANEL + column;
     const uint32_t *words = (const uint32_t *)t->b[SMELT_GB_TABLE] + (panel * blocks + b) * lines * SMELT_NB_PANEL + column;
     const float zero = t->s[SMELT_GBS_ZERO_KIND] == SMELT_NB_CENTERED ? (float)(1 << (bits - 1)) : (float)zeros[at];
-    smelt_gb_block(words, lines, bits, scales[at], zero, to);
+    smelt_gb_block(words, lines, bits, smelt_gb_scale(t, at), zero, to);
   }
 }
 

@@ -2,7 +2,7 @@
  *
  * Input:     panels of 16 columns (nbits_panels.py): for each block of K its lines of 64 bytes, one 32-bit word a column. A word has
  *            32 / bits consecutive k; the one at 4 t + j has its bits at 8 j + bits * t. Scales and zero points are
- *            [panel][block][column], floats, or bytes for zero points.
+ *            [panel][block][column]: scales float32, or float16 where that holds them all exactly, zero points bytes or float32.
  * Output:    a line widened to float32, q - zero point: small integers, so nothing is rounded.
  * Invariant: one format for every CPU level and for both arithmetics: bytes of equal t are four k side by side.
  */
@@ -11,6 +11,7 @@
 
 #include <smelt/gemm/micro_names.h>
 #include <smelt/threads/loop.h>
+#include <smelt/vec/vec.h>
 #include <smelt/vec/vec_rounded.h>
 
 /* Weights of a column that one word holds. */
@@ -55,18 +56,24 @@ typedef uint8_t smelt_nb_b __attribute__((vector_size(SMELT_VL / 4), aligned(1),
 typedef struct {
   const smelt_task *task;
   const char *panels;
-  const float *scales, *bias;
-  const void *zeros;
+  const float *bias;
+  const void *scales, *zeros;
   const float *a; /* rows as they are given, lda apart */
   char *packed;   /* rows as the kernel reads them */
   float *y;
   int64_t rows, K, N, blocks, block, count; /* blocks along K, their size, panels */
   int64_t each;                             /* panels of a task */
-  int bits, zero_kind;
+  int bits, zero_kind, halves; /* halves: scales are float16 */
   int64_t row_step, row_tasks, group, depth; /* of a GEMM: rows of a task, such tasks, panels and K of a widened block */
 } smelt_nbits;
 
 SMELT_INLINE int64_t smelt_nb_block_bytes(const smelt_nbits *p) { return 2 * p->block * p->bits; } /* of one panel */
+
+/* The scales of LANES columns of one block. */
+SMELT_INLINE smelt_nb_f smelt_nb_scale(const smelt_nbits *p, int64_t at) {
+  if (p->halves) return (smelt_nb_f)ld_f16((const uint16_t *)p->scales + at);
+  return *(const smelt_nb_fu *)((const float *)p->scales + at);
+}
 
 /* The zero points of LANES columns of one block. */
 SMELT_INLINE smelt_nb_f smelt_nb_zero(const smelt_nbits *p, const int kind, const int bits, int64_t at) {

@@ -112,7 +112,7 @@ SMELT_INLINE void smelt_nb_vnni_dots(smelt_nb_i *sums, const smelt_nb_u *w, cons
       if (S > 2) SMELT_NB_FOLD(sums, 2 * R * V)                                                                                \
       if (S > 1) SMELT_NB_FOLD(sums, R * V)                                                                                    \
       SMELT_NB_UNROLL for (int j = 0; j < V; j++) {                                                                            \
-        const smelt_nb_f scale = *(const smelt_nb_fu *)(p->scales + at + j * SMELT_NB_LANES);                                  \
+        const smelt_nb_f scale = smelt_nb_scale(p, at + j * SMELT_NB_LANES);                                                   \
         const smelt_nb_f zero = smelt_nb_zero(p, kind, bits, at + j * SMELT_NB_LANES);                                         \
         SMELT_NB_UNROLL for (int r = 0; r < R; r++) {                                                                          \
           smelt_nb_f sum = __builtin_convertvector(sums[r * V + j], smelt_nb_f);                                               \

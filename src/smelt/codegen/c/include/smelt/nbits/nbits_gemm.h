@@ -21,7 +21,7 @@ SMELT_INLINE void smelt_nb_widen_block(const int bits, const int kind, const sme
   smelt_nb_f zero[SMELT_NB_VPP], scale[SMELT_NB_VPP];
   SMELT_NB_UNROLL for (int j = 0; j < V; j++) {
     zero[j] = smelt_nb_zero(p, kind, bits, at + j * SMELT_NB_LANES);
-    scale[j] = *(const smelt_nb_fu *)(p->scales + at + j * SMELT_NB_LANES);
+    scale[j] = smelt_nb_scale(p, at + j * SMELT_NB_LANES);
   }
   for (int64_t l = 0; l < p->block * bits / 32; l++, line += SMELT_NB_LINE, to += T * SMELT_NB_PANEL) {
     __builtin_prefetch(line + 1024);

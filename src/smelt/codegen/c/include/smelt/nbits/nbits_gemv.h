@@ -42,7 +42,7 @@ SMELT_INLINE void smelt_nb_gemv_panel(const int R, const int bits, const int kin
     if (S > 2) SMELT_NB_FOLD(sums, 2 * R * V)
     if (S > 1) SMELT_NB_FOLD(sums, R * V)
     SMELT_NB_UNROLL for (int i = 0; i < R * V; i++)
-      total[i] += sums[i] * *(const smelt_nb_fu *)(p->scales + at + i % V * SMELT_NB_LANES);
+      total[i] += sums[i] * smelt_nb_scale(p, at + i % V * SMELT_NB_LANES);
   }
   SMELT_NB_UNROLL for (int i = 0; i < R * V; i++) *(smelt_nb_fu *)(out + i * SMELT_NB_LANES) = total[i];
 }

@@ -17,7 +17,7 @@
 #include <smelt/nbits/nbits_gemv.h>
 
 enum { SMELT_NB_A, SMELT_NB_B, SMELT_NB_SCALES, SMELT_NB_ZEROS, SMELT_NB_BIAS, SMELT_NB_Y, SMELT_NB_SCRATCH };
-enum { SMELT_NS_ROWS, SMELT_NS_K, SMELT_NS_N, SMELT_NS_BITS, SMELT_NS_BLOCK, SMELT_NS_ZERO_KIND, SMELT_NS_FAST };
+enum { SMELT_NS_ROWS, SMELT_NS_K, SMELT_NS_N, SMELT_NS_BITS, SMELT_NS_BLOCK, SMELT_NS_ZERO_KIND, SMELT_NS_FAST, SMELT_NS_HALVES };
 
 /* Panels of a task of few rows: enough tasks for all threads, each worth starting. */
 SMELT_INLINE int64_t smelt_nb_panels_of_task(const smelt_nbits *p, int64_t processors, int64_t groups_of) {
@@ -67,7 +67,8 @@ int32_t SMELT_NAME(smelt_nbits_product)(smelt_task *t) {
   smelt_nbits p = {.task = t, .panels = t->b[SMELT_NB_B], .scales = t->b[SMELT_NB_SCALES], .bias = t->b[SMELT_NB_BIAS],
                    .zeros = t->b[SMELT_NB_ZEROS], .a = t->b[SMELT_NB_A], .packed = t->b[SMELT_NB_SCRATCH], .y = t->b[SMELT_NB_Y],
                    .rows = t->s[SMELT_NS_ROWS], .K = t->s[SMELT_NS_K], .N = t->s[SMELT_NS_N], .block = t->s[SMELT_NS_BLOCK],
-                   .bits = (int)t->s[SMELT_NS_BITS], .zero_kind = (int)t->s[SMELT_NS_ZERO_KIND]};
+                   .bits = (int)t->s[SMELT_NS_BITS], .zero_kind = (int)t->s[SMELT_NS_ZERO_KIND],
+                   .halves = (int)t->s[SMELT_NS_HALVES]};
   if (p.rows <= 0 || p.N <= 0) return SMELT_OK;
   p.blocks = (p.K + p.block - 1) / p.block, p.count = (p.N + SMELT_NB_PANEL - 1) / SMELT_NB_PANEL;
   if (p.K <= 0) {
