@@ -11,6 +11,7 @@
 #define SMELT_GROUPED_QUERIES_UNIT_H
 
 #define SMELT_TILES_LINKED
+#include <smelt/attention/grouped_queries_few.h>
 #include <smelt/attention/online_softmax.h>
 #include <smelt/gemm/gemm.h>
 #include <smelt/gemm/transpose.h>
@@ -138,19 +139,57 @@ SMELT_INLINE void smelt_gq_powers(const smelt_gq *p, float *row, int64_t columns
   *total = hsum_f32(sum);
 }
 
+/* Scores and weighed values of a block for few rows, from where keys and values are. `partial` is the room of packed keys. */
+static void smelt_gq_few_block_scores(const smelt_gq *p, const smelt_gq_tile *t, int64_t from, int64_t count) {
+  for (int64_t key = 0; key < count; key += SMELT_L) {
+    const float *keys[SMELT_L];
+    for (int64_t i = 0; i < SMELT_L; i++) { /* beyond the last: the last again */
+      int64_t stride;
+      keys[i] = smelt_gq_place(p, t, p->past_k, p->k, from + smelt_min(key + i, count - 1), &stride);
+      if (from + key + i < t->before) /* the values come next */
+        for (int64_t j = 0; j < p->depth; j += 16)
+          __builtin_prefetch(smelt_gq_place(p, t, p->past_v, p->v, from + smelt_min(key + i, count - 1), &stride) + j);
+    }
+    smelt_gq_few_scores(t->q, t->count, p->depth, keys, t->keys, t->scores + key, SMELT_GQ_BLOCK);
+  }
+}
+
+static void smelt_gq_few_block_values(const smelt_gq *p, const smelt_gq_tile *t, int64_t from, int64_t count) {
+  const int64_t wide = p->panels * SMELT_GEMM_PANEL;
+  __builtin_memset(t->part, 0, (size_t)(t->count * wide) * sizeof(float));
+  for (int64_t at = from, end; at < from + count; at = end) {
+    int64_t stride;
+    const float *values = smelt_gq_place(p, t, p->past_v, p->v, at, &stride);
+    end = smelt_gq_stretch(t, at, from + count);
+    smelt_gq_few_values(t->scores + (at - from), SMELT_GQ_BLOCK, t->count, values, stride, end - at, t->part, wide);
+  }
+}
+
+/* Rows that are few and of whole panels read keys and values in place. */
+SMELT_INLINE int smelt_gq_is_few(const smelt_gq *p, const smelt_gq_tile *t) {
+  return t->count <= SMELT_GQ_FEW && p->depth == p->panels * SMELT_GEMM_PANEL;
+}
+
 /* A block of keys. */
 static void smelt_gq_block(const smelt_gq *p, const smelt_gq_tile *t, int64_t from, int64_t count, int first) {
   const int64_t panels = (count + SMELT_GEMM_PANEL - 1) / SMELT_GEMM_PANEL, wide = p->panels * SMELT_GEMM_PANEL;
-  for (int64_t j = 0; j < panels; j++)
-    smelt_gq_pack_keys(p, t, from + j * SMELT_GEMM_PANEL, smelt_min(SMELT_GEMM_PANEL, count - j * SMELT_GEMM_PANEL),
-                       t->keys + j * SMELT_GEMM_PANEL * p->depth);
-  smelt_gemm_f32(t->q, p->depth, t->keys, p->depth, t->scores, SMELT_GQ_BLOCK, t->count, 0, panels, panels * SMELT_GEMM_PANEL, NULL);
+  const int few = smelt_gq_is_few(p, t);
+  if (few) smelt_gq_few_block_scores(p, t, from, count);
+  else {
+    for (int64_t j = 0; j < panels; j++)
+      smelt_gq_pack_keys(p, t, from + j * SMELT_GEMM_PANEL, smelt_min(SMELT_GEMM_PANEL, count - j * SMELT_GEMM_PANEL),
+                         t->keys + j * SMELT_GEMM_PANEL * p->depth);
+    smelt_gemm_f32(t->q, p->depth, t->keys, p->depth, t->scores, SMELT_GQ_BLOCK, t->count, 0, panels, panels * SMELT_GEMM_PANEL, NULL);
+  }
   for (int64_t u = 0; u < t->count; u++) {
     const int64_t seen = smelt_min(count, t->before + t->first + u / p->group + 1 - from);
     smelt_gq_powers(p, t->scores + u * SMELT_GQ_BLOCK, panels * SMELT_GEMM_PANEL, seen, t->block_tops + u, t->block_totals + u);
   }
-  smelt_gq_pack_values(p, t, from, count, t->values);
-  smelt_gemm_f32(t->scores, SMELT_GQ_BLOCK, t->values, count, t->part, wide, t->count, 0, p->panels, wide, NULL);
+  if (few) smelt_gq_few_block_values(p, t, from, count);
+  else {
+    smelt_gq_pack_values(p, t, from, count, t->values);
+    smelt_gemm_f32(t->scores, SMELT_GQ_BLOCK, t->values, count, t->part, wide, t->count, 0, p->panels, wide, NULL);
+  }
   const smelt_softmax_state seen = {t->block_tops, t->block_totals, t->tops, t->totals};
   smelt_softmax_merge(t->sums, t->part, wide, t->count, seen, first);
 }
