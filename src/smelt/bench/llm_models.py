@@ -23,6 +23,11 @@ MODELS: Final[Mapping[str, Mapping[str, Any]]] = {
         "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "rope_theta": 5e5,
         "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
     },
+    "qwen2-10m": {
+        "architecture": "Qwen2", "vocab_size": 4096, "hidden_size": 256, "intermediate_size": 1024,
+        "num_hidden_layers": 9, "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1e4,
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+    },
     "tiny-qwen2": {
         "architecture": "Qwen2", "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1e4,

@@ -2,7 +2,8 @@
 
 Input: bytes, each one number of 8 bits or two of 4 (the low bits first), indices, a scale for each block, perhaps zero
 points that are packed as the numbers are. Output: the rows as float32. Invariant: indices are wrapped and checked as
-those of Gather; without zero points the middle of the range is 0.
+those of Gather; without zero points the middle of the range is 0. A table that is the reshaped weight of a product is
+read as the product has it (`gather_blocks.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, fn, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.layout import Index
 
+from .gather_blocks import tied_rows
 from .registry import Call, op
 from .work import read_work
 
@@ -43,6 +45,9 @@ def gather_block_quantized(call: Call) -> Tensor:
     data, indices, scales, zeros = call.x(0), call.x(1), call.x(2), call.maybe(3)
     bits, block, rank = call.int("bits", 4), call.int("block_size", 128), data.rank
     _check(call, bits, block)
+    tied = tied_rows(call) if rank == 2 else None
+    if tied is not None:
+        return tied
     depth = data.shape[-1] * (8 // bits)
     blocks = fn("floordiv", depth + (block - 1), block)
     for got, wanted in zip(scales.shape, (*data.shape[:-1], blocks), strict=True):

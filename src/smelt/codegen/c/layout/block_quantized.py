@@ -43,9 +43,8 @@ def block_quantized_rows(k: Builder, function: Function) -> Function:
     sizes = [number.const or 0 for number in function.numbers]
     bits, blocks = sizes[RowsNumber.BITS], sizes[RowsNumber.K] // sizes[RowsNumber.BLOCK]
     indices, table, scales, zeros = function.operands
-    flat = table is not None and len(table.shape) == 2
     packed = (
-        _packed(k, table, f"{WEIGHTS}:{bits}:{blocks}" if flat else f"{WEIGHTS}:{bits}"),
+        _packed(k, table, f"{WEIGHTS}:{bits}"),
         _packed_scales(k, scales, blocks), _packed(k, zeros, f"{ZEROS}:{bits}:{blocks}"),
     )  # fmt: skip
     return replace(function, operands=(indices, *packed), numbers=_numbers(function, packed[1]))

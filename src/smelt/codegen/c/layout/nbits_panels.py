@@ -6,7 +6,6 @@ one format for every CPU level, for float32 and for 8-bit activations. Columns b
 | layout | constant | packed |
 |---|---|---|
 | nbits:BITS | B, uint8 (N, blocks, block * BITS / 8), low bits first | uint8 (panels, blocks, block * BITS / 32, 64) |
-| nbits:BITS:BLOCKS | the same as (N, K * BITS / 8) | the same |
 | nbits_floats:BLOCKS | scales or float zero points, (N, BLOCKS) or flat | float32 (panels, BLOCKS, 16) |
 | nbits_halves:BLOCKS | scales that float16 holds exactly | float16 (panels, BLOCKS, 16) |
 | nbits_zeros:BITS:BLOCKS | zero points, uint8 (N, ceil(BLOCKS * BITS / 8)) or flat | uint8 (panels, BLOCKS, 16) |
@@ -60,21 +59,13 @@ def nbits_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
         return None
     kind, *numbers = layout.split(":")
     if kind == WEIGHTS:
-        return _weights_shape(_with_blocks(known, numbers), int(numbers[0]))
+        return _weights_shape(known, int(numbers[0]))
     blocks = int(numbers[-1])
     each = blocks if kind in _SCALES else -(-blocks * int(numbers[0]) // 8)
     elements = prod(known)
     if not each or elements % each or len(known) > 2:
         return None
     return ix(-(-(elements // each) // NR)), ix(blocks), ix(NR)
-
-
-def _with_blocks(sizes: Sequence[int], numbers: Sequence[str]) -> Sequence[int]:
-    """The second number of a layout says how many blocks a row has."""
-    blocks = int(numbers[-1])
-    if len(numbers) == 1 or len(sizes) != 2 or not blocks or sizes[1] % blocks:
-        return sizes
-    return sizes[0], blocks, sizes[1] // blocks
 
 
 def _weights_shape(sizes: Sequence[int], bits: int) -> tuple[Ix, ...] | None:
@@ -87,7 +78,7 @@ def nbits_panels(plain: Array, layout: str) -> Array:
     """The panels of a constant."""
     kind, *numbers = layout.split(":")
     if kind == WEIGHTS:
-        return _packed_weights(plain.reshape(_with_blocks(plain.shape, numbers)), int(numbers[0]))
+        return _packed_weights(plain, int(numbers[0]))
     blocks = int(numbers[-1])
     if kind in _SCALES:
         values = plain.astype(_SCALES[kind], copy=False).reshape(-1, blocks)

@@ -1,4 +1,4 @@
-/* Few rows of queries over keys and values where they are: nothing is packed, each is read once for all rows that share it.
+/* Small M: queries over keys and values where they are; nothing is packed, and each is read once for all rows that share it.
  *
  * Input:     rows of queries side by side, `stride` of keys or values; a depth of whole panels.
  * Output:    scores of a block of keys, [row][SMELT_GQ_BLOCK]; sums of its values weighed by them, [row][depth].
