@@ -92,8 +92,11 @@ SMELT_INLINE void smelt_int8_put_part(const int P, const int whole, const int q,
     else __asm__("vmovdqa64 %t1, %0" : "=v"(half) : "v"(bytes));
     __asm__("vmovdqu8 %1, %0%{%2%}" : "+m"(*(char(*)[32])to) : "v"(half), "Yk"((uint32_t)mask));
   } else {
-    smelt_int8_16 part;
-    __asm__("vextracti32x4 %2, %1, %0" : "=v"(part) : "v"(bytes), "i"(q));
+    smelt_int8_16 part; /* the quarter is spelled out: a build that checks bounds does not see that q is constant */
+    if (q == 0) __asm__("vmovdqa64 %x1, %0" : "=v"(part) : "v"(bytes));
+    else if (q == 1) __asm__("vextracti32x4 $1, %1, %0" : "=v"(part) : "v"(bytes));
+    else if (q == 2) __asm__("vextracti32x4 $2, %1, %0" : "=v"(part) : "v"(bytes));
+    else __asm__("vextracti32x4 $3, %1, %0" : "=v"(part) : "v"(bytes));
     __asm__("vmovdqu8 %1, %0%{%2%}" : "+m"(*(char(*)[16])to) : "v"(part), "Yk"((uint32_t)(mask & 0xffff)));
   }
 }
