@@ -473,6 +473,20 @@ def test_a_program_that_never_imports_onnxruntime_does_not_pay_for_it(cache, tmp
     assert ran.stdout.split() == ["[]", "True"], ran.stdout + ran.stderr
 
 
+def test_a_program_that_asks_whether_onnxruntime_is_there_has_the_hook(cache, tmp_path):
+    """As transformers and Optimum do, before anything imports it."""
+    site = tmp_path / "site"
+    site.mkdir()
+    shutil.copy(SRC / "smelt_hook.pth", site)
+    asked = "import importlib.util; assert all(importlib.util.find_spec('onnxruntime') for _ in range(3))"
+    told = "print(installed(), sum('autoload' in type(finder).__module__ for finder in sys.meta_path))"
+    hook = "from smelt.frontends.session.hook import installed"
+    start = f"import site, sys; site.addsitedir({str(site)!r}); {asked}; import onnxruntime; {hook}; {told}"
+    command = [sys.executable, "-c", start]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**environment(), "SMELT_HOOK": "on"})
+    assert ran.stdout.split() == ["True", "0"], ran.stdout + ran.stderr
+
+
 def test_a_start_from_the_cache_imports_nothing_that_compiles(cache, saved, tmp_path):
     """Each takes as long to import as a small model takes to open."""
     heavy = ("subprocess", "shutil", "tempfile", "platformdirs", "filelock", "onnx", "onnx_ir", "smelt.pipeline")

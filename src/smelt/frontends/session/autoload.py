@@ -72,6 +72,7 @@ class _Then(Loader):
         assert spec is not None
         spec.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
         try:
             _install()
         except Exception as error:  # onnxruntime itself is loaded
@@ -79,12 +80,13 @@ class _Then(Loader):
 
 
 class _Finder(MetaPathFinder):
+    """Stays until onnxruntime is loaded: programs ask where a module is long before they import it, or never do."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != _NAME:
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
             spec.loader = _Then(spec.loader)
