@@ -11,27 +11,28 @@ import json
 import resource
 import sys
 import time
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 
 def _opened(folder: str, threads: int) -> Any:
-    import onnxruntime_genai as genai
+    genai: Any = import_module("onnxruntime_genai")
 
-    config: Any = genai.Config(folder)
+    config = genai.Config(folder)
     config.overlay(json.dumps({"model": {"decoder": {"session_options": {"intra_op_num_threads": threads}}}}))
     return genai.Model(config)
 
 
 def _timed(model: Any, prompt: int, answer: int, tokens: int) -> dict[str, Any]:
-    import onnxruntime_genai as genai
+    genai: Any = import_module("onnxruntime_genai")
 
     given = np.random.default_rng(prompt).integers(min(300, tokens // 2), tokens, (1, prompt)).astype(np.int32)
-    params: Any = genai.GeneratorParams(model)
+    params = genai.GeneratorParams(model)
     whole = prompt + answer + 1
     params.set_search_options(max_length=whole, min_length=whole, do_sample=False)
-    generator: Any = genai.Generator(model, params)
+    generator = genai.Generator(model, params)
     started = time.perf_counter()
     generator.append_tokens(given)
     generator.generate_next_token()
