@@ -6,7 +6,6 @@ begins; machine-wide knobs are in `Config`.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from smelt.base.config import Config
+from smelt.base.config import Config, device_stand_in
 from smelt.base.errors import ConfigError
 from smelt.base.log import logger
 from smelt.base.target import Target, host_level, select_targets
@@ -129,7 +128,7 @@ def tuning_provider(device: str) -> str:
         return ""
     from smelt.runtime import CPU_PROVIDERS, available_providers
 
-    if os.environ.get("SMELT_DEVICE_STAND_IN") == device:  # a driver of the tests, under the CPU's provider
+    if device == device_stand_in():
         return CPU_PROVIDERS[0]
     return PROVIDERS[device] if PROVIDERS[device] in available_providers() else ""
 

@@ -245,6 +245,11 @@ def wanted_log(env: Mapping[str, str] | None = None) -> str | None:
     return text if text in LOG_LEVELS else None
 
 
+def device_stand_in() -> str:
+    """The GPU whose place a driver of the tests takes, under the CPU's execution provider."""
+    return os.environ.get("SMELT_DEVICE_STAND_IN", "")
+
+
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """The environment for a subprocess: this process's own with `changes`."""
     return {**os.environ, **changes}

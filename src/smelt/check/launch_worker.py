@@ -3,20 +3,17 @@
 Input: a folder with `job.json` (launches, and what memory there is) and an array file for each operand. Output: an
 array file for each result, `said.json` with what went wrong. Invariant: each tensor lies between guards whose bytes
 are known: memory that is written outside of a tensor, or an operand that is written, is told; so is a second run that
-gives other bits. Needs torch, numpy and triton alone.
+gives other bits. Needs torch, numpy and triton alone, and TRITON_INTERPRET=1 in its environment.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
 import numpy as np
 
