@@ -336,7 +336,7 @@ def _examination(targets: Sequence[Target], options: Options, config: Config, du
     force = options.force or config.force
     calls = cast("list[Mapping[str, Any]]", options.inputs or [])  # they were read
     calls = [options.feeds] if options.feeds is not None else calls
-    gpu = tuning_provider(options.device) if tune else ""
+    gpu = tuning_provider(options.device, config) if tune else ""
     return Examination(
         verify,
         tune and (bool(gpu) or options.device in ("", "cpu")),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from smelt.base.config import Config, device_stand_in
+from smelt.base.config import Config
 from smelt.base.errors import ConfigError
 from smelt.base.log import logger
 from smelt.base.target import Target, host_level, select_targets
@@ -122,13 +122,13 @@ def for_device(options: Options) -> Options:
     return replace(options, backend=options.backend or DEVICES[options.device], timing=False)
 
 
-def tuning_provider(device: str) -> str:
+def tuning_provider(device: str, config: Config) -> str:
     """The execution provider of a GPU that is here; nothing where there is none."""
     if device not in PROVIDERS:
         return ""
     from smelt.runtime import CPU_PROVIDERS, available_providers
 
-    if device == device_stand_in():
+    if device == config.device_stand_in:
         return CPU_PROVIDERS[0]
     return PROVIDERS[device] if PROVIDERS[device] in available_providers() else ""
 

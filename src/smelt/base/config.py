@@ -55,6 +55,7 @@ class Config:
     hook_skip: tuple[str, ...] = ()
     kernels: tuple[Path, ...] = ()
     custom_ops: tuple[Path, ...] = ()
+    device_stand_in: str = ""
     search_path: str = ""
 
     @classmethod
@@ -124,6 +125,11 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("SMELT_KERNELS", "kernels", "Python files that register kernels of your own, separated by colons"),
     Knob("SMELT_CUSTOM_OPS", "custom_ops", "custom-op libraries of others that models need, separated by colons"),
     Knob("SMELT_HOOK_SKIP", "hook_skip", "patterns of model paths that the hook leaves to stock, separated by colons"),
+    Knob(
+        "SMELT_DEVICE_STAND_IN",
+        "device_stand_in",
+        "cuda or rocm: kernels of that GPU run under the CPU provider, on a driver for tests",
+    ),
 )
 
 
@@ -160,6 +166,7 @@ def _read(env: Mapping[str, str]) -> Config:
         hook_skip=tuple(pattern for pattern in env.get("SMELT_HOOK_SKIP", "").split(os.pathsep) if pattern),
         kernels=_paths(env, "SMELT_KERNELS"),
         custom_ops=_paths(env, "SMELT_CUSTOM_OPS"),
+        device_stand_in=env.get("SMELT_DEVICE_STAND_IN", "").strip(),
         search_path=env.get("PATH", os.defpath),
     )
 
@@ -243,11 +250,6 @@ def wanted_log(env: Mapping[str, str] | None = None) -> str | None:
     """What SMELT_LOG asks for; None where it is unset or cannot be read, which `Config.from_env` complains about."""
     text = (os.environ if env is None else env).get("SMELT_LOG", "").strip().lower()
     return text if text in LOG_LEVELS else None
-
-
-def device_stand_in() -> str:
-    """The GPU whose place a driver of the tests takes, under the CPU's execution provider."""
-    return os.environ.get("SMELT_DEVICE_STAND_IN", "")
 
 
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
