@@ -15,6 +15,7 @@ from smelt.base.config import Config
 from smelt.check.judge import Judge
 from smelt.check.rounded_types import rounded_types
 from smelt.ir.load import load_model
+from smelt.ir.narrowed import mark_narrowed
 from smelt.pipeline import Options, compile_to
 
 TEXT = """<ir_version: 9, opset_import: ["" : 17, "f" : 1]> g (float[n,4] x, float16[n,4] h) =>
@@ -76,3 +77,14 @@ def test_more_than_a_float16_tells_is_wrong(tmp_path: Path, off: float, right: b
     stock = judge.stock(feeds)
     found = judge(feeds, [stock[0] * np.float32(1 + off)], stock).comparison
     assert (not found.problem) is right
+
+
+@pytest.mark.parametrize(("mark", "wanted"), [(True, ["bfloat16", ""]), (False, ["", ""])])
+def test_a_product_of_bfloat16_weights_rounds_its_rows(mark: bool, wanted: list[str]) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[n,8] x, bfloat16[8,4] w)
+        => (float[n,4] y, float[n,8] z) {
+        wide = Cast<to=1>(w) p = MatMul(x, wide) y = Tanh(p) z = Sin(x) }"""
+    model = load_model(onnx.parser.parse_model(text))
+    if mark:
+        mark_narrowed(next(node for node in model.graph if node.op_type == "Cast"))
+    assert rounded_types(model) == wanted
