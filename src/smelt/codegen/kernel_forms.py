@@ -44,7 +44,7 @@ class WindowKernel(Lowered):
     |---|---|
     | pointwise, lines, im2col | panels [group, panel, tap * channel, 16] |
     | square | the same, for 3 x 3 taps: directly or by Winograd's transform, chosen when sizes are known |
-    | nchw | panels [panel, channel * tap, 16]; the image is a[N, C, *sizes] |
+    | nchw | panels [panel, channel * tap, 16]; the image is a[N, C, *sizes]. Pools: none, the result is in NCHW too |
     | winograd | transformed filters [24, panel, channel, 16] |
     | dots | few columns: [group, panel of a line's elements, column, 16] |
     | narrow | groups of 2, 4, 8 or 16 channels and columns: [panel, tap * channel, 16] |
@@ -65,3 +65,8 @@ class WindowKernel(Lowered):
     @property
     def nchw(self) -> bool:
         return self.form == "nchw"
+
+    @property
+    def by_channel(self) -> bool:
+        """A pool in NCHW: each channel is an image by itself, and the columns are those of its result."""
+        return self.nchw and self.pool != ""

@@ -121,11 +121,14 @@ class WindowWriter(ProductWriter):
         depth = ix(geometry.taps)
         if form in _BY_LINES:
             depth = self._channels(window)
-        elif form != "depthwise":
+        elif not window.pool and form != "depthwise":
             depth = depth * (self._channels(window) // window.groups)
+        height, line, taps = (ix(1), *geometry.out)[-2], geometry.out[-1], geometry.taps
+        if window.by_channel:  # a window is a line of the result: what its columns share is not computed twice
+            height, line, taps = ix(1), height, 1
         return WindowSizes(
-            rows, self._columns_of(), self._unit(window), depth, geometry.taps, self.extra_bytes(),
-            (ix(1), *geometry.out)[-2], geometry.out[-1], form, bool(self.nest.inner), self._tile_geometry(window),
+            rows, self._columns_of(), self._unit(window), depth, taps, self.extra_bytes(), height, line, form,
+            bool(self.nest.inner), self._tile_geometry(window),
         )  # fmt: skip
 
     def _over(self) -> frozenset[int]:
@@ -148,7 +151,7 @@ class WindowWriter(ProductWriter):
         """Two known axes and an epilogue that needs no memory of its own, nor the image again."""
         g, columns = window.geometry, self._columns_of().const
         sizes = numbers((*g.sizes, *g.out, *g.before))
-        if sizes is None or g.rank != 2 or g.spread or columns is None or self.phases.row_buffers:
+        if sizes is None or g.rank != 2 or g.spread or columns is None or self.phases.row_buffers or window.by_channel:
             return None
         image = self._image().uid
         if image in self._loaded() or window.groups not in (1, columns):
@@ -263,6 +266,8 @@ class WindowWriter(ProductWriter):
         return "{" + ", ".join([*(f"{{{a}}}" for a in axes), *tail]) + "}"
 
     def _channels(self, window: WindowKernel) -> Ix:
+        if window.by_channel:
+            return ix(1)
         return window.a.shape[1 if window.nchw else -1]
 
     def _columns_of(self) -> Ix:
@@ -276,7 +281,8 @@ class WindowWriter(ProductWriter):
                 if in_registers
                 else "block, ld"
             )
-            return f"SMELT_POOL(&w, {image}, {_POOLS[window.pool]}, first, count, c0, c1, {to});"
+            name = "SMELT_POOL_NCHW" if window.nchw else "SMELT_POOL"
+            return f"{name}(&w, {image}, {_POOLS[window.pool]}, first, count, c0, c1, {to});"
         assert isinstance(nest.work, WindowGemm) and nest.work.weights is not None
         panels, form, task = self._buffer(nest.work.weights), window.form, "first, count, c0, c1, block, ld"
         name = _filled_by(window)

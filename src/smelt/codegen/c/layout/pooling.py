@@ -1,7 +1,7 @@
 """Which kernel a pool is.
 
-Input: the operands of a pool in the model's order. Output: a tensor in NHWC, seen in the model's order, or a
-reduction in plain loops. Invariant: kernels are for float32 and windows that are walked channel by channel.
+Input: the operands of a pool in the model's order. Output: a tensor in NHWC, seen in the model's order; one in the
+model's order; or a reduction in plain loops. Invariant: kernels are for float32.
 """
 
 from __future__ import annotations
@@ -16,19 +16,33 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.in_loops import pool_in_loops
 from smelt.ir.kernel.layout import Index
 
-from .window_sizes import MOST_AXES, MOST_TAPS
+from .nhwc import image_below
+from .window_sizes import FEW_CHANNELS, LONG_LINE, MOST_AXES, MOST_TAPS, maxima_fit
 
 if TYPE_CHECKING:
     from .builder import CpuBuilder
 
 _REASON: Final = "lanes are channels, and only taps inside of the image are visited"
+_NCHW_REASON: Final = "the image is in NCHW, or has one channel: lanes are windows side by side"
 
 
 def pool(k: CpuBuilder, kind: str, x: Tensor, g: Geometry, counted: bool) -> Tensor:
-    if x.dtype != "f32" or g.rank > MOST_AXES or g.taps > MOST_TAPS:
+    few = g.taps <= MOST_TAPS or (kind == "max" and maxima_fit(g))
+    if x.dtype != "f32" or g.rank > MOST_AXES or not few:
         return pool_in_loops(k, kind, x, g, counted=counted)
+    if _in_nchw(x, g):
+        kernel = WindowKernel("nchw", x, None, g, pool=kind, counted=counted, reason=_NCHW_REASON)
+        return k.make((*x.shape[:2], *g.out), x.dtype, kernel)
     kernel = WindowKernel("depthwise", k.to_nhwc(x), None, g, pool=kind, counted=counted, reason=_REASON)
     return k.from_nhwc(k.make((x.shape[0], *g.out, x.shape[1]), x.dtype, kernel))
+
+
+def _in_nchw(x: Tensor, g: Geometry) -> bool:
+    """One channel, or an image that is in NCHW anyway: few channels, or long lines, whose windows lie side by side."""
+    if image_below(x) is not None:
+        return False
+    few = (x.shape[1].const or FEW_CHANNELS) < FEW_CHANNELS or (g.out[-1].const or 0) >= LONG_LINE
+    return x.shape[1].const == 1 or (few and g.stride[-1] == 1)
 
 
 def largest_bytes(k: CpuBuilder, x: Tensor, g: Geometry) -> Tensor | None:

@@ -12,6 +12,10 @@ MOST_AXES = 3
 LEAST_PIXELS = 144  # of a result, from which on Winograd's form of a convolution wins
 LEAST_CHANNELS = 16  # and channels on either side
 MOST_TAPS = 128  # of a window that is walked channel by channel
+FEW_CHANNELS = 8  # below which half of a vector of them would be empty
+LONG_LINE = 64  # windows of a line that are worth the work that begins it
+POOL_COLUMNS = 256  # of a line whose maxima fit SMELT_POOL_LINE sixteen channels at a time
+POOL_LEAST = 8  # windows that they are to be enough for: SMELT_POOL_LEAST
 LINES_FLOATS = 8192  # of an image's lines, copied side by side into L1: SMELT_LINES_FLOATS
 LINES_DEPTH = 80  # channels up to which windows are read from such copies: SMELT_LINES_DEPTH
 LINES_WINDOWS = 14  # side by side that their lines must have room for: SMELT_LINES_WINDOWS
@@ -26,6 +30,12 @@ def is_square(g: Geometry) -> bool:
 def side_by_side(g: Geometry) -> bool:
     """The taps of a line are neighbours."""
     return not g.spread and g.dilation[-1] == 1
+
+
+def maxima_fit(g: Geometry) -> bool:
+    """Whether the largest of each window may be found line by line, of columns first."""
+    columns = (g.kernel[-1] - 1) * g.dilation[-1] + 1 + (POOL_LEAST - 1) * g.stride[-1]
+    return max(g.kernel[-1], g.taps // g.kernel[-1]) <= MOST_TAPS and columns <= POOL_COLUMNS
 
 
 def lines_fit(g: Geometry, depth: int) -> int:

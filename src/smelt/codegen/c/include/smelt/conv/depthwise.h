@@ -1,4 +1,4 @@
-/* Depthwise convolution and pools: lanes are channels.
+/* Depthwise convolution: lanes are channels.
  *
  * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: lanes are channels; every element is one chain over the taps that lie in the image, in rising order, so its
@@ -123,75 +123,6 @@ static __attribute__((unused)) void smelt_depthwise(const smelt_window *w, const
   }
   smelt_depthwise_block(w, image, panels, first, count, c0, c1, block, ld);
   if (epilogue) smelt_epilogue_block(epilogue, block, ld, count);
-}
-
-/* What a mean divides by: taps in the image, or in the image and its padding. */
-SMELT_INLINE float smelt_pool_count(const smelt_window *w, const smelt_taps *t, const smelt_place *p) {
-  int64_t count = 1;
-  for (int axis = 0; axis < 3; axis++) {
-    smelt_span s = t->s[axis];
-    if (w->counted) s = smelt_span_of(w, axis, p->at[axis], -w->before[axis], w->in[axis] + w->after[axis]);
-    count *= s.hi - s.lo;
-  }
-  return (float)count;
-}
-
-#define SMELT_POOL_START(R, V) v_f32 acc##R##V = bc_f32(kind == SMELT_POOL_MAX ? -__builtin_inff() : 0);
-#define SMELT_POOL_STEP(R, V)                                                                                          \
-  {                                                                                                                    \
-    const v_f32 seen = SMELT_LANES_OF(at + (V)*SMELT_L);                                                               \
-    acc##R##V = kind == SMELT_POOL_MAX ? max_f32(acc##R##V, seen) : acc##R##V + seen;                                  \
-  }
-#define SMELT_POOL_END(R, V)                                                                                           \
-  if (kind == SMELT_POOL_MEAN) acc##R##V = acc##R##V / bc_f32(count);                                                  \
-  SMELT_TILE_STORE(R, V)
-
-/* Vectors of channels of one window. */
-#define SMELT_POOL_TILE(NAME, TILE)                                                                                    \
-  SMELT_INLINE void NAME(const smelt_tap_list *list, int kind, float count, int64_t c, int64_t live, float *to) {      \
-    const int64_t ld = 0;                                                                                              \
-    TILE(SMELT_POOL_START)                                                                                             \
-    for (int64_t k = 0; k < list->count; k++) {                                                                        \
-      const float *at = list->base + list->from[k] + c;                                                                \
-      TILE(SMELT_POOL_STEP)                                                                                            \
-    }                                                                                                                  \
-    TILE(SMELT_POOL_END)                                                                                               \
-  }
-
-SMELT_POOL_TILE(smelt_pool_4, SMELT_TILE_1X4)
-SMELT_POOL_TILE(smelt_pool_2, SMELT_TILE_1X2)
-SMELT_POOL_TILE(smelt_pool_1, SMELT_TILE_1X1)
-
-/* All channels of one window. */
-SMELT_INLINE void smelt_pool_window(const smelt_tap_list *list, int kind, float taps, int64_t c0, int64_t c1, float *to) {
-  int64_t c = c0;
-  for (; c + 4 * SMELT_L <= c1; c += 4 * SMELT_L) smelt_pool_4(list, kind, taps, c, 0, to + (c - c0));
-  for (; c + 2 * SMELT_L <= c1; c += 2 * SMELT_L) smelt_pool_2(list, kind, taps, c, 0, to + (c - c0));
-  for (; c + SMELT_L <= c1; c += SMELT_L) smelt_pool_1(list, kind, taps, c, 0, to + (c - c0));
-  if (c < c1) smelt_pool_1(list, kind, taps, c, c1 - c, to + (c - c0));
-}
-
-SMELT_INLINE void smelt_pool_kind(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count,
-                                  int64_t c0, int64_t c1, float *block, int64_t ld) {
-  smelt_place p = smelt_place_of(w, first);
-  smelt_tap_list list;
-  for (int64_t i = 0, run; i < count; i += run) {
-    const smelt_taps t = smelt_taps_of(w, image, &p);
-    const float taps = kind == SMELT_POOL_MEAN ? smelt_pool_count(w, &t, &p) : 1;
-    run = smelt_side_by_side(w, &p, count - i);
-    smelt_list_taps(w, &t, &list);
-    for (int64_t r = 0; r < run; r++, list.base += w->stride[2] * w->pixel)
-      smelt_pool_window(&list, kind, taps, c0, c1, block + (i + r) * ld);
-    p.at[2] += run - 1;
-    smelt_place_next(w, &p);
-  }
-}
-
-static __attribute__((unused)) void smelt_pool(const smelt_window *w, const float *image, int kind, int64_t first,
-                                               int64_t count, int64_t c0, int64_t c1, float *block, int64_t ld) {
-  if (kind == SMELT_POOL_MAX) smelt_pool_kind(w, image, SMELT_POOL_MAX, first, count, c0, c1, block, ld);
-  else if (kind == SMELT_POOL_MEAN) smelt_pool_kind(w, image, SMELT_POOL_MEAN, first, count, c0, c1, block, ld);
-  else smelt_pool_kind(w, image, SMELT_POOL_SUM, first, count, c0, c1, block, ld);
 }
 
 #endif

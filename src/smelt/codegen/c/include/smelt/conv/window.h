@@ -32,6 +32,7 @@ enum { SMELT_PANELS, SMELT_DOTS, SMELT_NARROW };
 #define SMELT_DEPTHWISE SMELT_NAME(smelt_depthwise)
 #define SMELT_DEPTHWISE_WIDE SMELT_NAME(smelt_depthwise_wide)
 #define SMELT_POOL SMELT_NAME(smelt_pool)
+#define SMELT_POOL_NCHW SMELT_NAME(smelt_pool_nchw)
 #define SMELT_WINOGRAD SMELT_NAME(smelt_winograd_block)
 
 enum { SMELT_POOL_MAX, SMELT_POOL_MEAN, SMELT_POOL_SUM };
@@ -50,6 +51,9 @@ void SMELT_DEPTHWISE(const smelt_window *w, const float *image, const float *pan
 /* Filters of five or seven taps along a line, or of SMELT_PATCH_TAPS taps and more; others are SMELT_DEPTHWISE's. */
 void SMELT_DEPTHWISE_WIDE(const smelt_window *w, const float *image, const float *panels, int64_t first, int64_t count,
                        int64_t c0, int64_t c1, float *block, int64_t ld, const smelt_epilogue *epilogue);
+/* SMELT_POOL_NCHW: images of one channel, lines first..first+count-1 of the result, of which columns c0..c1-1. */
+void SMELT_POOL_NCHW(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0,
+                       int64_t c1, float *block, int64_t ld);
 void SMELT_POOL(const smelt_window *w, const float *image, int kind, int64_t first, int64_t count, int64_t c0, int64_t c1,
                 float *block, int64_t ld);
 
