@@ -9,8 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from smelt.base.config import wanted_log
 from smelt.base.deferred import defer
+from smelt.base.environment import wanted_log
 from smelt.base.log import configure
 from smelt.base.version import __version__
 

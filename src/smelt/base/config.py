@@ -1,25 +1,22 @@
 """Every knob in one place.
 
-Input: the process environment, read here and nowhere else. Output: a frozen `Config`. Invariant: a `Config` is
-complete and valid; a value that cannot be read is an error that names the variable, never a silent default.
+Input: the process environment, read here and in `environment.py`, nowhere else. Output: a frozen `Config`. Invariant:
+a `Config` is complete and valid; a value that cannot be read is an error that names the variable, never a silent
+default.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from smelt.base.errors import ConfigError
+from smelt.base import environment
+from smelt.base.environment import HOOK_LIMIT_S, LOG_LEVELS
 
-_TRUE: Final = {"1", "true", "yes", "on"}
-_FALSE: Final = {"0", "false", "no", "off"}
 TIMING = True  # the default; a test suite turns it off, since timing takes longer than all else on small models
-LOG_LEVELS: Final = ("quiet", "info", "debug")
-HOOKS: Final = ("off", "on", "background")
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Config:
     log: str = "info"
     color: bool = True
     hook: str = "off"
-    hook_limit_s: float = 30.0
+    hook_limit_s: float = HOOK_LIMIT_S
     hook_skip: tuple[str, ...] = ()
     kernels: tuple[Path, ...] = ()
     custom_ops: tuple[Path, ...] = ()
@@ -145,25 +142,25 @@ def _read(env: Mapping[str, str]) -> Config:
         levels=tuple(name.strip() for name in env.get("SMELT_LEVELS", "").split(",") if name.strip()),
         level=env.get("SMELT_LEVEL", "").strip(),
         machine=env.get("SMELT_MACHINE", "").strip(),
-        jobs=_integer(env, "SMELT_JOBS", 0),
-        compile_timeout_s=_seconds(env, "SMELT_COMPILE_TIMEOUT", 300.0),
-        threads=_integer(env, "SMELT_THREADS", 0),
-        force=_boolean(env, "SMELT_FORCE", False),
-        verify=_boolean(env, "SMELT_VERIFY", True),
-        tune=_boolean(env, "SMELT_TUNE", False),
-        timing=_boolean(env, "SMELT_TIMING", TIMING),
-        check_ir=_boolean(env, "SMELT_CHECK_IR", False),
-        strict=_boolean(env, "SMELT_STRICT", False),
-        bounds=_boolean(env, "SMELT_BOUNDS", False),
-        verify_timeout_s=_seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),
-        verify_memory_bytes=_integer(env, "SMELT_VERIFY_MEMORY", 0),
+        jobs=environment.integer(env, "SMELT_JOBS", 0),
+        compile_timeout_s=environment.seconds(env, "SMELT_COMPILE_TIMEOUT", 300.0),
+        threads=environment.threads(env),
+        force=environment.boolean(env, "SMELT_FORCE", False),
+        verify=environment.boolean(env, "SMELT_VERIFY", True),
+        tune=environment.boolean(env, "SMELT_TUNE", False),
+        timing=environment.boolean(env, "SMELT_TIMING", TIMING),
+        check_ir=environment.boolean(env, "SMELT_CHECK_IR", False),
+        strict=environment.boolean(env, "SMELT_STRICT", False),
+        bounds=environment.boolean(env, "SMELT_BOUNDS", False),
+        verify_timeout_s=environment.seconds(env, "SMELT_VERIFY_TIMEOUT", 300.0),
+        verify_memory_bytes=environment.integer(env, "SMELT_VERIFY_MEMORY", 0),
         dump_dir=_folder(env, "ONNXRT_DUMP_PATH"),
-        exporter="smelt" if _boolean(env, "ONNXRT_CHANGE_REWRITER", True) else "torch",
-        log=_choice(env, "SMELT_LOG", "info", LOG_LEVELS),
+        exporter="smelt" if environment.boolean(env, "ONNXRT_CHANGE_REWRITER", True) else "torch",
+        log=environment.choice(env, "SMELT_LOG", "info", LOG_LEVELS),
         color=not env.get("NO_COLOR"),
-        hook=_choice(env, "SMELT_HOOK", "off", HOOKS),
-        hook_limit_s=_seconds(env, "SMELT_HOOK_LIMIT", 30.0),
-        hook_skip=tuple(pattern for pattern in env.get("SMELT_HOOK_SKIP", "").split(os.pathsep) if pattern),
+        hook=environment.hook(env),
+        hook_limit_s=environment.hook_limit_s(env),
+        hook_skip=environment.hook_skip(env),
         kernels=_paths(env, "SMELT_KERNELS"),
         custom_ops=_paths(env, "SMELT_CUSTOM_OPS"),
         device_stand_in=env.get("SMELT_DEVICE_STAND_IN", "").strip(),
@@ -172,13 +169,9 @@ def _read(env: Mapping[str, str]) -> Config:
 
 
 def _cache_dir(env: Mapping[str, str]) -> Path:
-    named = env.get("SMELT_CACHE_DIR", "").strip()
-    if named:
-        return Path(named).expanduser().absolute()
-    if sys.platform == "linux":  # as platformdirs has it, whose import costs a process that starts often
-        asked, home = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", "")
-        if asked.startswith("/") or home.startswith("/"):
-            return Path(asked if asked.startswith("/") else f"{home}/.cache", "smelt")
+    folder = environment.cache_folder(env)
+    if folder:
+        return Path(folder)
     import platformdirs
 
     return platformdirs.user_cache_path("smelt", appauthor=False)
@@ -202,54 +195,6 @@ def add_custom_op_libraries(paths: Iterable[Path]) -> None:
     every = dict.fromkeys((*custom_op_libraries(), *(path.absolute() for path in paths)))
     if every:
         os.environ["SMELT_CUSTOM_OPS"] = os.pathsep.join(map(str, every))
-
-
-def _boolean(env: Mapping[str, str], variable: str, default: bool) -> bool:
-    text = env.get(variable, "").strip().lower()
-    if not text:
-        return default
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is neither 1 nor 0")
-
-
-def _integer(env: Mapping[str, str], variable: str, default: int) -> int:
-    text = env.get(variable, "").strip()
-    if not text:
-        return default
-    if not text.isascii() or not text.isdigit():
-        raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is not a whole number")
-    return int(text)
-
-
-def _seconds(env: Mapping[str, str], variable: str, default: float) -> float:
-    text = env.get(variable, "").strip()
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e9:
-        raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is not a positive number of seconds")
-    return value
-
-
-def _choice(env: Mapping[str, str], variable: str, default: str, choices: tuple[str, ...]) -> str:
-    text = env.get(variable, "").strip().lower()
-    if not text:
-        return default
-    if text not in choices:
-        raise ConfigError("SM-CONFIG-001", f"{variable}={text!r} is not one of {', '.join(choices)}")
-    return text
-
-
-def wanted_log(env: Mapping[str, str] | None = None) -> str | None:
-    """What SMELT_LOG asks for; None where it is unset or cannot be read, which `Config.from_env` complains about."""
-    text = (os.environ if env is None else env).get("SMELT_LOG", "").strip().lower()
-    return text if text in LOG_LEVELS else None
 
 
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:

@@ -9,27 +9,31 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
-_ROOT: Final = Path("/")
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-@dataclass(frozen=True)
 class Cpus:
     """`count` of `present` CPUs. `quota`: how many the cgroup lets it use in the mean; None without a limit."""
 
-    count: int
-    present: int
-    allowed: int
-    quota: float | None
+    def __init__(self, count: int, present: int, allowed: int, quota: float | None) -> None:
+        self.count = count
+        self.present = present
+        self.allowed = allowed
+        self.quota = quota
 
     @property
     def limited(self) -> bool:
         """Whether a quota allows fewer than affinity does: what asks only for affinity starts too many threads."""
         return self.count < self.allowed
+
+    @property
+    def session_threads(self) -> int:
+        """0, which leaves the number to ONNX Runtime, unless a cgroup allows fewer: it knows of affinity only."""
+        return self.count if self.limited else 0
 
     @property
     def why(self) -> str:
@@ -44,38 +48,43 @@ def usable_cpus() -> Cpus:
     return find_cpus()
 
 
-def find_cpus(root: Path = _ROOT) -> Cpus:
+def find_cpus(root: Path | str = "/") -> Cpus:
     """`root` is where /proc and /sys lie."""
     present = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present
-    quota = min(_quotas(root), default=None)
+    quota = min(_quotas(str(root)), default=None)
     # Threads of a pool spin while they wait: one more than the quota, and all are held up.
     count = allowed if quota is None else max(1, min(allowed, int(quota)))
     return Cpus(count, max(present, allowed), allowed, quota)
 
 
-def _quotas(root: Path) -> Iterator[float]:
+def _quotas(root: str) -> Iterator[float]:
     """CPUs that each cgroup above the process allows."""
     for place in _cgroups(root):
         with suppress(OSError, ValueError, ZeroDivisionError):
-            if (place / "cpu.max").is_file():
-                quota, period = (place / "cpu.max").read_text(encoding="ascii").split()
+            if os.path.isfile(f"{place}/cpu.max"):
+                quota, period = _text(f"{place}/cpu.max").split()
             else:
-                quota = (place / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
-                period = (place / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
+                quota = _text(f"{place}/cpu.cfs_quota_us").strip()
+                period = _text(f"{place}/cpu.cfs_period_us").strip()
             if quota not in ("max", "-1"):
                 yield int(quota) / int(period)
 
 
-def _cgroups(root: Path) -> Iterator[Path]:
+def _cgroups(root: str) -> Iterator[str]:
     """Folders of the cgroups that the process is in, up to the top, which a container sees as its own."""
     with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in _text(f"{root}/proc/self/cgroup").splitlines():
             number, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             if number != "0" and "cpu" not in controllers.split(","):
                 continue
-            top = root / "sys/fs/cgroup" / ("" if number == "0" else "cpu")
+            top = f"{root}/sys/fs/cgroup" if number == "0" else f"{root}/sys/fs/cgroup/cpu"
             parts = [part for part in path.split("/") if part not in ("", "..", ".")]
             for depth in range(len(parts), -1, -1):
-                yield top.joinpath(*parts[:depth])
+                yield os.path.join(top, *parts[:depth])
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()

@@ -9,7 +9,6 @@ all other imports together.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -39,6 +38,8 @@ class _Pending:
     """What is left to do for one module."""
 
     def __init__(self, loader: Loader, spec: ModuleSpec) -> None:
+        import threading  # most programs never come here
+
         self.loader = loader
         self.spec = spec
         self.lock = threading.RLock()

@@ -15,34 +15,32 @@ it, lines go to stderr once, also where the program has handlers of its own.
 
 from __future__ import annotations
 
-import logging
-from typing import Final
+import sys
+from typing import TYPE_CHECKING
 
-_ROOT: Final = "smelt"
-_LEVELS: Final = {"quiet": logging.CRITICAL, "info": logging.INFO, "debug": logging.DEBUG}
-_FORMAT: Final = "%(asctime)s %(name)s: %(message)s"
+if TYPE_CHECKING:
+    import logging
+
+_ROOT = "smelt"
 
 
 def logger(part: str) -> logging.Logger:
     """The logger of one part of the package."""
+    import logging
+
     return logging.getLogger(f"{_ROOT}.{part}")
 
 
-class _Stderr(logging.StreamHandler):  # pyright: ignore[reportMissingTypeArgument, reportUnknownVariableType]
-    """Silent where the root logger has handlers: these get the record too."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
-            super().emit(record)
+def tell(part: str, message: str, *values: object) -> None:
+    """Log it at the level of information. Where nobody imported `logging`, nobody asked for that."""
+    if "logging" in sys.modules:
+        logger(part).info(message, *values)
 
 
 def configure(level: str | None) -> None:
     """Follow SMELT_LOG; None: it is not set, and the program's own configuration stands."""
-    root = logging.getLogger(_ROOT)
     if level is None:  # warnings reach stderr by Python's handler of last resort
         return
-    root.setLevel(_LEVELS[level])
-    if not any(isinstance(handler, _Stderr) for handler in root.handlers):
-        handler = _Stderr()
-        handler.setFormatter(logging.Formatter(_FORMAT, "%H:%M:%S"))
-        root.addHandler(handler)
+    from smelt.base._stderr_lines import write_lines
+
+    write_lines(level)

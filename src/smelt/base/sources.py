@@ -16,7 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-_PACKAGE: Final = Path(__file__).resolve().parents[1]
+from smelt.base.installed import PACKAGE, record_file
+
+_PACKAGE: Final = Path(PACKAGE)
 _SUFFIXES: Final = (".py", ".c", ".h")
 # These print and time what the others made.
 _SHOWING: Final = frozenset({"bench", "cli", "report"})
@@ -31,7 +33,7 @@ def compiling_sources(known: Path | None = None) -> str:
         return installed
     if known is None:
         return digest_of_sources(_PACKAGE, leave_out=_SHOWING)
-    note = known / f"sources-{stamp_of_sources(_PACKAGE, leave_out=_SHOWING)}"
+    note = known / f"sources-{stamp_of_compiling_sources()}"
     with suppress(OSError):
         return note.read_text(encoding="ascii")
     found = digest_of_sources(_PACKAGE, leave_out=_SHOWING)
@@ -43,14 +45,9 @@ def compiling_sources(known: Path | None = None) -> str:
 
 
 def record_of(package: Path) -> str:
-    """A digest of the list that the package was installed by; empty for a checkout and what is installed from one."""
-    for entry in os.scandir(package.parent):
-        if entry.name.startswith("onnx_smelt-") and entry.name.endswith(".dist-info"):
-            with suppress(OSError):
-                content = Path(entry.path, "RECORD").read_bytes()
-                if f"\n{package.name}/__init__.py,".encode() in b"\n" + content:
-                    return hashlib.sha256(content).hexdigest()
-    return ""
+    """A digest of the list that the package was installed by; empty where there is none."""
+    record = record_file(str(package))
+    return hashlib.sha256(Path(record).read_bytes()).hexdigest() if record else ""
 
 
 def examining_sources() -> str:
@@ -70,6 +67,10 @@ def digest_of_sources(
         digest.update(f"{path.relative_to(package).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def stamp_of_compiling_sources() -> str:
+    return stamp_of_sources(_PACKAGE, leave_out=_SHOWING)
 
 
 def stamp_of_sources(package: Path, *, leave_out: frozenset[str] = frozenset()) -> str:

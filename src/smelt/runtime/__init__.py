@@ -15,16 +15,14 @@ if TYPE_CHECKING:
     from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, declared_inputs, input_specs, output_specs
     from smelt.runtime.launch_clocks import LaunchClocks
     from smelt.runtime.launch_trace import LaunchTracer, Trace, TracedLaunch
+    from smelt.runtime.own_sessions import is_own_session, own_sessions
     from smelt.runtime.profile import NodeTime, node_times, read_profile
     from smelt.runtime.session import (
         CPU_PROVIDERS,
         Session,
         SessionSettings,
         available_providers,
-        default_threads,
-        is_own_session,
         ort_version,
-        own_sessions,
         session_for,
     )
     from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed, runner_of
@@ -36,16 +34,14 @@ _HOMES = {
     "feeds": ("FeedChecker", "InputSpec", "OutputSpec", "declared_inputs", "input_specs", "output_specs"),
     "launch_clocks": ("LaunchClocks",),
     "launch_trace": ("LaunchTracer", "Trace", "TracedLaunch"),
+    "own_sessions": ("is_own_session", "own_sessions"),
     "profile": ("NodeTime", "node_times", "read_profile"),
     "session": (
         "CPU_PROVIDERS",
         "Session",
         "SessionSettings",
         "available_providers",
-        "default_threads",
-        "is_own_session",
         "ort_version",
-        "own_sessions",
         "session_for",
     ),
     "torch_binding": ("Feed", "Fetch", "TorchRunner", "integer_feed", "number_feed", "runner_of"),
@@ -72,7 +68,6 @@ __all__ = [
     "TracedLaunch",
     "available_providers",
     "declared_inputs",
-    "default_threads",
     "input_specs",
     "integer_feed",
     "is_own_session",

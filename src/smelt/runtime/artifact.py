@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from smelt.base.errors import ArtifactError
+from smelt.base.stamps import fault_of, fault_of_folder
 
 MANIFEST: Final = "manifest.json"
 MODEL: Final = "model.onnx"
@@ -79,7 +80,7 @@ def _refuse_if_newer(path: Path, manifest: Mapping[str, Any]) -> None:
 def trusted_library(path: Path, sha256: str) -> Path:
     """`path` made absolute, if it may be loaded: plain file, right digest, safe from others."""
     path = path.absolute()
-    _refuse_if_unsafe(path.parent)
+    _refuse(fault_of_folder(str(path.parent)))
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -88,7 +89,7 @@ def trusted_library(path: Path, sha256: str) -> Path:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ArtifactError("SM-ARTIFACT-001", f"the library {path} is not a plain file")
-        _refuse_if_writable(path, status)
+        _refuse(fault_of(str(path), status))
         found = _digest(descriptor)
     finally:
         os.close(descriptor)
@@ -117,22 +118,6 @@ def _library_of(directory: Path, manifest: Mapping[str, Any]) -> Path | None:
     return trusted_library(directory / name, digest)
 
 
-def _refuse_if_unsafe(directory: Path) -> None:
-    """The folder belongs to us alone; a folder above it lets nobody swap it for another."""
-    directory = directory.resolve()
-    _refuse_if_writable(directory, directory.stat())
-    for parent in directory.parents:
-        mode = parent.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise ArtifactError(
-                "SM-ARTIFACT-003", f"anyone can replace what lies in {parent}", hint=f"chmod o-w {parent}"
-            )
-
-
-def _refuse_if_writable(path: Path, status: os.stat_result) -> None:
-    if status.st_uid not in {0, os.geteuid()}:
-        raise ArtifactError(
-            "SM-ARTIFACT-003", f"{path} belongs to another user (uid {status.st_uid})", hint="Copy the folder first."
-        )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ArtifactError("SM-ARTIFACT-003", f"others can write {path}", hint=f"chmod go-w {path}")
+def _refuse(fault: tuple[str, str] | None) -> None:
+    if fault is not None:
+        raise ArtifactError("SM-ARTIFACT-003", fault[0], hint=fault[1])

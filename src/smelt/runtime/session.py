@@ -8,36 +8,18 @@ that others may have touched go through `artifact.open_artifact` first.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
 
 from smelt.base.config import custom_op_libraries
 from smelt.base.cpus import usable_cpus
+from smelt.runtime.own_sessions import own_sessions
 
 Optimization = Literal["disable", "basic", "extended", "all"]
 CPU_PROVIDERS: Final[tuple[str, ...]] = ("CPUExecutionProvider",)
 _EXTERNAL_DATA_KEY: Final = "session.model_external_initializers_file_folder_path"
-
-
-_own: ContextVar[bool] = ContextVar("smelt_own_session", default=False)
-
-
-@contextmanager
-def own_sessions() -> Generator[None]:
-    """Sessions constructed in here are stock's, also where a hook gives others compiled models."""
-    token = _own.set(True)
-    try:
-        yield
-    finally:
-        _own.reset(token)
-
-
-def is_own_session() -> bool:
-    return _own.get()
 
 
 def _ort() -> Any:
@@ -109,7 +91,7 @@ def _level(name: Optimization) -> object:
 def session_options(settings: SessionSettings, library: Path | None = None) -> Any:
     """The options of one session. They serve one session only: the external data folder belongs to a model."""
     options = _ort().SessionOptions()
-    options.intra_op_num_threads = settings.threads or default_threads()
+    options.intra_op_num_threads = settings.threads or usable_cpus().session_threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = _level(settings.optimization)
     options.log_severity_level = settings.log_severity
@@ -129,12 +111,6 @@ def session_options(settings: SessionSettings, library: Path | None = None) -> A
     if library is not None:
         options.register_custom_ops_library(str(library.absolute()))
     return options
-
-
-def default_threads() -> int:
-    """0, which leaves the number to ONNX Runtime, unless a cgroup allows fewer: it knows of affinity only."""
-    cpus = usable_cpus()
-    return cpus.count if cpus.limited else 0
 
 
 def session_for(

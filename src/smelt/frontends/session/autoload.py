@@ -15,6 +15,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from smelt.base import environment
+
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 else:
@@ -32,9 +34,7 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from smelt.base.config import Config
-
-    if Config.from_env().hook == "off" or armed():
+    if environment.hook() == "off" or armed():
         return
     if _NAME in sys.modules:
         _install()
@@ -51,11 +51,10 @@ def armed() -> bool:
 
 
 def _install() -> None:
-    from smelt.base.config import Config
     from smelt.frontends.session.hook import install
 
-    config = Config.from_env()
-    install(config.hook_limit_s, background=config.hook == "background", skip=config.hook_skip)
+    background = environment.hook() == "background"
+    install(environment.hook_limit_s(), background=background, skip=environment.hook_skip())
 
 
 class _Then(Loader):

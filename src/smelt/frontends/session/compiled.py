@@ -25,14 +25,14 @@ def artifact_for(model: Path | bytes, wanted: Wanted, config: Config | None = No
         key = store.key(digest_of(model, store.known), wanted.options)
         found = store.find(key)
         if found is not None:
-            return Found(found)
+            return Found(found, key=key)
         failed = store.failure(key, wanted.limit_s or BACKGROUND_LIMIT_S)
         if failed is not None:
             return Found(None, failed)
         from smelt.frontends.session.compiling import compiled_now
 
         made = compiled_now(store, key, model, wanted)
-        return Found(made.folder, made.reason, made.folder is not None, time.monotonic() - started)
+        return Found(made.folder, made.reason, made.folder is not None, time.monotonic() - started, key)
     except SmeltError as error:
         return Found(None, f"{error.code}: {error.message}")
     except Exception as error:  # whatever it is, the program goes on with stock

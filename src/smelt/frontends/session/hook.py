@@ -7,18 +7,15 @@ early imports of the class share. Invariant: off unless asked for; sessions that
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from smelt.frontends.session.found import Wanted
-from smelt.runtime import is_own_session
+from smelt.runtime.own_sessions import is_own_session
 
 
-@dataclass(frozen=True)
-class _Installed:
+class _Installed(NamedTuple):
     original: Callable[..., None]
     wanted: Wanted
     skip: tuple[str, ...]
@@ -74,5 +71,9 @@ def _wrapped(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _skipped(model: Any, patterns: tuple[str, ...]) -> bool:
+    if not patterns:
+        return False
+    import fnmatch
+
     name = "<memory>" if isinstance(model, bytes) else str(model)
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)

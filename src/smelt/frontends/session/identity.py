@@ -23,10 +23,10 @@ def digest_of(model: Path | bytes, memo: Path) -> str:
     if isinstance(model, bytes):
         return hashlib.sha256(model).hexdigest()
     path = model.absolute()  # links stay: external data lie beside the name that is given
-    note = memo / hashlib.sha256(os.fsencode(path)).hexdigest()
+    note = _note_of(path, memo)
     known = _recall(note)
     if known is not None:
-        return known
+        return str(known["digest"])
     named = sorted(external_files(path))
     files = [path, *(file for file in named if file.is_file())]
     before = [_stamp(file) for file in files]
@@ -46,11 +46,21 @@ def _stamp(path: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev]
 
 
-def _recall(note: Path) -> str | None:
+def hashed_files(model: Path, memo: Path) -> list[str]:
+    """The model and its external data, if they are as they were when they were hashed; else nothing."""
+    known = _recall(_note_of(model.absolute(), memo))
+    return [] if known is None else [str(name) for name, _ in known["files"]]
+
+
+def _note_of(path: Path, memo: Path) -> Path:
+    return memo / hashlib.sha256(os.fsencode(path)).hexdigest()
+
+
+def _recall(note: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         content: dict[str, Any] = json.loads(note.read_bytes())
-        if all(_stamp(Path(name)) == stamp for name, stamp in content["files"]):
-            return str(content["digest"])
+        if all(_stamp(Path(name)) == stamp for name, stamp in content["files"]) and content["digest"]:
+            return content
     return None
 
 

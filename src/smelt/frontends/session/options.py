@@ -6,27 +6,33 @@ Invariant: the folder was checked first; a library is registered once with the s
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, cast
+import os
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from smelt.runtime import open_artifact
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _registered: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def session_options(folder: str | Path, base: Any = None) -> Any:
     """Options for `onnxruntime.InferenceSession(folder / "model.onnx", options)`; `base` is changed and given back."""
-    return with_library(base, open_artifact(Path(folder)).library)
+    from pathlib import Path
+
+    from smelt.runtime import open_artifact
+
+    return with_library(base, str(open_artifact(Path(folder)).library or ""))
 
 
-def with_library(base: Any, library: Path | None) -> Any:
-    """`base`, or new options, with the library registered."""
+def with_library(base: Any, library: str) -> Any:
+    """`base`, or new options, with the library registered, if there is one."""
     import onnxruntime
 
     options = cast("Any", onnxruntime).SessionOptions() if base is None else base
     known = _registered.setdefault(options, set())
-    if library is not None and library.name not in known:  # the name tells the content, wherever the file lies
-        options.register_custom_ops_library(str(library))
-        known.add(library.name)
+    name = os.path.basename(library)  # it tells the content, wherever the file lies
+    if name and name not in known:
+        options.register_custom_ops_library(library)
+        known.add(name)
     return options

@@ -10,32 +10,28 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from weakref import WeakSet
 
 import onnxruntime
 
-from smelt.base.config import Config
+from smelt.base import environment
 from smelt.base.cpus import usable_cpus
-from smelt.base.log import logger
-from smelt.frontends.session.compiled import artifact_for
+from smelt.base.log import logger, tell
 from smelt.frontends.session.found import Wanted
+from smelt.frontends.session.known import Opening, recall
 from smelt.frontends.session.options import with_library
-from smelt.frontends.session.overrides import run_overrides_on_stock
-from smelt.runtime import MANIFEST, default_threads, open_artifact, own_sessions
+from smelt.runtime.own_sessions import own_sessions
 
 _ort = cast("Any", onnxruntime)
-_log = logger("session")
+_LOG: Final = "session"
 _CPU = "CPUExecutionProvider"
 STOCK_KEY: Final = "smelt.stock"
 _replaced: WeakSet[Any] = WeakSet()
 Construct = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """The arguments of a session."""
 
     model: Any
@@ -55,18 +51,28 @@ class Request:
 def open_session(session: Any, construct: Construct, request: Request, wanted: Wanted) -> None:
     """Construct `session` over the compiled model, or as stock does."""
     reason = unsuitable(request)
-    found = None if reason else _artifact(request, wanted)
-    if found is None or isinstance(found, str):
-        _log.warning("%s runs on stock ONNX Runtime: %s", request.name, reason or found)
-        with own_sessions():
-            request.construct(session, construct)
-        return
-    try:
-        _construct_over(session, construct, request, found)
-    except Exception as error:  # onnxruntime raises many kinds
-        _log.warning("%s runs on stock ONNX Runtime: its artifact does not load: %s", request.name, error)
-        with own_sessions():
-            request.construct(session, construct)
+    found = reason or _known(request, wanted) or _looked_up(request, wanted)
+    if isinstance(found, Opening):
+        try:
+            _construct_over(session, construct, request, found)
+            return
+        except Exception as error:  # onnxruntime raises many kinds
+            found = f"its artifact does not load: {error}"
+    logger(_LOG).warning("%s runs on stock ONNX Runtime: %s", request.name, found)
+    with own_sessions():
+        request.construct(session, construct)
+
+
+def _known(request: Request, wanted: Wanted) -> Opening | None:
+    """What an earlier session of this model opened."""
+    known = not isinstance(request.model, bytes) and not wanted.options
+    return recall(os.fsdecode(request.model), _ort.__version__) if known else None
+
+
+def _looked_up(request: Request, wanted: Wanted) -> Opening | str:
+    from smelt.frontends.session.opening import opening_of
+
+    return opening_of(request.model, request.name, wanted)
 
 
 def unsuitable(request: Request) -> str:
@@ -123,28 +129,6 @@ def _watched(original: Callable[..., Any]) -> Callable[..., Any]:
 _watch_initializers()
 
 
-def _artifact(request: Request, wanted: Wanted) -> Path | str:
-    """The folder, or the reason for stock."""
-    model = request.model
-    folder = _folder(model)
-    if folder is not None and (folder / MANIFEST).is_file():
-        return folder
-    if folder is not None and not Path(model).is_file():
-        return "it is no file"
-    found = artifact_for(model if isinstance(model, bytes) else Path(model), wanted)
-    if found.compiled:
-        _log.info("%s was compiled in %.1f s", request.name, found.seconds)
-    return found.folder if found.folder is not None else found.reason
-
-
-def _folder(model: Any) -> Path | None:
-    """Where an artifact would lie that is given in place of a model."""
-    if isinstance(model, bytes):
-        return None
-    path = Path(model)
-    return path if path.is_dir() else path.parent
-
-
 def _stock(request: Request, construct: Construct) -> Any:
     session = _ort.InferenceSession.__new__(_ort.InferenceSession)
     with own_sessions():
@@ -152,30 +136,30 @@ def _stock(request: Request, construct: Construct) -> Any:
     return session
 
 
-def _construct_over(session: Any, construct: Construct, request: Request, folder: Path) -> None:
-    opened = open_artifact(folder)
-    options = with_library(request.options, opened.library)
+def _construct_over(session: Any, construct: Construct, request: Request, opening: Opening) -> None:
+    options = with_library(request.options, opening.library)
     threads = _threads(options)
     more = {**request.more, "enable_fallback": 0}  # a failure is told here, not printed
     with own_sessions():
-        construct(session, str(opened.model), options, request.providers, request.provider_options, **more)
+        construct(session, opening.model, options, request.providers, request.provider_options, **more)
     if int(request.more.get("enable_fallback", 1)) == 1:
         session.enable_fallback()
-    if opened.manifest.get("frozen") and folder != _folder(request.model):
-        run_overrides_on_stock(session, opened.manifest["frozen"], lambda: _stock(request, construct))
+    if opening.frozen:
+        from smelt.frontends.session.overrides import run_overrides_on_stock
+
+        run_overrides_on_stock(session, opening.frozen, lambda: _stock(request, construct))
     if not isinstance(request.model, bytes):
         session._model_path = os.fspath(request.model)  # programs look for files beside their model
-    kernels = "compiled kernels" if opened.library else "stock's kernels, since none of its own was kept"
-    _log.info("%s runs on %s, threads: %s", request.name, kernels, threads)
+    kernels = "compiled kernels" if opening.library else "stock's kernels, since none of its own was kept"
+    tell(_LOG, "%s runs on %s, threads: %s", request.name, kernels, threads)
 
 
 def _threads(options: Any) -> str:
     """How many, and who says so. What is left open is set where a cgroup allows fewer than ONNX Runtime would take."""
     if options.intra_op_num_threads:
         return f"{options.intra_op_num_threads} (its options)"
-    configured = Config.from_env().threads
-    options.intra_op_num_threads = configured or default_threads()
-    cpus = usable_cpus()
+    configured, cpus = environment.threads(), usable_cpus()
+    options.intra_op_num_threads = configured or cpus.session_threads
     return f"{configured} (SMELT_THREADS)" if configured else f"{cpus.count} ({cpus.why})"
 
 
