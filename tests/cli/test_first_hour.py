@@ -44,8 +44,27 @@ def reshaping(tmp_path: Path) -> Path:
 def test_a_wrong_shape_is_said_once(call: Any, reshaping: Path, how: list[str]):
     ran = call("run", reshaping, "--shapes", "x:3,8", *how)
     assert ran.code == 2
-    assert len(ran.err.splitlines()) == 1 and "[E:onnxruntime" not in ran.err
+    said, given = ran.err.splitlines()
+    assert "ONNX Runtime says" in said and "[E:onnxruntime" not in said
+    assert given == "  inputs given: x: float32[3,8]"
     assert call("run", reshaping, "--shapes", "x:5,8", *how).code == 0
+
+
+@pytest.mark.parametrize("how", ["stock", "compiled", "artifact", "verify", "bench"])
+def test_inputs_that_do_not_fit_each_other_are_named(call: Any, tmp_path: Path, how: str):
+    """As token ids and a mask of another length."""
+    ids, mask, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", "seq"]) for n in ("ids", "mask", "y"))
+    graph = helper.make_graph([helper.make_node("Mul", ["ids", "mask"], ["y"])], "g", [ids, mask], [y])
+    path, out = tmp_path / "m.onnx", tmp_path / "out"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    if how in ("artifact", "verify"):
+        assert call("compile", path, "-o", out, "--force", "--no-timing").code == 0
+    verbs = {"artifact": ("run", out), "verify": ("verify", out, "--against", path), "bench": ("bench", path)}
+    arguments = verbs.get(how, ("run", path, *(["--stock"] if how == "stock" else [])))
+    ran = call(*arguments, "--shapes", "ids:2,16", "--shapes", "mask:2,12")
+    assert ran.code == 2
+    assert "'seq' is 16 in input 'ids' [2,16] and 12 in input 'mask' [2,12]" in ran.err
+    assert "SM-INPUT-006" in ran.err and "[E:onnxruntime" not in ran.err and "broadcast" not in ran.err
 
 
 def test_help_is_not_cut(call: Any):

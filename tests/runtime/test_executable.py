@@ -9,11 +9,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from smelt.base.errors import InputError, ModelError
 from smelt.ir.records import Artifact
-from smelt.runtime import Executable, FeedChecker, SessionSettings, session_for
+from smelt.runtime import Executable, FeedChecker, SessionSettings, disagreement, run_once, session_for
 
 A = np.arange(12, dtype=np.float32).reshape(4, 3)
 B = np.full((4, 3), 0.5, np.float32)
@@ -72,6 +74,44 @@ def test_a_wrong_shape_names_the_axis(live: Executable, shape: tuple[int, ...], 
     assert words in str(error)
 
 
+def test_inputs_that_do_not_fit_each_other_are_named(live: Executable) -> None:
+    error = refusal(live, [A, B[:3]])
+    assert error.code == "SM-INPUT-006"
+    assert "'n' is 4 in input 'a' [4,3] and 3 in input 'b' [3,3]" in str(error)
+    assert "same size" in str(error) and "ShapeInferenceError" not in str(error)
+
+
+def test_a_failure_without_such_a_cause_stays_what_it_is_and_tells_the_inputs() -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy")
+    z = helper.make_tensor_value_info("z", TensorProto.FLOAT, [None])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "y"], ["z"])], "g", [x, y], [z])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = session_for(model.SerializeToString())
+    with pytest.raises(Exception, match="broadcast") as caught:
+        run_once(session, {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)})
+    assert not isinstance(caught.value, InputError)
+    assert caught.value.__notes__ == ["inputs given: x: float32[2]; y: float32[3]"]
+
+
+@given(
+    dims=st.lists(st.lists(st.sampled_from(["n", "m", None, "", 3]), max_size=3), min_size=1, max_size=4),
+    sizes=st.fixed_dictionaries({"n": st.integers(1, 5), "m": st.integers(1, 5)}),
+    data=st.data(),
+)
+def test_a_disagreement_is_found_exactly_where_there_is_one(dims, sizes, data) -> None:
+    declared = {f"i{k}": each for k, each in enumerate(dims)}
+    shapes = {name: tuple(sizes.get(dim, dim or 1) for dim in each) for name, each in declared.items()}
+    assert disagreement(declared, shapes) == ""
+    places = [(name, axis) for name, each in declared.items() for axis, dim in enumerate(each) if dim in sizes]
+    if not places:
+        return
+    name, axis = data.draw(st.sampled_from(places))
+    dim = declared[name][axis]
+    shapes[name] = (*shapes[name][:axis], 9, *shapes[name][axis + 1 :])
+    alone = sum(d == dim for each in declared.values() for d in each) == 1
+    assert bool(disagreement(declared, shapes)) is not alone
+
+
 def test_missing_and_unknown_inputs_are_named(live: Executable) -> None:
     assert "missing: b" in str(refusal(live, {"a": A}))
     assert "unknown: c" in str(refusal(live, {"a": A, "b": B, "c": B}))
@@ -88,7 +128,7 @@ def test_a_misspelt_name_is_recognized(live: Executable) -> None:
 
 def test_a_failing_region_names_itself(live: Executable) -> None:
     with pytest.raises(Exception, match=re.escape("input 1 has shape [2,3]: axis 0 has size 2, expected 4")):
-        live.run([A, B[:2]])
+        live.session.run(None, {"a": A, "b": B[:2]})
     np.testing.assert_array_equal(live.run([A, B])[0], A + B + B)
 
 

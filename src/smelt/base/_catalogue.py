@@ -379,6 +379,12 @@ ENTRIES: Final[dict[str, tuple[str, str, str]]] = {
         "An OrtValue over a tensor's memory needs its elements in order, without gaps.",
         "Call .contiguous() first.",
     ),
+    "SM-INPUT-006": (
+        "Inputs that do not fit each other",
+        "The call failed, and sizes that the model declares under one name, such as `batch` or `sequence`, differ "
+        "between the inputs that were given.",
+        "Give the inputs the same size there: pad or cut the shorter one, and its mask with it.",
+    ),
     "SM-PRECISION-001": (
         "Calibration data cannot be used",
         "A lower precision is chosen and measured by running the model on the data: NaN, infinities or no call at all "

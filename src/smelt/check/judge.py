@@ -43,7 +43,7 @@ from smelt.check.rounded_types import rounded_types
 from smelt.ir.proto import load_file
 from smelt.ops.reference import NoReferenceError, evaluate_nodes
 from smelt.ops.user import is_user_op
-from smelt.runtime import Session, SessionSettings, session_for
+from smelt.runtime import Session, SessionSettings, run_once, session_for
 
 T = TypeVar("T")
 ReferenceKind = Literal["stock", "float64", "steps"]
@@ -98,7 +98,7 @@ class Judge:
         # Some of stock's kernels quantize what a thread gets, so that their answers depend on the number of threads.
         threads = 1 if quantizes(self.op_types) else _STOCK_THREADS
         self._stock = self._stock or self._session(replace(UNOPTIMIZED, threads=threads))
-        return self._stock.run(self.outputs, feeds)
+        return run_once(self._stock, feeds, self.outputs)
 
     @cached_property
     def rounded(self) -> list[str]:

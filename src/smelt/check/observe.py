@@ -23,7 +23,7 @@ from smelt.check.recipes import Recipe, fill
 from smelt.check.watched_bodies import BodyRun
 from smelt.ir.proto import load_file
 from smelt.ops.reference import evaluate_nodes
-from smelt.runtime import Session, SessionSettings, session_for
+from smelt.runtime import Session, SessionSettings, disagreement, session_for
 
 Array = np.ndarray[Any, Any]
 WATCHED: Final = "watched.onnx"
@@ -115,12 +115,16 @@ def observe(job: Mapping[str, Any], watched: Watched, report: Report) -> Observe
         try:
             seen = watched(offer.feeds, offer)
         except Exception as error:
-            watched.failure = watched.failure or short(error)
+            watched.failure = watched.failure or _why_refused(job, offer.feeds, error)
             continue
         if not offer.recipes or not watched.contradicts(seen.values):
             return seen
         odd = odd or seen
     return odd
+
+
+def _why_refused(job: Mapping[str, Any], feeds: Mapping[str, Array], error: Exception) -> str:
+    return disagreement(job["input_dims"], {name: array.shape for name, array in feeds.items()}) or short(error)
 
 
 def _elements(feeds: Mapping[str, Array]) -> int:

@@ -183,11 +183,11 @@ def _file_case(path: Path, shapes: list[str] | None, inputs: list[str] | None, s
     from smelt.bench import file_case
     from smelt.cli.feeds import feed_attempts, first_that_runs
     from smelt.ir.load import load_model
-    from smelt.runtime import session_for
+    from smelt.runtime import run_once, session_for
 
     attempts = feed_attempts(load_model(path), parse_shapes(shapes), parse_files(inputs), seed)
     session = session_for(path)
-    feeds, _ = first_that_runs(attempts, lambda given: session.run(None, given))
+    feeds, _ = first_that_runs(attempts, lambda given: run_once(session, given))
     return file_case(path, feeds)
 
 

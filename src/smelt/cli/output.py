@@ -154,7 +154,8 @@ def _error_lines(error: BaseException, verbose: int) -> list[str]:
         return lines
     message = readable(str(error), 2000)
     if _is_foreign(error):
-        return [f"error: ONNX Runtime says: {message}"]
+        notes = getattr(error, "__notes__", ())
+        return [f"error: ONNX Runtime says: {message}", *(f"  {readable(note, 1000)}" for note in notes)]
     if isinstance(error, OSError):
         return [f"error: {message}"]
     return [

@@ -30,7 +30,7 @@ from smelt.ir.kernel import Ix
 from smelt.ir.kernel.index import evaluate
 from smelt.ir.load import load_model
 from smelt.report import Launch, Peaks, Scaling, Times, by_op, divide
-from smelt.runtime import NodeTime, SessionSettings, node_times, open_artifact, session_for
+from smelt.runtime import NodeTime, SessionSettings, node_times, open_artifact, run_once, session_for
 
 _ROUNDS = 10
 _ROUND_SECONDS = 8.0
@@ -90,7 +90,7 @@ def scale_compilation(made: Compilation, stock: Path, request: RunRequest) -> Sc
         return None
     session = session_for(stock, None, SessionSettings())
     attempts = feed_attempts(load_model(stock), request.shapes, request.files, request.seed)
-    feeds, _ = first_that_runs(attempts, lambda given: session.run(None, given))
+    feeds, _ = first_that_runs(attempts, lambda given: run_once(session, given))
     shapes = shape_text({name: np.shape(array) for name, array in feeds.items()})
     subject = Subject(opened.model, generated, library, feeds, named_sizes(stock, feeds), shapes)
     return measure_scaling(subject, request.counts, Config.from_env(), request.bandwidth)
@@ -104,7 +104,7 @@ def _profile(
     theirs = session_for(stock, None, settings) if stock is not None else None
     first = theirs or ours
     attempts = feed_attempts(load_model(stock or model), request.shapes, request.files, request.seed)
-    feeds, _ = first_that_runs(attempts, lambda made: first.run(None, made))
+    feeds, _ = first_that_runs(attempts, lambda made: run_once(first, made))
     runs = [lambda: ours.run(None, feeds)] + ([lambda: theirs.run(None, feeds)] if theirs is not None else [])
     walls = _interleaved(runs)
     regions, left = divide(_timed(model, feeds, library, settings), region_of)

@@ -78,12 +78,12 @@ def _run_with(
     from smelt.cli.feeds import feed_attempts, first_that_runs
     from smelt.ir.load import load_model
     from smelt.report import in_time
-    from smelt.runtime import Executable, output_specs
+    from smelt.runtime import Executable, output_specs, run_once
 
     specs = runner.outputs if isinstance(runner, Executable) else output_specs(runner)
 
     def call(feeds: dict[str, Any]) -> list[Any]:
-        return runner.run(feeds) if isinstance(runner, Executable) else runner.run(None, feeds)
+        return runner.run(feeds) if isinstance(runner, Executable) else run_once(runner, feeds)
 
     feeds, _ = first_that_runs(feed_attempts(load_model(model), shapes, files, seed), call)
     started = time.perf_counter()

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from smelt.runtime.artifact import FORMAT, MANIFEST, open_artifact, read_manifest, trusted_library
     from smelt.runtime.call_file import read_call, write_call
     from smelt.runtime.executable import Executable
-    from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, declared_inputs, input_specs, output_specs
+    from smelt.runtime.feeds import (
+        FeedChecker,
+        InputSpec,
+        OutputSpec,
+        declared_inputs,
+        disagreement,
+        input_specs,
+        output_specs,
+        run_once,
+    )
     from smelt.runtime.launch_clocks import LaunchClocks
     from smelt.runtime.launch_trace import LaunchTracer, Trace, TracedLaunch
     from smelt.runtime.own_sessions import is_own_session, own_sessions
@@ -31,7 +40,16 @@ _HOMES = {
     "artifact": ("FORMAT", "MANIFEST", "open_artifact", "read_manifest", "trusted_library"),
     "call_file": ("read_call", "write_call"),
     "executable": ("Executable",),
-    "feeds": ("FeedChecker", "InputSpec", "OutputSpec", "declared_inputs", "input_specs", "output_specs"),
+    "feeds": (
+        "FeedChecker",
+        "InputSpec",
+        "OutputSpec",
+        "declared_inputs",
+        "disagreement",
+        "input_specs",
+        "output_specs",
+        "run_once",
+    ),
     "launch_clocks": ("LaunchClocks",),
     "launch_trace": ("LaunchTracer", "Trace", "TracedLaunch"),
     "own_sessions": ("is_own_session", "own_sessions"),
@@ -68,6 +86,7 @@ __all__ = [
     "TracedLaunch",
     "available_providers",
     "declared_inputs",
+    "disagreement",
     "input_specs",
     "integer_feed",
     "is_own_session",
@@ -80,6 +99,7 @@ __all__ = [
     "read_call",
     "read_manifest",
     "read_profile",
+    "run_once",
     "runner_of",
     "session_for",
     "trusted_library",

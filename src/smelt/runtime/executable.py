@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from smelt.base.errors import ModelError, SmeltError
 from smelt.runtime.artifact import OpenedArtifact, open_artifact
-from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, output_specs
+from smelt.runtime.feeds import FeedChecker, InputSpec, OutputSpec, output_specs, run_once
 from smelt.runtime.session import Session, SessionSettings, session_for
 
 if TYPE_CHECKING:
@@ -56,4 +56,4 @@ class Executable:
 
     def run(self, feeds: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
         """All outputs in the model's order. `feeds` is a mapping by name, or a list in the model's order."""
-        return list(self.session.run(None, self._check(feeds)))
+        return run_once(self.session, self._check(feeds))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from smelt.base.dtype import DTYPES
-from smelt.base.errors import InputError
+from smelt.base.errors import InputError, SmeltError
 from smelt.runtime.session import Session
 
 Array = npt.NDArray[Any]
@@ -162,6 +162,54 @@ def _shape_fits(expected: tuple[int | str | None, ...], found: tuple[int, ...]) 
     if len(expected) != len(found):
         return False
     return all(not isinstance(want, int) or want == have for want, have in zip(expected, found, strict=True))
+
+
+def disagreement(
+    declared: Mapping[str, Sequence[int | str | None] | str | None], shapes: Mapping[str, Sequence[int]]
+) -> str:
+    """Which inputs differ in a size that the model declares under one name; empty where none do."""
+    met: dict[str, tuple[int, str]] = {}
+    found: list[str] = []
+    for name, dims in declared.items():
+        shape = shapes.get(name)
+        if shape is None or dims is None or isinstance(dims, str) or len(dims) != len(shape):
+            continue
+        for dim, size in zip(dims, shape, strict=True):
+            first, other = met.setdefault(dim, (size, name)) if isinstance(dim, str) and dim else (size, "")
+            if first != size:
+                found.append(
+                    f"{dim!r} is {first} in input {other!r} {_shape_text(shapes[other])} "
+                    f"and {size} in input {name!r} {_shape_text(shape)}"
+                )
+    return "; ".join(dict.fromkeys(found))
+
+
+def run_once(session: Session, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
+    """One call of a session; where it fails, the error tells of the inputs."""
+    try:
+        return list(session.run(outputs, feeds))
+    except Exception as error:  # onnxruntime raises many kinds
+        declared = {str(argument.name): list(argument.shape or ()) for argument in session.get_inputs()}
+        told = _refused_call(error, declared, feeds)
+        if told is error:
+            raise
+        raise told from error
+
+
+def _refused_call(
+    error: Exception, declared: Mapping[str, Sequence[int | str | None] | None], feeds: Mapping[str, Any]
+) -> Exception:
+    """What to raise for a call that failed: an error that names the inputs that do not fit each other, or the same
+    error with a note of what was given."""
+    if isinstance(error, SmeltError):
+        return error
+    shapes = {name: tuple(value.shape) for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    unequal = disagreement(declared, shapes)
+    if unequal:
+        return InputError("SM-INPUT-006", f"the inputs do not fit each other: {unequal}")
+    given = (f"{name}: {feeds[name].dtype}{_shape_text(shape)}" for name, shape in shapes.items())
+    error.add_note(f"inputs given: {'; '.join(given)}")
+    return error
 
 
 def _wrong_dtype(spec: InputSpec, array: Array) -> InputError:
