@@ -29,7 +29,7 @@ def stamp(path: str) -> str:
     return " ".join(map(str, facts))
 
 
-def has_settled(found: str) -> bool:
+def is_old_enough(found: str) -> bool:
     """Whether a later change would show in the stamp."""
     return bool(found) and abs(time.time() - int(found.split()[2]) / 1e9) > _COARSE_S
 

@@ -203,11 +203,11 @@ def _refused_call(
     error with a note of what was given."""
     if isinstance(error, SmeltError):
         return error
-    shapes = {name: tuple(value.shape) for name, value in feeds.items() if isinstance(value, np.ndarray)}
-    unequal = disagreement(declared, shapes)
+    arrays = {name: cast("Array", value) for name, value in feeds.items() if isinstance(value, np.ndarray)}
+    unequal = disagreement(declared, {name: array.shape for name, array in arrays.items()})
     if unequal:
         return InputError("SM-INPUT-006", f"the inputs do not fit each other: {unequal}")
-    given = (f"{name}: {feeds[name].dtype}{_shape_text(shape)}" for name, shape in shapes.items())
+    given = (f"{name}: {array.dtype}{_shape_text(array.shape)}" for name, array in arrays.items())
     error.add_note(f"inputs given: {'; '.join(given)}")
     return error
 

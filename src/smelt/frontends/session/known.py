@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from smelt.base.environment import cache_folder
 from smelt.base.installed import package_stamp
-from smelt.base.stamps import boot, fault_of_folder, has_settled, stamp
+from smelt.base.stamps import boot, fault_of_folder, is_old_enough, stamp
 
 _HEAD: Final = "smelt session 1"
 _OTHERS_WRITE: Final = 0o022
@@ -58,7 +58,7 @@ def remember(model: str, ort_version: str, key: str, opening: Opening, files: It
     used = [*files, os.path.join(os.path.dirname(opening.model), "manifest.json"), opening.library]
     stamps = {file: stamp(file) for file in used if file}
     facts = _facts(path, ort_version)
-    if not root or not all(facts) or not all(map(has_settled, stamps.values())):
+    if not root or not all(facts) or not all(map(is_old_enough, stamps.values())):
         return
     fields = [*facts, key, os.path.basename(opening.library), str(len(opening.frozen)), *opening.frozen]
     fields += [field for pair in stamps.items() for field in pair]
