@@ -1,15 +1,12 @@
 """Which files this package is: told by the list that a package manager left, or by the sources of a checkout.
 
-Input: nothing. Output: a path, a stamp. Invariant: importing this takes nothing that Python has not loaded at its
-start.
+Input: nothing. Output: paths. Invariant: importing this takes nothing that Python has not loaded at its start.
 """
 
 from __future__ import annotations
 
 import os
 from typing import Final
-
-from smelt.base.stamps import stamp
 
 PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
@@ -26,13 +23,3 @@ def record_file(package: str) -> str:
             except OSError:
                 continue
     return ""
-
-
-def package_stamp() -> str:
-    """Changes with the sources that decide what a compilation gives."""
-    record = record_file(PACKAGE)
-    if record:
-        return stamp(record)
-    from smelt.base.sources import stamp_of_compiling_sources
-
-    return stamp_of_compiling_sources()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from smelt.base.environment import cache_folder
-from smelt.base.installed import package_stamp
+from smelt.base.installed import PACKAGE, record_file
 from smelt.base.stamps import boot, fault_of_folder, is_old_enough, stamp
 
 _HEAD: Final = "smelt session 1"
@@ -70,6 +70,16 @@ def remember(model: str, ort_version: str, key: str, opening: Opening, files: It
         with open(descriptor, "wb") as stream:
             stream.write(content)
         os.replace(aside, note)
+
+
+def package_stamp() -> str:
+    """Changes with the sources that decide what a compilation gives."""
+    record = record_file(PACKAGE)
+    if record:
+        return stamp(record)
+    from smelt.base.sources import stamp_of_compiling_sources
+
+    return stamp_of_compiling_sources()
 
 
 def _facts(path: str, ort_version: str) -> list[str]:
