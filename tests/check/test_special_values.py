@@ -37,6 +37,18 @@ def test_floats_as_integers_sorts_and_quantizations_are_undefined_and_all_below_
     assert defined_outputs(model_of(nodes, outputs)) == [0]
 
 
+@pytest.mark.parametrize(("level", "special"), [(4, []), (1, [0]), (0, [0])])
+def test_activations_of_8_bits_are_a_quantization_to_which_large_numbers_are_no_matter(
+    level: int, special: list[int]
+) -> None:
+    """Stock makes a finite number of a NaN there, which depends on where in the block it stands."""
+    sizes = {"K": 32, "N": 1, "bits": 4, "block_size": 32}
+    node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["m"], **sizes, accuracy_level=level)
+    model = model_of([node, helper.make_node("Exp", ["m"], ["y"])], [("y", TensorProto.FLOAT)])
+    assert defined_outputs(model) == special
+    assert defined_outputs(model, finite=True) == [0]
+
+
 def test_integers_that_are_cast_to_floats_are_defined():
     nodes = [
         helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
@@ -64,7 +76,7 @@ def test_stock_does_not_tell_where_it_drops_nan(
 
     monkeypatch.setattr("smelt.check.region_check._OneRegion._run", spoiled)
     region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": [op],
-              "identical": False, "plain": "plain.onnx", "defined": [0]}  # fmt: skip
+              "identical": False, "plain": "plain.onnx", "defined": [0], "finite": [0]}  # fmt: skip
     job = {"threads": 1, "without_reference": [0]}
     check = RegionCheck(job, tmp_path, {"v2": tmp_path}, lambda **told: None)
     assert (not check(region, {"x": x, "y": stock[0]}).comparison.problem) is right
@@ -102,7 +114,7 @@ def test_a_kernel_that_overflows_alone_is_wrong(
     monkeypatch.setattr("smelt.check.region_check._OneRegion._run", overflowing)
     monkeypatch.setattr("smelt.check.region_check.sprinkled", lambda values: None)
     region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": [op],
-              "identical": False, "plain": "plain.onnx", "defined": [0]}  # fmt: skip
+              "identical": False, "plain": "plain.onnx", "defined": [0], "finite": [0]}  # fmt: skip
     check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
     found = check(region, {"x": x, "y": session.run(None, {"i0": x})[0]}).comparison.problem
     assert (not found) is right and ("large numbers" in found) is not right
@@ -137,7 +149,7 @@ def test_what_a_float16_cannot_hold_may_be_infinite(
     monkeypatch.setattr("smelt.check.region_check.sprinkled", lambda values: None)
     region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"],
               "op_types": ["Cast", "MatMul", "Tanh"], "identical": False, "plain": "plain.onnx",
-              "defined": [0]}  # fmt: skip
+              "defined": [0], "finite": [0]}  # fmt: skip
     check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
     found = check(region, {"x": x, "y": session.run(None, {"i0": x})[0]}).comparison.problem
     assert ("large numbers" in found) is not half
@@ -176,6 +188,7 @@ def test_scores_of_hundreds_leave_few_digits_beside_nan_too(tmp_path: Path, monk
     monkeypatch.setattr(Judge, "_again", exact)
     stock = exact(Judge(tmp_path / "plain.onnx", "product", ()), {"i0": values["x"], "i1": values["w"]})
     region = {"index": 0, "inputs": ["x", "w"], "plain_inputs": ["x", "w"], "outputs": ["y"],
-              "op_types": ["MatMul", "Softmax"], "identical": False, "plain": "plain.onnx", "defined": [0]}  # fmt: skip
+              "op_types": ["MatMul", "Softmax"], "identical": False, "plain": "plain.onnx", "defined": [0],
+              "finite": [0]}  # fmt: skip
     check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, {"v2": tmp_path}, lambda **told: None)
     assert not check(region, {**values, "y": stock[0]}).comparison.problem

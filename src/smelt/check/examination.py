@@ -412,6 +412,7 @@ def _region_job(
         "outputs": [key(v) for v in region.outputs],
         "op_types": list(region.op_types),
         "defined": defined_outputs(region.plain),
+        "finite": defined_outputs(region.plain, finite=True),
     }
 
 

@@ -18,11 +18,10 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.contract import PRODUCTS
-from smelt.check.quantized import quantizes
+from smelt.check.quantized import has_8bit_activations, quantizes
 from smelt.check.references import moved
 from smelt.ir.proto import load_file, to_proto
 from smelt.ir.walk import model_nodes
-from smelt.ops.block_quantized import INT8_ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 
@@ -64,12 +63,7 @@ def with_float_activations(path: Path) -> Path:
 
 def narrow_products(model: ir.Model) -> list[ir.Node]:
     """Those whose activations may be quantized to 8 bits."""
-    return [node for node in model_nodes(model) if node.op_type == "MatMulNBits" and _level(node) == INT8_ACTIVATIONS]
-
-
-def _level(node: ir.Node) -> int:
-    level = node.attributes.get("accuracy_level")
-    return 0 if level is None else level.as_int()
+    return [node for node in model_nodes(model) if has_8bit_activations(node)]
 
 
 def _scales(model: ir.Model) -> list[ir.Value]:

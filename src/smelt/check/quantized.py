@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from smelt.check.contract import Comparison, TensorPath, over_outputs, tensor_at
 from smelt.ir.walk import model_nodes
+from smelt.ops.block_quantized import INT8_ACTIVATIONS
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +35,12 @@ MEMBERS: Final = 2  # networks with moved scales
 
 def quantizes(op_types: Iterable[str]) -> bool:
     return any(name in _QUANTIZING or name.startswith("QLinear") for name in op_types)
+
+
+def has_8bit_activations(node: ir.Node) -> bool:
+    """Whether it is a product that may quantize its activations to 8 bits."""
+    level = node.attributes.get("accuracy_level")
+    return node.op_type == "MatMulNBits" and level is not None and level.as_int() == INT8_ACTIVATIONS
 
 
 def compare_steps(

@@ -161,7 +161,7 @@ class _OneRegion:
         """Numbers so large that exponentials, gates and sums of squares saturate give finite results where stock ONNX
         Runtime and the reference have such. How far they are apart says nothing: a score of a million has no digits
         behind the point."""
-        places, values = self.region["defined"], enlarged(self.values)
+        places, values = self.region["finite"], enlarged(self.values)
         if not places or values is None:
             return []
         inputs, feeds = self._operands(values)

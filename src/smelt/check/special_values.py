@@ -2,8 +2,8 @@
 
 Input: a region's nodes as a model, and values for its inputs. Output: the values with special ones among them, or
 enlarged until every function is far in saturation; which outputs may be compared then. Invariant: an output counts only
-where the answer is defined: what a float becomes as an integer, the order that NaN takes in a sort, the place that an
-infinite coordinate names are not.
+where the answer is defined: what a float becomes as an integer (an activation of 8 bits too), the order that NaN takes
+in a sort, the place that an infinite coordinate names are not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.contract import Comparison, compare_all
-from smelt.check.quantized import quantizes
+from smelt.check.quantized import has_8bit_activations, quantizes
 
 Array = np.ndarray[Any, Any]
 
@@ -67,11 +67,12 @@ def _enlarged(array: Array) -> Array:
     return array * np.exp2(np.floor(np.array(_PARTS) * power))[steps].reshape(array.shape).astype(array.dtype)
 
 
-def defined_outputs(model: ir.Model) -> list[int]:
-    """The places of the outputs whose answer to special values is defined."""
+def defined_outputs(model: ir.Model, *, finite: bool = False) -> list[int]:
+    """The places of the outputs whose answer to special values is defined; to large numbers, if `finite`."""
     undefined: set[ir.Value] = set()
     for node in model.graph:
-        if _is_undefined(node) or any(value in undefined for value in node.inputs):
+        own = _is_undefined(node) or (has_8bit_activations(node) and not finite)
+        if own or any(value in undefined for value in node.inputs):
             undefined.update(node.outputs)
     return [
         place
