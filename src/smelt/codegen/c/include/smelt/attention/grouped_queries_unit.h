@@ -25,8 +25,8 @@ enum { SMELT_GS_BATCH, SMELT_GS_ROWS, SMELT_GS_HEADS, SMELT_GS_KV_HEADS, SMELT_G
        SMELT_GS_TOTAL };
 enum { SMELT_GF_SCALE, SMELT_GF_SOFTCAP };
 
-/* Keys of a block, rows that pass by it; keys of a task of few rows, and the rows that are few. */
-enum { SMELT_GQ_BLOCK = 128, SMELT_GQ_ROWS = 96, SMELT_GQ_SPAN = 512, SMELT_GQ_FEW = 16 };
+/* Keys of a block, of a prefetch beside its values, rows that pass by it; keys of a task of few rows, and the rows that are few. */
+enum { SMELT_GQ_BLOCK = 128, SMELT_GQ_STEP = 16, SMELT_GQ_ROWS = 96, SMELT_GQ_SPAN = 512, SMELT_GQ_FEW = 16 };
 
 typedef struct {
   smelt_task *task;
@@ -139,29 +139,42 @@ SMELT_INLINE void smelt_gq_powers(const smelt_gq *p, float *row, int64_t columns
   *total = hsum_f32(sum);
 }
 
-/* Scores and weighed values of a block for few rows, from where keys and values are. `partial` is the room of packed keys. */
+/* Where SMELT_L keys lie; beyond the last of the block it is the last again. */
+SMELT_INLINE void smelt_gq_few_places(const smelt_gq *p, const smelt_gq_tile *t, int64_t from, int64_t count, const float **keys) {
+  int64_t stride;
+  if (count >= SMELT_L && smelt_gq_stretch(t, from, from + SMELT_L) == from + SMELT_L) {
+    keys[0] = smelt_gq_place(p, t, p->past_k, p->k, from, &stride);
+    for (int64_t i = 1; i < SMELT_L; i++) keys[i] = keys[i - 1] + stride;
+    return;
+  }
+  for (int64_t i = 0; i < SMELT_L; i++) keys[i] = smelt_gq_place(p, t, p->past_k, p->k, from + smelt_min(i, count - 1), &stride);
+}
+
+/* Scores of a block for few rows, from where keys are; the past's values, which come next, are prefetched. `keys` is the room of part
+ * sums. */
 static void smelt_gq_few_block_scores(const smelt_gq *p, const smelt_gq_tile *t, int64_t from, int64_t count) {
   for (int64_t key = 0; key < count; key += SMELT_L) {
     const float *keys[SMELT_L];
-    for (int64_t i = 0; i < SMELT_L; i++) { /* beyond the last: the last again */
-      int64_t stride;
-      keys[i] = smelt_gq_place(p, t, p->past_k, p->k, from + smelt_min(key + i, count - 1), &stride);
-      if (from + key + i < t->before) /* the values come next */
-        for (int64_t j = 0; j < p->depth; j += 16)
-          __builtin_prefetch(smelt_gq_place(p, t, p->past_v, p->v, from + smelt_min(key + i, count - 1), &stride) + j);
-    }
+    int64_t stride;
+    smelt_gq_few_places(p, t, from + key, count - key, keys);
+    const float *values = smelt_gq_place(p, t, p->past_v, p->v, from + key, &stride);
+    if (from + key + SMELT_L <= t->before) smelt_gq_prefetch(values, SMELT_L * p->depth);
     smelt_gq_few_scores(t->q, t->count, p->depth, keys, t->keys, t->scores + key, SMELT_GQ_BLOCK);
   }
 }
 
+/* Weighed values of a block for few rows. The past's keys of the next block, if it has them all, are prefetched. */
 static void smelt_gq_few_block_values(const smelt_gq *p, const smelt_gq_tile *t, int64_t from, int64_t count) {
   const int64_t wide = p->panels * SMELT_GEMM_PANEL;
   __builtin_memset(t->part, 0, (size_t)(t->count * wide) * sizeof(float));
   for (int64_t at = from, end; at < from + count; at = end) {
     int64_t stride;
     const float *values = smelt_gq_place(p, t, p->past_v, p->v, at, &stride);
-    end = smelt_gq_stretch(t, at, from + count);
-    smelt_gq_few_values(t->scores + (at - from), SMELT_GQ_BLOCK, t->count, values, stride, end - at, t->part, wide);
+    end = smelt_gq_stretch(t, at, smelt_min(at + SMELT_GQ_STEP, from + count));
+    if (from + 2 * SMELT_GQ_BLOCK <= t->before)
+      smelt_gq_prefetch(smelt_gq_place(p, t, p->past_k, p->k, at + SMELT_GQ_BLOCK, &stride), (end - at) * p->depth);
+    const smelt_gq_stretch_of stretch = {t->scores + (at - from), values, SMELT_GQ_BLOCK, stride, end - at, wide};
+    smelt_gq_few_values(&stretch, t->count, t->part);
   }
 }
 
