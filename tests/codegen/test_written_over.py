@@ -63,3 +63,43 @@ def test_results_over_residuals_are_right(taps: int, depthwise: bool, read_again
         pairs = [pair for code in generated.codes for pair in shared(code)]
     # The first of three residuals is the model's own input, which is not ours to write to.
     assert len(pairs) == (1 if read_again else 2)
+
+
+def gated(read_again: bool) -> onnx.ModelProto:
+    """silu(x G) * (x U) by products that no element-wise op joins; with `read_again`, x U is needed again."""
+    weights, sizes = [], {"K": 32, "N": 48, "bits": 4, "block_size": 32}
+    nodes = [helper.make_node("Neg", ["x"], ["z"])]
+    for place, name in enumerate("gu"):
+        codes = np.random.default_rng(place).integers(0, 256, (48, 1, 16), np.uint8)
+        weights += [
+            numpy_helper.from_array(codes, f"w{name}"),
+            numpy_helper.from_array(floats(48, seed=place), f"s{name}"),
+        ]
+        given = ["z", f"w{name}", f"s{name}"]
+        nodes.append(helper.make_node("MatMulNBits", given, [name], domain="com.microsoft", **sizes))
+    nodes += [
+        helper.make_node("Sigmoid", ["g"], ["h"]),
+        helper.make_node("Mul", ["g", "h"], ["a"]),
+        helper.make_node("Mul", ["a", "u"], ["m"]),
+        helper.make_node("TopK", ["m", "k"], ["t", "i"]),
+        helper.make_node("TopK", ["u" if read_again else "m", "one"], ["v", "j"]),
+        helper.make_node("Add", ["t", "v"], ["y"]),
+    ]
+    weights += [numpy_helper.from_array(np.array([n]), name) for name, n in (("k", 5), ("one", 1))]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["m", s]) for n, s in (("x", 32), ("y", 5)))
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=opsets, ir_version=9)
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+def test_element_wise_results_lie_over_an_operand_that_ends(read_again: bool) -> None:
+    model = gated(read_again)
+    stock = session_for(model.SerializeToString(), settings=SessionSettings(threads=1, log_severity=4))
+    with smelt.compile(model, force=True, levels="v3", verify=False, threads=2) as compiled:
+        for rows in (1, 7, 300, 0):
+            x = floats(rows, 32)
+            np.testing.assert_allclose(compiled.run({"x": x})[0], stock.run(None, {"x": x})[0], rtol=2e-5, atol=2e-5)
+        generated = compiled.result.generated
+        assert generated is not None
+        pairs = [pair for code in generated.codes for pair in shared(code)]
+    assert len(pairs) == 1  # the other operand may still be needed: the result lies over one of them

@@ -35,9 +35,14 @@ class Lifetime:
 
 @dataclass
 class Slot:
-    held: list[Buffer]
+    """What lies there, in the order of time."""
+
+    lives: list[Lifetime]
     typical_bytes: int
-    free_after: Moment
+
+    @property
+    def held(self) -> list[Buffer]:
+        return [one.buffer for one in self.lives]
 
 
 def lifetimes(plan: Schedule, groups: Sequence[Sequence[Kernel]], launches: Launches) -> list[Lifetime]:
@@ -80,12 +85,22 @@ def _write_over(group: Sequence[Kernel], place: int, found: dict[int, Lifetime])
 
 
 def assign_slots(temporaries: Sequence[Lifetime]) -> list[Slot]:
+    """In order of first use, which goes on in memory that is in cache; the largest first where that takes less."""
+    by_use, by_size = _by_use(temporaries), _by_size(temporaries)
+    return by_size if _typical_total(by_size) < _typical_total(by_use) else by_use
+
+
+def _typical_total(slots: Sequence[Slot]) -> int:
+    return sum(slot.typical_bytes for slot in slots)
+
+
+def _by_use(temporaries: Sequence[Lifetime]) -> list[Slot]:
     """Best fit in order of first use: the free slot that wastes least, else the one that grows least."""
     slots: list[Slot] = []
     for one in temporaries:
         size = _typical_bytes(one.buffer)
-        under = [s for s in slots if s.held[-1].uid in one.over]
-        free = [s for s in slots if _is_free(s, one)]
+        under = [s for s in slots if s.lives[-1].buffer.uid in one.over]
+        free = [s for s in slots if _follows(s.lives[-1], one)]
         roomy = [s for s in free if s.typical_bytes >= size]
         if under:
             slot = under[0]
@@ -94,20 +109,39 @@ def assign_slots(temporaries: Sequence[Lifetime]) -> list[Slot]:
         elif free:
             slot = max(free, key=lambda s: s.typical_bytes)
         else:
-            slot = Slot([], 0, (-1, 0))
+            slot = Slot([], 0)
             slots.append(slot)
-        slot.held.append(one.buffer)
+        slot.lives.append(one)
         slot.typical_bytes = max(slot.typical_bytes, size)
-        slot.free_after = one.last
     return slots
 
 
-def _is_free(slot: Slot, one: Lifetime) -> bool:
+def _by_size(temporaries: Sequence[Lifetime]) -> list[Slot]:
+    """Best fit, the largest first: no slot grows."""
+    slots: list[Slot] = []
+    for one in sorted(temporaries, key=lambda t: -_typical_bytes(t.buffer)):
+        free = [s for s in slots if all(_apart(held, one) for held in s.lives)]
+        under = [s for s in free if any(held.buffer.uid in one.over for held in s.lives)]
+        if not free:
+            slots.append(Slot([], _typical_bytes(one.buffer)))
+        slot = min(under or free or slots[-1:], key=lambda s: s.typical_bytes)
+        slot.lives = sorted([*slot.lives, one], key=lambda t: (t.first, t.last))
+    return slots
+
+
+def _apart(left: Lifetime, right: Lifetime) -> bool:
+    """Whether they never live at the same time, or the later one is written over the other."""
+    if left.buffer.uid in right.over or right.buffer.uid in left.over:
+        return True
+    return _follows(left, right) or _follows(right, left)
+
+
+def _follows(earlier: Lifetime, later: Lifetime) -> bool:
     """Kernels of a row-block fusion reach a moment with some rows before they do with others: within their group a slot
     goes on only to rows of the same length."""
-    last, buffer = slot.held[-1], one.buffer
+    last, buffer = earlier.buffer, later.buffer
     alike = last.elements == buffer.elements and E.SIZE_BYTES[last.dtype] == E.SIZE_BYTES[buffer.dtype]
-    return slot.free_after < one.first and (slot.free_after[0] < one.first[0] or alike)
+    return earlier.last < later.first and (earlier.last[0] < later.first[0] or alike)
 
 
 def _typical_bytes(buffer: Buffer) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from smelt.codegen.cluster import WindowGemm
+from smelt.codegen.cluster import Loops, WindowGemm
 from smelt.codegen.kernel_forms import WindowForm, WindowKernel
 from smelt.ir.kernel import Buffer, Ix, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
@@ -132,20 +132,22 @@ class WindowWriter(ProductWriter):
         )  # fmt: skip
 
     def _over(self) -> frozenset[int]:
-        """What the epilogue reads where it writes its one result, and nowhere else: a residual."""
-        nest = self.nest
-        if self._window() is None or len(nest.stores) != 1 or nest.reductions or nest.inner:
+        """What is read where the one result is written, and nowhere else: a residual of a convolution's epilogue, an
+        operand of element-wise loops."""
+        nest, window = self.nest, self._window()
+        if (window is None and not isinstance(nest.work, Loops)) or len(nest.stores) != 1:
             return frozenset()
         (store,) = nest.stores
+        if nest.reductions or nest.inner or (window is None and isinstance(store.value.kind, E.Load)):
+            return frozenset()
         loads = [e.kind for e in E.walk(store.value) if isinstance(e.kind, E.Load)]
         alike = {
             load.buffer.uid
             for load in loads
             if load.buffer.dtype == store.buffer.dtype and load.buffer.elements == store.buffer.elements
         }
-        return frozenset(
-            alike - {self._image().uid} - {load.buffer.uid for load in loads if load.offset != store.offset}
-        )
+        image = frozenset(() if window is None else (self._image().uid,))
+        return frozenset(alike - image - {load.buffer.uid for load in loads if load.offset != store.offset})
 
     def _tile_geometry(self, window: WindowKernel) -> TileGeometry | None:
         """Two known axes and an epilogue that needs no memory of its own, nor the image again."""
