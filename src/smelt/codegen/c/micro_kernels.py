@@ -143,17 +143,24 @@ _INT8: Final = {
     "avx512": [*_rows(3, 128), *((r, 64) for r in (4, 5, 6)), *((r, 32) for r in range(7, 13))],
 }
 _INT8_AS: Final = {
-    "neon": "sse4", "neonfp16": "sse4", "avxvnni": "avx2", "avx512vnni": "avx512",
+    "neon": "avx2", "neonfp16": "avx2", "avxvnni": "avx2", "avx512vnni": "avx512", "dotprod": "avx2", "i8mm": "avx2",
 }  # fmt: skip
+_INT8_BYTES: Final = {
+    "avxvnni": "u8",
+    "avx512vnni": "u8",
+    "dotprod": "i8",
+    "i8mm": "u8",
+}  # of A, for dot products alone
 
 
 def _int8() -> Iterator[MicroKernel]:
-    """A is uint8, or int16 after its zero point was taken from it; the first kind alone has steps of VNNI."""
+    """A is bytes, or int16 after its zero point was taken from it; the first kind alone has steps of dot products."""
     for feature, alike in {**{name: name for name in _INT8}, **_INT8_AS}.items():
         shapes = dict.fromkeys([*((rows, 16) for rows, _ in _INT8[alike]), *_INT8[alike]])
-        for a in ("u8",) if "vnni" in feature else ("u8", "i16"):
+        header = "int8/int8_dots_arm.h" if feature in {"dotprod", "i8mm"} else "int8/int8_tiles.h"
+        for a in (_INT8_BYTES[feature],) if feature in _INT8_BYTES else ("u8", "i16"):
             for rows, columns in shapes:
-                yield MicroKernel("gemm", feature, a, "i8", "i32", rows, columns, 4, "int8/int8_tiles.h")
+                yield MicroKernel("gemm", feature, a, "i8", "i32", rows, columns, 4, header)
 
 
 def _nbits() -> Iterator[MicroKernel]:

@@ -239,7 +239,7 @@ static void smelt_int8_conv_tile(const smelt_int8_rows_of_task *w, int64_t i, in
       tiles[tall - 1][at.panels > 1](w->strided + i, b, c->stride, &next, sums);
     } else
 #endif
-      (c->form == SMELT_INT8_PAIRS ? smelt_int8_pairs_ : smelt_int8_wide)[tall - 1][at.panels > 1](
+      smelt_int8_packed_tiles(c->form)[tall - 1][at.panels > 1](
           w->packed + start * groups * c->bytes, b, c->stride, groups, sums);
     smelt_int8_store(&c->l.stage, &at, sums, w->row_sums ? w->row_sums + start : NULL, c->l.task->b[SMELT_LB_Y]);
     smelt_int8_look_up(&c->l.stage, c->l.task->b[SMELT_LB_TABLE], &at, c->l.task->b[SMELT_LB_Y]);
@@ -324,7 +324,7 @@ static void smelt_int8_conv_form(smelt_int8_conv *c) {
   int small = SMELT_VEX;
   for (int64_t i = 0; small && i < c->l.panels * c->l.s[SMELT_LS_GROUPS]; i++)
     small = ((const smelt_int8_header *)(c->panels + i * c->stride))->small_pairs;
-  c->form = small ? SMELT_INT8_PAIRS : SMELT_INT8_WIDE, c->bytes = smelt_int8_group_bytes(c->form);
+  c->form = smelt_int8_packed_form(small), c->bytes = smelt_int8_group_bytes(c->form);
 }
 
 /* Where the taps of a row are, and whether every pixel is a row. */

@@ -29,7 +29,7 @@ static smelt_int8_conv smelt_int8_conv_of_rows(const smelt_int8_matrix *m) {
   smelt_int8_conv c = {.l = smelt_int8_layer_of(&m->task), .x = m->b[SMELT_LB_X], .panels = m->b[SMELT_LB_W], .stride = m->s[SMELT_LS_STEP]};
   c.rows = m->s[SMELT_LS_W], c.in_place = smelt_int8_in_place(), c.taps = 1;
   c.groups = m->s[SMELT_LS_C] / SMELT_INT8_GROUP;
-  c.form = c.in_place ? SMELT_INT8_QUADS : SMELT_INT8_WIDE, c.bytes = smelt_int8_group_bytes(c.form);
+  c.form = c.in_place ? SMELT_INT8_QUADS : smelt_int8_packed_form(0), c.bytes = smelt_int8_group_bytes(c.form);
   return c;
 }
 

@@ -9,7 +9,7 @@
 #ifndef SMELT_INT8_ROWS_H
 #define SMELT_INT8_ROWS_H
 
-#include <smelt/int8/int8_tiles.h>
+#include <smelt/int8/int8_dots_arm.h>
 
 typedef uint8_t smelt_int8_16u __attribute__((vector_size(16)));
 typedef uint16_t smelt_int8_8u __attribute__((vector_size(16)));
@@ -46,8 +46,10 @@ SMELT_INLINE smelt_int8_4 smelt_int8_put(const smelt_int8_source *from, smelt_in
     const smelt_int8_4 e = (smelt_int8_4)even, o = (smelt_int8_4)odd;
     const smelt_int8_4 out[2] = {{e[0], o[0], e[1], o[1]}, {e[2], o[2], e[3], o[3]}};
     for (int i = 0; i < count; i++) __builtin_memcpy(to + i * rows * 8, (const char *)out + 8 * i, 8);
-  } else
+  } else {
+    if (from->form == SMELT_INT8_SIGNED) x ^= (uint8_t)128 - (smelt_int8_16u){0};
     for (int i = 0; i < count; i++) __builtin_memcpy(to + i * rows * 4, (const char *)&x + 4 * i, 4);
+  }
   return smelt_int8_pair_sums(even) + smelt_int8_pair_sums(odd);
 }
 

@@ -2,11 +2,12 @@
  *
  * Input:     a block of R packed rows, panels of B (smelt_int8_header), the number of groups of four k.
  * Output:    R x (16 * P) sums, modulo 2^32.
- * Invariant: no step saturates, so every CPU level gives the same integers. Three forms of a step, which differ in A:
+ * Invariant: no step saturates, so every CPU level gives the same integers. Forms of a step, which differ in A:
  *            wide    int16 a - zero point, {k0, k2, k1, k3}; bytes of B are widened in registers: two multiply-adds of pairs
  *            pairs   uint8 a; AVX2's product of bytes, whose sums of pairs fit int16 where |b0| + |b1| <= 128 for all pairs of B;
  *                    weights of a few larger pairs are stored as two that add up, the second of them in a spare group
- *            quads   uint8 a; VNNI's product of four bytes
+ *            quads   uint8 a; VNNI's product of four bytes, i8mm's of eight (int8_dots_arm.h)
+ *            signed  int8 a (uint8 less 128); dotprod's product of four bytes
  */
 #ifndef SMELT_INT8_TILES_H
 #define SMELT_INT8_TILES_H
@@ -19,7 +20,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 enum { SMELT_INT8_PANEL = 16, SMELT_INT8_GROUP = 4, SMELT_INT8_STEP = SMELT_INT8_PANEL * SMELT_INT8_GROUP };
-enum { SMELT_INT8_WIDE, SMELT_INT8_PAIRS, SMELT_INT8_QUADS };
+enum { SMELT_INT8_WIDE, SMELT_INT8_PAIRS, SMELT_INT8_QUADS, SMELT_INT8_SIGNED };
 enum { SMELT_INT8_LANES = SMELT_VL / 4, SMELT_INT8_VPP = SMELT_INT8_PANEL / SMELT_INT8_LANES };
 
 /* Rows of the tallest tile, and accumulators of a tile: what is left of the registers holds B and a step of A. */
@@ -27,6 +28,8 @@ enum { SMELT_INT8_LANES = SMELT_VL / 4, SMELT_INT8_VPP = SMELT_INT8_PANEL / SMEL
 enum { SMELT_INT8_ROWS = 12, SMELT_INT8_SUMS = 24 };
 #elif SMELT_VL == 32
 enum { SMELT_INT8_ROWS = 6, SMELT_INT8_SUMS = 12 };
+#elif defined(__aarch64__)
+enum { SMELT_INT8_ROWS = 6, SMELT_INT8_SUMS = 24 };
 #else
 enum { SMELT_INT8_ROWS = 2, SMELT_INT8_SUMS = 8 };
 #endif
@@ -70,6 +73,10 @@ SMELT_INLINE smelt_int8_v smelt_int8_madd(smelt_int8_v sum, smelt_int8_v a, smel
 #elif SMELT_VL == 16 && defined(__SSE2__)
   __asm__("pmaddwd %1, %0" : "+x"(a) : "x"(b));
   return sum + a;
+#elif SMELT_VL == 16 && defined(__aarch64__)
+  smelt_int8_v low, high;
+  __asm__("smull %0.4s, %2.4h, %3.4h\n\tsmull2 %1.4s, %2.8h, %3.8h\n\taddp %0.4s, %0.4s, %1.4s" : "=&w"(low), "=&w"(high) : "w"(a), "w"(b));
+  return sum + low;
 #else
   return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
 #endif
@@ -149,13 +156,18 @@ SMELT_INLINE void smelt_int8_wide_step(const int R, const int J, const int row, 
   }
 SMELT_INT8_BYTES_STEP(smelt_int8_pairs_step, sums[i * row + j] = smelt_int8_pairs(sums[i * row + j], all, four[j], ones);)
 
-#define SMELT_INT8_BLOCK(FORM, BYTES)                                                                                          \
+/* START is what the sums of vector j begin with, of a panel with this `header`. */
+#define SMELT_INT8_BLOCK(FORM, BYTES, START)                                                                                   \
   SMELT_INLINE void smelt_int8_##FORM##_block(const int R, const int P, const char *a, const char *panel, int64_t stride,      \
                                               int64_t groups, int32_t *out) {                                                  \
     smelt_int8_v sums[SMELT_INT8_SUMS];                                                                                        \
     const int J = P * SMELT_INT8_VPP;                                                                                          \
     const char *b = panel + sizeof(smelt_int8_header);                                                                         \
-    SMELT_INT8_UNROLL for (int i = 0; i < R * J; i++) sums[i] = (smelt_int8_v){0};                                             \
+    SMELT_INT8_UNROLL for (int j = 0; j < J; j++) {                                                                            \
+      const smelt_int8_header *header __attribute__((unused)) = (const void *)(panel + j / SMELT_INT8_VPP * stride);           \
+      const smelt_int8_v start = START;                                                                                        \
+      SMELT_INT8_UNROLL for (int i = 0; i < R; i++) sums[i * J + j] = start;                                                   \
+    }                                                                                                                          \
     for (int64_t g = 0; g < groups; g++)                                                                                       \
       smelt_int8_##FORM##_step(R, J, J, a + BYTES * R * g, b + SMELT_INT8_STEP * g, stride, sums);                             \
     SMELT_INT8_UNROLL for (int p = 0; p < P; p++) {                                                                            \
@@ -168,8 +180,8 @@ SMELT_INT8_BYTES_STEP(smelt_int8_pairs_step, sums[i * row + j] = smelt_int8_pair
     }                                                                                                                          \
     SMELT_INT8_UNROLL for (int i = 0; i < R * J; i++) *(smelt_int8_vu *)(out + i * SMELT_INT8_LANES) = sums[i];                \
   }
-SMELT_INT8_BLOCK(wide, 8)
-SMELT_INT8_BLOCK(pairs, 4)
+SMELT_INT8_BLOCK(wide, 8, (smelt_int8_v){0})
+SMELT_INT8_BLOCK(pairs, 4, (smelt_int8_v){0})
 
 typedef void (*smelt_int8_tile)(const char *a, const char *panel, int64_t stride, int64_t groups, int32_t *out);
 
@@ -198,7 +210,7 @@ typedef void (*smelt_int8_tile)(const char *a, const char *panel, int64_t stride
   X(6, 64, __VA_ARGS__) X(7, 32, __VA_ARGS__) X(8, 32, __VA_ARGS__) X(9, 32, __VA_ARGS__) X(10, 32, __VA_ARGS__)               \
   X(11, 32, __VA_ARGS__) X(12, 32, __VA_ARGS__)
 #define SMELT_INT8_WIDEST_OF(X, ...) SMELT_INT8_SEVERAL(X, __VA_ARGS__)
-#elif SMELT_VL == 32
+#elif SMELT_VL == 32 || defined(__aarch64__) /* where six rows and a panel fit the registers */
 #define SMELT_INT8_TALL(X, ...) X(4, 16, __VA_ARGS__) X(5, 16, __VA_ARGS__) X(6, 16, __VA_ARGS__)
 #define SMELT_INT8_ONE(X, ...)                                                                                                 \
   X(1, 16, __VA_ARGS__) X(2, 16, __VA_ARGS__) X(3, 16, __VA_ARGS__) SMELT_INT8_TALL(X, __VA_ARGS__)
@@ -220,8 +232,12 @@ SMELT_INT8_TABLE(smelt_int8_pairs_, pairs, u8i8i32_gemm, SMELT_UNIT_FEATURE, SME
 
 #ifdef SMELT_INT8_VNNI
 SMELT_INT8_BYTES_STEP(smelt_int8_quads_step, __asm__(SMELT_INT8_DOT : "+v"(sums[i * row + j]) : "v"(all), "v"(four[j]));)
-SMELT_INT8_BLOCK(quads, 4)
+SMELT_INT8_BLOCK(quads, 4, (smelt_int8_v){0})
 SMELT_INT8_TABLE(smelt_int8_quads, quads, u8i8i32_gemm, SMELT_INT8_VNNI_ISA, __attribute__((target(SMELT_INT8_VNNI))))
+#endif
+
+#if SMELT_VL == 16 && defined(__aarch64__) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define SMELT_INT8_ARM
 #endif
 
 #endif

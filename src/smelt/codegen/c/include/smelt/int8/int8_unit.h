@@ -195,8 +195,7 @@ static void smelt_int8_pack_body(void *context, int64_t panel) {
 static void smelt_int8_choose(smelt_int8_product *p) {
   int small = SMELT_VEX;
   for (int64_t i = 0; small && i < p->count; i++) small = ((const smelt_int8_header *)(p->panels + i * p->stride))->small_pairs;
-  p->source.form = small ? SMELT_INT8_PAIRS : SMELT_INT8_WIDE;
-  p->tiles = small ? smelt_int8_pairs_ : smelt_int8_wide;
+  p->source.form = smelt_int8_packed_form(small), p->tiles = smelt_int8_packed_tiles(p->source.form);
 #ifdef SMELT_INT8_VNNI
   if (smelt_has(SMELT_INT8_VNNI_CPU)) p->source.form = SMELT_INT8_QUADS, p->tiles = smelt_int8_quads;
 #endif
