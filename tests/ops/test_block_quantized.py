@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import smelt
 from smelt.ir.kernel.bit_fields import pack_bits
-from smelt.ops.block_quantized import node_reference
+from smelt.ops.block_quantized import codebook_reference, node_reference
 
 OP: dict[str, Any] = {"domain": "com.microsoft", "opset": 21, "constants": (1, 2, 3, 5), "out_types": [np.float32]}
 K, N = 100, 24
@@ -66,7 +66,7 @@ def test_eight_bit_activations_are_quantized_in_blocks() -> None:
 
 
 def test_groups_of_an_index_have_their_own_scales() -> None:
-    """The reference alone: stock ONNX Runtime computes these."""
+    """The reference alone: these groups are not whole blocks, and stay with stock ONNX Runtime."""
     given = operands(4, 32, "float")
     order = np.random.default_rng(0).permutation(K)
     given[4] = (np.arange(K) // 32)[order].astype(np.int32)
@@ -178,3 +178,34 @@ def test_products_of_one_form_with_other_scales_are_no_twins() -> None:
         for y, given in zip(made.run({"x": rows}), (first, second), strict=True):
             wanted = node_reference(rows, *given[1:], **attributes(4, 32))
             np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+@pytest.mark.parametrize("quant_type", [0, 1])
+@pytest.mark.parametrize("block", [16, 64])
+def test_products_of_codebooks_are_those_of_stock(level: str, quant_type: int, block: int) -> None:
+    """MatMulBnb4: FP4 and NF4, high bits first."""
+    depth, columns, rng = 128, 24, np.random.default_rng([quant_type, block])
+    b = rng.integers(0, 256, (columns * depth // 2, 1)).astype(np.uint8)
+    absmax = rng.uniform(0.1, 1, columns * depth // block).astype(np.float32)
+    attrs = {"K": depth, "N": columns, "block_size": block, "quant_type": quant_type}
+    node = helper.make_node("MatMulBnb4", ["x", "b", "s"], ["y"], domain="com.microsoft", **attrs)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", depth])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])
+    held = [numpy_helper.from_array(b, "b"), numpy_helper.from_array(absmax, "s")]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y], held), opset_imports=opsets, ir_version=10)
+    with smelt.compile(model, levels=level, threads=1, force=True, timing=False) as compiled:
+        assert not compiled.result.plan.fallbacks
+        for rows in (0, 1, 5, 20):
+            a = rng.standard_normal((rows, depth)).astype(np.float32)
+            (made,) = compiled.run({"x": a})
+            (stock,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": a})
+            np.testing.assert_allclose(made, stock, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(codebook_reference(a, b, absmax, **attrs), stock, rtol=1e-5, atol=1e-5)
+
+
+def test_codebooks_whose_blocks_cross_columns_are_refused() -> None:
+    given = [np.ones((2, 24), np.float32), np.zeros(24 * 4, np.uint8), np.ones(12, np.float32)]
+    attrs = {"K": 24, "N": 8, "block_size": 16, "quant_type": 1}
+    assert "not those of columns" in cases.refuses("MatMulBnb4", given, attrs=attrs, **OP)

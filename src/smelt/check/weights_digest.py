@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.dump import without_weights
+from smelt.ir.spilled import give_back
 from smelt.ir.walk import model_graphs
 
 _SMALL_BYTES = 1 << 16
@@ -39,14 +40,15 @@ class WeightsDigest:
         return hashlib.sha256(without_weights(self._model)).digest()
 
 
-def _digest(pieces: list[memoryview]) -> bytes:
+def _digest(pieces: list[tuple[memoryview, ir.TensorProtocol | None]]) -> bytes:
     digest = hashlib.sha256()
-    for piece in pieces:
+    for piece, tensor in pieces:
         digest.update(piece)
+        give_back(tensor)
     return digest.digest()
 
 
-def _pieces(model: ir.Model) -> Iterator[memoryview]:
+def _pieces(model: ir.Model) -> Iterator[tuple[memoryview, ir.TensorProtocol | None]]:
     small: list[bytes] = []
     for graph in model_graphs(model):
         for value in graph.initializers.values():
@@ -57,5 +59,5 @@ def _pieces(model: ir.Model) -> Iterator[memoryview]:
             if array.nbytes < _SMALL_BYTES:
                 small.append(array.tobytes())
             else:
-                yield array.view(np.uint8).reshape(-1).data
-    yield memoryview(b"".join(small))
+                yield array.view(np.uint8).reshape(-1).data, tensor
+    yield memoryview(b"".join(small)), None

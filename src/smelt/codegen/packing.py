@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from smelt.ir.backend import Packed, PackedTensors, RegionCode
 from smelt.ir.records import Region
+from smelt.ir.spilled import give_back, spilled
 
 from .c.layout.arrangement import moved_shape
 from .c.layout.formats import NARROW, format_named
@@ -70,7 +71,9 @@ def _packed_constant(wanted: Packed, name: str) -> ir.TensorProtocol:
     constant = wanted.source.const_value
     assert constant is not None
     pack = find_backend(wanted.backend).pack
-    return ir.tensor(pack(np.asarray(constant.numpy()), wanted.layout), name=name)
+    made = spilled(pack(np.asarray(constant.numpy()), wanted.layout), name)
+    give_back(constant)
+    return made
 
 
 def _initializer(model: ir.Model, tensor: ir.TensorProtocol, name: str) -> ir.Value:

@@ -40,14 +40,14 @@ class MappedTensor(ir.ExternalTensor):
             metadata_props=dict(source.metadata_props),
             base_dir=str(base_dir),
         )
-        self._mapping = mapping
+        self.mapping = mapping
 
     def view(self) -> memoryview:
         """The tensor's bytes, without a copy."""
-        if self._mapping is None or self.nbytes == 0:
+        if self.mapping is None or self.nbytes == 0:
             return memoryview(b"")
         start = self.offset or 0
-        return memoryview(self._mapping)[start : start + self.nbytes]
+        return memoryview(self.mapping)[start : start + self.nbytes]
 
     def _load(self) -> None:
         data = np.frombuffer(self.view(), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Products with weights that are quantized in blocks along K: MatMulNBits.
+"""Products with weights that are quantized in blocks along K: MatMulNBits, MatMulBnb4.
 
 Input: operands of the ops. Output: the product with its bias, as a function written in C (`nbits_unit.h`).
 Invariant: weights, scales and zero points are constants, which a backend packs ahead of time; sums are float32 over
@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.kernel import Function, Map, Stored, Tensor, Unsupported, ix, product
-from smelt.ir.kernel.bit_fields import unpack_bits, unpack_zeros
+from smelt.ir.kernel.bit_fields import swapped, unpack_bits, unpack_zeros
 from smelt.ir.kernel.tensor import Arrays
 
 from .registry import Call, op
@@ -30,6 +30,23 @@ BITS: Final = (2, 4, 8)
 INT8_ACTIVATIONS: Final = 4  # the accuracy level
 BLOCKS: Final = (16, 256)  # the least and the most, powers of two
 ZERO_KINDS: Final = {"": 0, "u8": 1, "f32": 2}
+# Of bitsandbytes, by the attribute quant_type; in place of zero points they have the kinds 3 and 4.
+CODEBOOKS: Final = tuple(
+    np.array(numbers, np.float32)
+    for numbers in (
+        [
+            0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25,
+            -0.0, -5.208333333e-03, -0.66666667, -1.0, -0.33333333, -0.5, -0.16666667, -0.25,
+        ],
+        [
+            -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+            -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+            0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+            0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+        ],
+    )
+)  # fmt: skip
+_FIRST_CODEBOOK: Final = 3
 
 
 class Number(IntEnum):
@@ -45,10 +62,10 @@ class Number(IntEnum):
 
 
 class _Product:
-    """One MatMulNBits being lowered."""
+    """One MatMulNBits being lowered, or a MatMulBnb4 with its codebook."""
 
-    def __init__(self, call: Call) -> None:
-        self.call, self.a = call, call.x(0)
+    def __init__(self, call: Call, codebook: int | None = None) -> None:
+        self.call, self.a, self.codebook = call, call.x(0), codebook
         self.depth, self.columns = call.int("K"), call.int("N")
         self.bits, self.block = call.int("bits", 4), call.int("block_size")
         self.blocks = -(-self.depth // self.block) if self.block > 0 else 0
@@ -65,7 +82,11 @@ class _Product:
         if self.a.rank < 1 or self.depth < 1 or self.columns < 1:
             raise Unsupported("a product without rows, terms or columns")
         if self.call.maybe(4) is not None:
-            raise Unsupported("g_idx, unless its groups are equal and constant")
+            raise Unsupported("g_idx, unless it is constant and its groups are whole blocks")
+        if self.codebook is not None and (self.depth % self.block or not 0 <= self.codebook < len(CODEBOOKS)):
+            raise Unsupported("4-bit weights whose blocks are not those of columns, or of an unknown codebook")
+        if self.codebook is not None and not self.call.int("transB", 1):
+            raise Unsupported("4-bit weights of bitsandbytes that are not transposed")
 
     def lower(self) -> Tensor:
         call, fast = self.call, self.call.int("accuracy_level", 0) == INT8_ACTIVATIONS
@@ -74,6 +95,8 @@ class _Product:
         weights = self._given(1, self.columns * self.blocks * (self.block * self.bits // 8), ("u8",))
         scales, zeros = self._given(2, self.columns * self.blocks, ("f32",)), self._zeros()
         kind = ZERO_KINDS["" if zeros is None else zeros.dtype]
+        if self.codebook is not None:
+            kind = _FIRST_CODEBOOK + self.codebook
         sizes = (rows, self.depth, self.columns, self.bits, self.block, kind, int(fast))
         function = Function(
             name="smelt_nbits_product",
@@ -129,7 +152,11 @@ def reference(arrays: Arrays, numbers: Sequence[int], _: Sequence[float]) -> tup
     a, weights, scales, zeros, bias = arrays
     assert a is not None and weights is not None and scales is not None
     depth, columns, bits, block = numbers[Number.K], numbers[Number.N], numbers[Number.BITS], numbers[Number.BLOCK]
-    matrix = dequantized(weights, scales, zeros, bits, (columns, -(-depth // block), block))[:, :depth]
+    shape, kind = (columns, -(-depth // block), block), numbers[Number.ZERO_KIND]
+    if kind >= _FIRST_CODEBOOK:
+        matrix = looked_up(weights, scales, kind - _FIRST_CODEBOOK, shape)
+    else:
+        matrix = dequantized(weights, scales, zeros, bits, shape)[:, :depth]
     left = quantized_activations(a, block) if numbers[Number.FAST] else a.astype(np.float64)
     made = left.reshape(-1, depth) @ matrix.T + (0 if bias is None else bias)
     return (made.reshape(*a.shape[:-1], columns),)
@@ -144,6 +171,13 @@ def dequantized(weights: Array, scales: Array, zeros: Array | None, bits: int, s
     q = unpack_bits(weights.reshape(columns, -1), bits).reshape(shape)
     made = (q - zero.astype(np.float64)[..., None]) * scales.astype(np.float64).reshape(columns, blocks)[..., None]
     return made.reshape(columns, -1)
+
+
+def looked_up(weights: Array, scales: Array, codebook: int, shape: tuple[int, int, int]) -> Array:
+    """The matrix (N, K) of MatMulBnb4 in float64: high bits first."""
+    q = unpack_bits(swapped(weights).reshape(-1), 4).reshape(shape)
+    made = CODEBOOKS[codebook][q].astype(np.float64) * scales.astype(np.float64).reshape(*shape[:2], 1)
+    return made.reshape(shape[0], -1)
 
 
 def quantized_activations(a: Array, block: int) -> Array:
@@ -180,3 +214,16 @@ def node_reference(
 @op("MatMulNBits", domain=MICROSOFT, kind="function", cost="heavy", work=matmul_work, reference=node_reference)
 def matmul_n_bits(call: Call) -> Tensor:
     return _Product(call).lower()
+
+
+def codebook_reference(
+    a: Array, weights: Array, absmax: Array, *, block_size: int, quant_type: int, **sizes: Any
+) -> Array:  # fmt: skip
+    """MatMulBnb4 from its own operands."""
+    shape = (int(sizes["N"]), int(sizes["K"]) // block_size, block_size)
+    return a.astype(np.float64) @ looked_up(weights, absmax, quant_type, shape).T
+
+
+@op("MatMulBnb4", domain=MICROSOFT, kind="function", cost="heavy", work=matmul_work, reference=codebook_reference)
+def matmul_bnb4(call: Call) -> Tensor:
+    return _Product(call, call.int("quant_type")).lower()

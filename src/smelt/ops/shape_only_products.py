@@ -43,7 +43,7 @@ def dynamic_quantized_matmul(call: Call) -> list[Sized | None]:
     return [Sized("f32", matmul_shape(call, call.x(0).shape, call.x(1).shape))]
 
 
-@shape_rule("MatMulNBits", domain=MICROSOFT)
+@shape_rule("MatMulNBits", "MatMulBnb4", domain=MICROSOFT)
 def matmul_n_bits(call: Call) -> list[Sized | None]:
     a = call.x()
     return [Sized(a.dtype, (*a.shape[:-1], call.int("N")))]

@@ -36,6 +36,7 @@ from smelt.passes.legacy_initializers import LegacyInitializers
 from smelt.passes.merge_parallel_convolutions import MergeParallelConvolutions
 from smelt.passes.narrow import LAYERS, PREPARED, STATIC, check_narrow, name_nodes, narrow_layers, read_budget
 from smelt.passes.narrow import narrow as _narrow
+from smelt.passes.order_groups import OrderGroups
 from smelt.passes.ort_cast import OrtCast, cast_for_stock
 from smelt.passes.ort_preoptimize import ort_preoptimize
 from smelt.passes.outline_modules import OutlineModules, wanted_classes
@@ -73,6 +74,7 @@ _MAKERS: Final[Mapping[str, type[Pass] | Rule]] = {
     "einsum-to-matmul": EINSUM_TO_MATMUL,
     **{rule.name: rule for rule in FOURIER_TO_PRODUCTS},
     "blocked-weights": BlockedWeights,
+    "order-groups": OrderGroups,
     "fold-constants": FoldConstants,
     "fold-weights": FoldWeights,
     "fold-channel-affine": FoldChannelAffine,

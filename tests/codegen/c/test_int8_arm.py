@@ -1,4 +1,4 @@
-"""8-bit products and layers of AArch64 under emulation against numpy in int64: NEON, dot products, products of eight bytes."""
+"""8-bit products and layers of AArch64 under emulation against numpy in int64, by NEON alone, dotprod and i8mm."""
 
 from __future__ import annotations
 

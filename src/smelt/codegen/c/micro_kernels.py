@@ -150,7 +150,7 @@ _INT8_BYTES: Final = {
     "avx512vnni": "u8",
     "dotprod": "i8",
     "i8mm": "u8",
-}  # of A, for dot products alone
+}  # of A, by dot products
 
 
 def _int8() -> Iterator[MicroKernel]:

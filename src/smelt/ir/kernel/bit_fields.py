@@ -36,3 +36,8 @@ def unpack_zeros(packed: Array, bits: int, blocks: int) -> Array:
     """Zero points (N, blocks): the bytes of each row begin anew."""
     each = -(-blocks * bits // 8)
     return unpack_bits(packed.reshape(-1, each), bits)[:, :blocks]
+
+
+def swapped(packed: Array) -> Array:
+    """Both halves of each byte in the other order."""
+    return (packed << np.uint8(4)) | (packed >> np.uint8(4))

@@ -15,10 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.ir.kernel import Builder, Function, Ix, Stored, Tensor, Unsupported, fn, ix
-from smelt.ops.block_quantized import Number
+from smelt.ops.block_quantized import ZERO_KINDS, Number
 from smelt.ops.gather_blocks import RowsNumber
 
-from .nbits_panels import FLOATS, HALVES, WEIGHTS, ZEROS, are_halves
+from .nbits_panels import FLOATS, HALVES, SWAPPED, WEIGHTS, ZEROS, are_halves
 
 MOST_ROWS: Final = 8  # that pass by the weights together: SMELT_NB_ROWS at most
 _SCALED: Final = {"MatMulNBits": 2, "GatherBlockQuantized": 2}  # the place of their scales
@@ -30,8 +30,10 @@ def block_quantized_product(k: Builder, function: Function) -> Function:
     bits, blocks = sizes[Number.BITS], -(-sizes[Number.K] // sizes[Number.BLOCK])
     a, weights, scales, zeros, bias = function.operands
     zero_layout = f"{FLOATS}:{blocks}" if zeros is not None and zeros.dtype == "f32" else f"{ZEROS}:{bits}:{blocks}"
+    codebook = sizes[Number.ZERO_KIND] > ZERO_KINDS["f32"]
+    layout = f"{SWAPPED}:{blocks}:{sizes[Number.BLOCK]}" if codebook else f"{WEIGHTS}:{bits}"
     operands = (
-        a, _packed(k, weights, f"{WEIGHTS}:{bits}"), _packed_scales(k, scales, blocks),
+        a, _packed(k, weights, layout), _packed_scales(k, scales, blocks),
         _packed(k, zeros, zero_layout), bias,
     )  # fmt: skip
     scratch = _scratch_bytes(function.numbers[Number.ROWS], sizes, blocks)

@@ -6,6 +6,7 @@ one format for every CPU level, for float32 and for 8-bit activations. Columns b
 | layout | constant | packed |
 |---|---|---|
 | nbits:BITS | B, uint8 (N, blocks, block * BITS / 8), low bits first | uint8 (panels, blocks, block * BITS / 32, 64) |
+| nbits_swapped:BLOCKS:BLOCK | B of MatMulBnb4, uint8 (N * BLOCKS * BLOCK / 2), high bits first | as nbits:4 |
 | nbits_floats:BLOCKS | scales or float zero points, (N, BLOCKS) or flat | float32 (panels, BLOCKS, 16) |
 | nbits_halves:BLOCKS | scales that float16 holds exactly | float16 (panels, BLOCKS, 16) |
 | nbits_zeros:BITS:BLOCKS | zero points, uint8 (N, ceil(BLOCKS * BITS / 8)) or flat | uint8 (panels, BLOCKS, 16) |
@@ -23,16 +24,17 @@ from typing import Any, Final
 import numpy as np
 
 from smelt.ir.kernel import Ix, ix
-from smelt.ir.kernel.bit_fields import unpack_bits, unpack_zeros
+from smelt.ir.kernel.bit_fields import swapped, unpack_bits, unpack_zeros
 
 NR: Final = 16
 LINE: Final = 64
 BITS: Final = (2, 4, 8)
 WEIGHTS: Final = "nbits"
+SWAPPED: Final = "nbits_swapped"
 FLOATS: Final = "nbits_floats"
 HALVES: Final = "nbits_halves"
 ZEROS: Final = "nbits_zeros"
-_DTYPES: Final = {WEIGHTS: "u8", FLOATS: "f32", HALVES: "f16", ZEROS: "u8"}
+_DTYPES: Final = {WEIGHTS: "u8", SWAPPED: "u8", FLOATS: "f32", HALVES: "f16", ZEROS: "u8"}
 _SCALES: Final = {FLOATS: np.float32, HALVES: np.float16}
 Array = np.ndarray[Any, Any]
 
@@ -60,6 +62,9 @@ def nbits_shape(shape: Sequence[Ix], layout: str) -> tuple[Ix, ...] | None:
     kind, *numbers = layout.split(":")
     if kind == WEIGHTS:
         return _weights_shape(known, int(numbers[0]))
+    if kind == SWAPPED:
+        blocks, size = int(numbers[0]), int(numbers[1]) // 2
+        return _weights_shape([prod(known) // (blocks * size), blocks, size], 4)
     blocks = int(numbers[-1])
     each = blocks if kind in _SCALES else -(-blocks * int(numbers[0]) // 8)
     elements = prod(known)
@@ -79,6 +84,8 @@ def nbits_panels(plain: Array, layout: str) -> Array:
     kind, *numbers = layout.split(":")
     if kind == WEIGHTS:
         return _packed_weights(plain, int(numbers[0]))
+    if kind == SWAPPED:
+        return _packed_weights(swapped(plain).reshape(-1, int(numbers[0]), int(numbers[1]) // 2), 4)
     blocks = int(numbers[-1])
     if kind in _SCALES:
         values = plain.astype(_SCALES[kind], copy=False).reshape(-1, blocks)

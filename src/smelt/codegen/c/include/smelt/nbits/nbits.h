@@ -23,7 +23,14 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 enum { SMELT_NB_PANEL = 16, SMELT_NB_LINE = 64, SMELT_NB_LANES = SMELT_VL / 4, SMELT_NB_VPP = SMELT_NB_PANEL / SMELT_NB_LANES };
-enum { SMELT_NB_CENTERED, SMELT_NB_BYTES, SMELT_NB_FLOATS }; /* zero points: 2^(bits - 1), uint8, float32 */
+/* Zero points: 2^(bits - 1), uint8, float32; or q is a number of a codebook: FP4, NF4 of bitsandbytes. */
+enum { SMELT_NB_CENTERED, SMELT_NB_BYTES, SMELT_NB_FLOATS, SMELT_NB_FP4, SMELT_NB_NF4 };
+static const float smelt_nb_codebooks[2][16] __attribute__((unused)) = {
+    {0.0f, 5.208333333e-03f, 0.66666667f, 1.0f, 0.33333333f, 0.5f, 0.16666667f, 0.25f, -0.0f, -5.208333333e-03f, -0.66666667f, -1.0f,
+     -0.33333333f, -0.5f, -0.16666667f, -0.25f},
+    {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f,
+     -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f,
+     0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f}};
 
 /* Rows that pass by the weights together: their sums stay in registers. */
 #if SMELT_VL == 64
@@ -82,9 +89,18 @@ SMELT_INLINE smelt_nb_f smelt_nb_zero(const smelt_nbits *p, const int kind, cons
   return __builtin_convertvector(__builtin_convertvector(*(const smelt_nb_b *)((const uint8_t *)p->zeros + at), smelt_nb_i), smelt_nb_f);
 }
 
-/* What smelt_nb_weight() looks up: q, or q - 2^(bits - 1) where that is the zero point. */
-SMELT_INLINE smelt_nb_f smelt_nb_table(const int kind, const int bits) {
+SMELT_INLINE int smelt_nb_has_codebook(const smelt_nbits *p) { return p->zero_kind >= SMELT_NB_FP4; }
+/* Whether kernels take zero points from memory. */
+SMELT_INLINE int smelt_nb_has_zeros(const smelt_nbits *p) { return p->zero_kind == SMELT_NB_BYTES || p->zero_kind == SMELT_NB_FLOATS; }
+
+/* What smelt_nb_weight() looks up: q, q - 2^(bits - 1) where that is the zero point, or q's number in the codebook. */
+SMELT_INLINE smelt_nb_f smelt_nb_table(const smelt_nbits *p, const int kind, const int bits) {
   smelt_nb_f table = {0};
+#if SMELT_NB_TABLE
+  if (smelt_nb_has_codebook(p)) return *(const smelt_nb_fu *)smelt_nb_codebooks[p->zero_kind - SMELT_NB_FP4];
+#else
+  (void)p;
+#endif
   for (int i = 0; i < SMELT_NB_LANES; i++)
     table[i] = (float)((i & ((1 << bits) - 1)) - (kind == SMELT_NB_CENTERED ? 1 << (bits - 1) : 0));
   return table;

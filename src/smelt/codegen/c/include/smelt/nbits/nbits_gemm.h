@@ -17,7 +17,7 @@ enum { SMELT_NB_WIDENED = 32768, SMELT_NB_GROUP = 4 };
 /* One block of one panel as [k][column]. */
 SMELT_INLINE void smelt_nb_widen_block(const int bits, const int kind, const smelt_nbits *p, const char *line, int64_t at, float *to) {
   const int T = 32 / bits, V = SMELT_NB_VPP;
-  const smelt_nb_f table = smelt_nb_table(kind, bits);
+  const smelt_nb_f table = smelt_nb_table(p, kind, bits);
   smelt_nb_f zero[SMELT_NB_VPP], scale[SMELT_NB_VPP];
   SMELT_NB_UNROLL for (int j = 0; j < V; j++) {
     zero[j] = smelt_nb_zero(p, kind, bits, at + j * SMELT_NB_LANES);
@@ -52,6 +52,29 @@ static const smelt_nb_widen smelt_nb_widens[3][2] = {{smelt_nb_widen_2_0, smelt_
                                                      {smelt_nb_widen_4_0, smelt_nb_widen_4_1},
                                                      {smelt_nb_widen_8_0, smelt_nb_widen_8_1}};
 
+#if !SMELT_NB_TABLE
+/* Blocks [first, last) of a panel of 4 bits, each looked up in the codebook. */
+static __attribute__((noinline)) void smelt_nb_widen_codebook(const smelt_nbits *p, int64_t panel, int64_t first, int64_t last, float *to) {
+  const float *table = smelt_nb_codebooks[p->zero_kind - SMELT_NB_FP4];
+  const uint32_t *words = (const uint32_t *)(p->panels + (panel * p->blocks + first) * smelt_nb_block_bytes(p));
+  float scale[SMELT_NB_PANEL];
+  for (int64_t b = first; b < last; b++) {
+    for (int64_t j = 0; j < SMELT_NB_PANEL; j += SMELT_NB_LANES)
+      *(smelt_nb_fu *)(scale + j) = smelt_nb_scale(p, (panel * p->blocks + b) * SMELT_NB_PANEL + j);
+    for (int64_t l = 0; l < p->block / 8; l++, words += SMELT_NB_PANEL)
+      for (int64_t i = 0; i < 8; i++, to += SMELT_NB_PANEL)
+        for (int64_t j = 0; j < SMELT_NB_PANEL; j++) to[j] = scale[j] * table[words[j] >> (8 * (i % 4) + 4 * (i / 4)) & 15];
+  }
+}
+#endif
+
+SMELT_INLINE smelt_nb_widen smelt_nb_widen_of(const smelt_nbits *p) {
+#if !SMELT_NB_TABLE
+  if (smelt_nb_has_codebook(p)) return smelt_nb_widen_codebook;
+#endif
+  return smelt_nb_widens[p->bits / 3][smelt_nb_has_zeros(p)];
+}
+
 /* K of a widened block: whole blocks, the same in all but the last. */
 SMELT_INLINE int64_t smelt_nb_depth(const smelt_nbits *p) {
   const int64_t most = smelt_max(1, SMELT_NB_WIDENED / (SMELT_NB_GROUP * SMELT_NB_PANEL) / p->block);
@@ -61,7 +84,7 @@ SMELT_INLINE int64_t smelt_nb_depth(const smelt_nbits *p) {
 
 /* Some rows of `panels` panels, K block after K block. */
 static void smelt_nb_gemm_group(const smelt_nbits *p, int64_t row, int64_t rows, int64_t panel, int64_t panels, float *widened) {
-  const smelt_nb_widen widen = smelt_nb_widens[p->bits / 3][p->zero_kind != SMELT_NB_CENTERED];
+  const smelt_nb_widen widen = smelt_nb_widen_of(p);
   const int64_t column = panel * SMELT_NB_PANEL, columns = smelt_min(panels * SMELT_NB_PANEL, p->N - column);
   float *y = p->y + row * p->N + column;
   for (int64_t k = 0; k < p->K; k += p->depth) {

@@ -24,7 +24,7 @@ SMELT_INLINE void smelt_nb_gemv_panel(const int R, const int bits, const int kin
   const int T = 32 / bits, S = SMELT_NB_CHAINS(R), V = SMELT_NB_VPP;
   const int64_t lines = p->block * bits / 32;
   const char *line = p->panels + panel * p->blocks * smelt_nb_block_bytes(p);
-  const smelt_nb_f table = smelt_nb_table(kind, bits);
+  const smelt_nb_f table = smelt_nb_table(p, kind, bits);
   smelt_nb_f total[SMELT_NB_ROWS * SMELT_NB_VPP];
   SMELT_NB_UNROLL for (int i = 0; i < R * V; i++) total[i] = (smelt_nb_f){0};
   for (int64_t b = 0, at = panel * p->blocks * SMELT_NB_PANEL; b < p->blocks; b++, at += SMELT_NB_PANEL) {
@@ -98,7 +98,7 @@ static void smelt_nb_gemv_body(void *context, int64_t index) {
   const smelt_nbits *p = context;
   float sums[SMELT_NB_ROWS * SMELT_NB_PANEL] __attribute__((aligned(64)));
   const int64_t tile = smelt_nb_tile(p->rows), last = smelt_min((index + 1) * p->each, p->count);
-  const smelt_nb_gemv compute = smelt_nb_gemvs[smelt_nb_log(tile)][p->bits / 3][p->zero_kind != SMELT_NB_CENTERED];
+  const smelt_nb_gemv compute = smelt_nb_gemvs[smelt_nb_log(tile)][p->bits / 3][smelt_nb_has_zeros(p)];
   for (int64_t panel = index * p->each; panel < last; panel++) {
     compute(p, (const float *)p->packed, panel, sums);
     for (int64_t r = 0; r < p->rows; r++) smelt_nb_store(p, r, panel, sums + r * SMELT_NB_PANEL);

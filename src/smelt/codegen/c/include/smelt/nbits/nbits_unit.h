@@ -76,7 +76,8 @@ int32_t SMELT_NAME(smelt_nbits_product)(smelt_task *t) {
     return SMELT_OK;
   }
   if (t->s[SMELT_NS_FAST]) return smelt_nb_fast(&p, smelt_nb_panels_of_task(&p, t->env->processors, 1));
-  return p.rows <= SMELT_NB_ROWS ? smelt_nb_small(&p) : smelt_nb_large(&p, t);
+  const int looked_up = smelt_nb_has_codebook(&p) && !SMELT_NB_TABLE; /* once for all rows */
+  return p.rows <= SMELT_NB_ROWS && !looked_up ? smelt_nb_small(&p) : smelt_nb_large(&p, t);
 }
 
 #endif
