@@ -39,7 +39,7 @@ from smelt.ir.faults import Fault, Faults
 from smelt.ir.load import load_model
 from smelt.ir.records import Artifact, Fallback, Library, Plan
 from smelt.ir.save import save_model, weight_bytes
-from smelt.ir.spilled import give_all_back
+from smelt.ir.spilled import drop_all_pages
 from smelt.ir.verbatim import Verbatim, may_be_held_by_stock
 from smelt.ir.walk import model_nodes
 from smelt.kernels import Circumstances, Made, compile_early, make_kernels
@@ -122,7 +122,7 @@ def _compile(
     with clock("passes"):
         model, passes, skipped = _prepare(model, source, options, dump, faults)
         dump.model("10-model", model)
-        give_all_back(model)
+        drop_all_pages(model)
     given = Circumstances(options, config, progress, clock, dump, faults)
     plan, backends = _plan(model, given)
     dump.plan(plan)

@@ -1,4 +1,4 @@
-"""Tensors on disk and pages that are given back: the contents stay, and a compilation holds weights once."""
+"""Tensors on disk and pages that are dropped: the contents stay, and a compilation holds weights once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_spilled_tensor_has_the_same_contents(dtype: type, size: int) -> None:
     for _ in range(2):
         np.testing.assert_array_equal(tensor.numpy(), array)
         assert tensor.tobytes() == array.tobytes()
-        spilled.give_back(tensor)
+        spilled.drop_pages(tensor)
 
 
 def test_a_full_disk_keeps_the_tensor_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +68,11 @@ def test_a_full_disk_keeps_the_tensor_in_memory(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(tensor.numpy(), array)
 
 
-def test_mapped_weights_are_read_again_after_their_pages_were_given_back(tmp_path: Path) -> None:
+def test_mapped_weights_are_read_again_after_their_pages_were_dropped(tmp_path: Path) -> None:
     model = load.load_model(written(tmp_path / "m", 2))
     value = model.graph.initializers["w1"]
     before = np.array(value.const_value.numpy())
-    spilled.give_all_back(model)
+    spilled.drop_all_pages(model)
     np.testing.assert_array_equal(value.const_value.numpy(), before)
 
 

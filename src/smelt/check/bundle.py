@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from smelt.ir.proto import to_proto
 from smelt.ir.save import MIN_EXTERNAL_BYTES, PAGE_BYTES, lowest_ir_version
-from smelt.ir.spilled import give_back
+from smelt.ir.spilled import drop_pages
 from smelt.ir.walk import model_graphs
 
 DATA: Final = "tensors.data"
@@ -69,7 +69,7 @@ class Bundle:
                 tensor.tofile(self._file)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
             else:
                 self._file.write(tensor.tobytes())
-            give_back(tensor)
+            drop_pages(tensor)
             shape = ir.Shape(tensor.shape.numpy())
             self._placed[id(tensor)] = ir.ExternalTensor(
                 DATA, offset, tensor.nbytes, tensor.dtype, shape=shape, name=tensor.name or "t"

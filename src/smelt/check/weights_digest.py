@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from smelt.check.dump import without_weights
-from smelt.ir.spilled import give_back
+from smelt.ir.spilled import drop_pages
 from smelt.ir.walk import model_graphs
 
 _SMALL_BYTES = 1 << 16
@@ -44,7 +44,7 @@ def _digest(pieces: list[tuple[memoryview, ir.TensorProtocol | None]]) -> bytes:
     digest = hashlib.sha256()
     for piece, tensor in pieces:
         digest.update(piece)
-        give_back(tensor)
+        drop_pages(tensor)
     return digest.digest()
 
 

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from smelt.ir.backend import Packed, PackedTensors, RegionCode
 from smelt.ir.records import Region
-from smelt.ir.spilled import give_back, spilled
+from smelt.ir.spilled import drop_pages, spilled
 
 from .c.layout.arrangement import moved_shape
 from .c.layout.formats import NARROW, format_named
@@ -72,7 +72,7 @@ def _packed_constant(wanted: Packed, name: str) -> ir.TensorProtocol:
     assert constant is not None
     pack = find_backend(wanted.backend).pack
     made = spilled(pack(np.asarray(constant.numpy()), wanted.layout), name)
-    give_back(constant)
+    drop_pages(constant)
     return made
 
 

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from smelt.base.errors import ModelError
 from smelt.ir._digesting_file import DigestingFile
 from smelt.ir.proto import to_proto
-from smelt.ir.spilled import give_back
+from smelt.ir.spilled import drop_pages
 from smelt.ir.walk import model_graphs
 
 PAGE_BYTES = 4096
@@ -126,7 +126,7 @@ def _write_slots(file: DigestingFile, slots: list[_Slot], read_whole: Collection
         file.write(b"\0" * (slot.offset - file.tell()))
         chunk_bytes = _CHUNK_BYTES if slot.value.name in read_whole else _ROW_CHUNK_BYTES
         file.write(_bytes_of(slot.tensor), chunk_bytes)
-        give_back(slot.tensor)
+        drop_pages(slot.tensor)
         if file.tell() != slot.offset + slot.tensor.nbytes:
             raise ModelError("SM-MODEL-004", f"initializer {(slot.value.name or '')[:80]!r} has data of another size")
 

@@ -1,4 +1,4 @@
-"""Large tensors on disk instead of in memory, and pages of mapped ones given back.
+"""Large tensors on disk instead of in memory, and pages of mapped ones dropped.
 
 Input: arrays that were just made, tensors over mapped files. Output: a tensor over a mapping of an unlinked file; pages
 that are no longer resident. Invariant: contents stay as they are: what is needed again is read from the file. A system
@@ -43,7 +43,7 @@ def spilled(array: Array, name: str) -> ir.TensorProtocol:
     return SpilledTensor(np.frombuffer(mapping, array.dtype).reshape(array.shape), mapping, name)
 
 
-def give_back(tensor: ir.TensorProtocol | None) -> None:
+def drop_pages(tensor: ir.TensorProtocol | None) -> None:
     """Let the system take the pages of a tensor that was read: they are read again from its file when it is."""
     if isinstance(tensor, SpilledTensor):
         _discard(tensor.mapping, 0, tensor.nbytes)
@@ -51,10 +51,10 @@ def give_back(tensor: ir.TensorProtocol | None) -> None:
         _discard(tensor.mapping, tensor.offset or 0, tensor.nbytes)
 
 
-def give_all_back(model: ir.Model) -> None:
+def drop_all_pages(model: ir.Model) -> None:
     """Those of all initializers."""
     for value in model.graph.initializers.values():
-        give_back(value.const_value)
+        drop_pages(value.const_value)
 
 
 def _discard(mapping: mmap.mmap, start: int, size: int) -> None:

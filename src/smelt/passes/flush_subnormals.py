@@ -15,7 +15,7 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
-from smelt.ir.spilled import give_back
+from smelt.ir.spilled import drop_pages
 from smelt.passes.rewriter.outcome import Outcome
 from smelt.passes.rewriter.surgery import ONNX, Array, array_of
 
@@ -36,7 +36,7 @@ class FlushSubnormals:
                 continue
             array = array_of(value, MOST)
             flushed = None if array is None or array.dtype != np.float32 else _flushed(array)
-            give_back(value.const_value)
+            drop_pages(value.const_value)
             if flushed is not None:
                 value.const_value = ir.Tensor(flushed, name=value.name)
                 changes["subnormal elements of a weight flushed"] += 1

@@ -50,7 +50,7 @@ class FakeRuntime:
         status = ctypes.CFUNCTYPE(POINTER, POINTER, POINTER)(function)(self.ops[name], 1)
         if not status:
             return None
-        self._give_back("status", status)
+        self._drop_pages("status", status)
         return self.texts[status]
 
     def _fill(self) -> None:
@@ -67,9 +67,9 @@ class FakeRuntime:
         self._slot(76, self._may_fail(self._free), POINTER, POINTER)
         self._slot(90, self._may_fail(self._input), POINTER, SIZE, OUT)
         self._slot(91, self._may_fail(self._output), POINTER, SIZE, DIMS, SIZE, OUT)
-        self._slot(93, lambda handle: self._give_back("status", handle), POINTER)
-        self._slot(99, lambda handle: self._give_back("shape", handle), POINTER)
-        self._slot(132, lambda handle: self._give_back("allocator", handle), POINTER)
+        self._slot(93, lambda handle: self._drop_pages("status", handle), POINTER)
+        self._slot(99, lambda handle: self._drop_pages("shape", handle), POINTER)
+        self._slot(132, lambda handle: self._drop_pages("allocator", handle), POINTER)
         self._slot(
             253, self._may_fail(lambda context, memory, out: self._lend("allocator", out)), POINTER, POINTER, OUT
         )
@@ -95,7 +95,7 @@ class FakeRuntime:
         self.lent[kind].add(self._next)
         return self._next
 
-    def _give_back(self, kind: str, handle: int) -> None:
+    def _drop_pages(self, kind: str, handle: int) -> None:
         if handle in self.lent[kind]:
             self.lent[kind].remove(handle)
         else:
@@ -157,7 +157,7 @@ class FakeRuntime:
         out[0] = address
 
     def _free(self, allocator: int, address: int) -> None:
-        self._give_back("block", address)
+        self._drop_pages("block", address)
         self._buffers.pop(address, None)
 
     def _parallel(self, context: int, body: int, total: int, batches: int, data: int) -> None:
