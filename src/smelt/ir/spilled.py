@@ -21,7 +21,7 @@ LEAST_BYTES: Final = 4 << 20
 Array = np.ndarray[Any, Any]
 
 
-class SpilledTensor(ir.Tensor):
+class SpilledTensor(ir.Tensor[Array]):
     """A tensor whose bytes lie in a file without a name."""
 
     def __init__(self, array: Array, mapping: mmap.mmap, name: str) -> None:

@@ -120,7 +120,7 @@ SMELT_INLINE void smelt_gq_few_sums(const int R, const int W, const smelt_gq_str
 }
 
 /* All columns of R rows. */
-SMELT_INLINE void smelt_gq_few_rows(const int R, const smelt_gq_stretch_of *s, int64_t row, float *sums) {
+SMELT_INLINE void smelt_gq_row_block(const int R, const smelt_gq_stretch_of *s, int64_t row, float *sums) {
   int64_t column = 0;
   if (R <= SMELT_GQ_WIDE_ROWS)
     for (; column + 4 * SMELT_L <= s->wide; column += 4 * SMELT_L) smelt_gq_few_sums(R, 4, s, row, column, sums);
@@ -134,15 +134,15 @@ static inline __attribute__((unused)) void smelt_gq_few_values(const smelt_gq_st
     count = (rows - row + groups - 1) / groups;
     switch (count) {
 #if SMELT_VL == 64
-    case 8: smelt_gq_few_rows(8, s, row, sums); break;
-    case 7: smelt_gq_few_rows(7, s, row, sums); break;
-    case 6: smelt_gq_few_rows(6, s, row, sums); break;
-    case 5: smelt_gq_few_rows(5, s, row, sums); break;
+    case 8: smelt_gq_row_block(8, s, row, sums); break;
+    case 7: smelt_gq_row_block(7, s, row, sums); break;
+    case 6: smelt_gq_row_block(6, s, row, sums); break;
+    case 5: smelt_gq_row_block(5, s, row, sums); break;
 #endif
-    case 4: smelt_gq_few_rows(4, s, row, sums); break;
-    case 3: smelt_gq_few_rows(3, s, row, sums); break;
-    case 2: smelt_gq_few_rows(2, s, row, sums); break;
-    default: smelt_gq_few_rows(1, s, row, sums);
+    case 4: smelt_gq_row_block(4, s, row, sums); break;
+    case 3: smelt_gq_row_block(3, s, row, sums); break;
+    case 2: smelt_gq_row_block(2, s, row, sums); break;
+    default: smelt_gq_row_block(1, s, row, sums);
     }
   }
 }
