@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         session_for,
     )
     from smelt.runtime.torch_binding import Feed, Fetch, TorchRunner, integer_feed, number_feed, runner_of
+    from smelt.runtime.torch_device import Gpu, gpu_of
 
 _HOMES = {
     "artifact": ("FORMAT", "MANIFEST", "open_artifact", "read_manifest", "trusted_library"),
@@ -62,6 +63,7 @@ _HOMES = {
         "ort_version",
         "session_for",
     ),
+    "torch_device": ("Gpu", "gpu_of"),
     "torch_binding": ("Feed", "Fetch", "TorchRunner", "integer_feed", "number_feed", "runner_of"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -74,6 +76,7 @@ __all__ = [
     "Feed",
     "FeedChecker",
     "Fetch",
+    "Gpu",
     "InputSpec",
     "LaunchClocks",
     "LaunchTracer",
@@ -87,6 +90,7 @@ __all__ = [
     "available_providers",
     "declared_inputs",
     "disagreement",
+    "gpu_of",
     "input_specs",
     "integer_feed",
     "is_own_session",

@@ -1,8 +1,9 @@
 """Torch tensors in, torch tensors out, over one session and without copies.
 
 Input: a session, and how each of its inputs and outputs maps to torch. Output: `TorchRunner`, called with the list of
-arguments of a compiled graph. Invariant: a contiguous tensor's memory is read in place; results own their memory; of a
-call nothing is kept but addresses and sizes; one runner may be called from several threads at once.
+arguments of a compiled graph. Invariant: a contiguous tensor's memory is read in place, on a GPU as on the CPU; results
+own their memory; of a call nothing is kept but addresses and sizes; one runner may be called from several threads at
+once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from smelt.base.dtype import BY_TORCH, KERNEL_DTYPES
 from smelt.base.errors import InputError
 from smelt.runtime.session import Session
+from smelt.runtime.torch_device import RUN_CONFIG, Gpu, Queue, queue_of
 
 _SOME_ADDRESS: Final = 64  # an empty tensor has no address, and ONNX Runtime refuses none
 _MOST_INTEGERS: Final = 1024
@@ -31,7 +33,7 @@ _TYPES: Final[dict[str, Any]] = {
 }
 
 # What a binding is told: the numbers of `onnx.TensorProto`, since numpy's types cost a lookup at every call.
-_NUMBERS: Final = {name: BY_TORCH[name].onnx for name in _TYPES}
+_NUMBERS: Final = {name: dtype.onnx for name, dtype in BY_TORCH.items()}
 
 _ONNX_NAMES: Final = {name: dtype.onnx_name for name, dtype in BY_TORCH.items()}
 
@@ -46,7 +48,7 @@ class Feed:
     """One input of the session: argument `place`, changed by `prepare` where its memory is not as the model's input.
 
     `sure`: whoever calls sees to it that what is given is dense and of this type in every call, and of this `shape`
-    where there is one: nobody looks again.
+    where there is one: nobody looks again. `on_host`: it lies on the CPU wherever the session runs, as numbers do.
     """
 
     name: str
@@ -55,32 +57,36 @@ class Feed:
     prepare: Prepare | None = None
     shape: tuple[int, ...] | None = None
     sure: bool = False
+    on_host: bool = False
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """One output of the session. `mark` is told of every result before it is handed out."""
+    """One output of the session. `mark` is told of every result before it is handed out; `on_host` as of a feed."""
 
     name: str
     dtype: str
     mark: Mark | None = None
+    on_host: bool = False
 
 
 class TorchRunner:
     """Calls one session with torch tensors.
 
     `sizes` are the shapes of all outputs where they are known before the call, or a function that tells them from the
-    arguments. The call is one flat function, written for this session: under `torch.compile` every Python frame costs.
+    arguments. `gpu` is where tensors lie that are not on the host. The call is one flat function, written for this
+    session: under `torch.compile` every Python frame costs.
     """
 
     def __init__(
-        self, session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch], sizes: Sizes | Shapes | None = None
-    ) -> None:
+        self, session: Session, feeds: Sequence[Feed], fetches: Sequence[Fetch], sizes: Sizes | Shapes | None = None,
+        gpu: Gpu | None = None,
+    ) -> None:  # fmt: skip
         _check_types(session, feeds, fetches)
-        self.session = session
+        self.session, self.gpu = session, gpu
         self.feeds = (*(f for f in feeds if f.dtype in _TYPES), *(f for f in feeds if f.dtype not in _TYPES))
         self.fetches = tuple(fetches)
-        if any(fetch.dtype not in _TYPES for fetch in fetches):
+        if gpu is None and any(fetch.dtype not in _TYPES for fetch in fetches):
             sizes = None
         self.sizes = sizes
         self.call: Callable[[Sequence[Any]], list[Any]] = _Writer(self, sizes).function()
@@ -94,7 +100,8 @@ class TorchRunner:
         """A runner for calls of the sizes of this one. Its arguments lie at `places`, its results get the marks."""
         feeds = [_at(feed, args, places) for feed in self.feeds]
         fetches = [replace(fetch, mark=mark) for fetch, mark in zip(self.fetches, marks, strict=True)]
-        return TorchRunner(self.session, feeds, fetches, self.sizes(args) if callable(self.sizes) else self.sizes)
+        sizes = self.sizes(args) if callable(self.sizes) else self.sizes
+        return TorchRunner(self.session, feeds, fetches, sizes, self.gpu)
 
 
 def runner_of(call: Callable[..., Any]) -> TorchRunner | None:
@@ -127,9 +134,13 @@ class _Writer:
 
         ort, session = cast("Any", onnxruntime), cast("Any", runner.session)
         native, private = ort.capi._pybind_state, cast("Any", torch._C)  # pyright: ignore[reportPrivateUsage]
-        device = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
-        self.plain = [feed for feed in runner.feeds if feed.dtype in _TYPES]
-        self.foreign = [feed for feed in runner.feeds if feed.dtype not in _TYPES]
+        host = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
+        self.gpu = runner.gpu
+        device = host if self.gpu is None else self.gpu.ort_device(native)
+        # A GPU's tensors go by address whatever their type: a binding takes the type's number.
+        known = _NUMBERS if self.gpu is not None else _TYPES
+        self.plain = [feed for feed in runner.feeds if feed.dtype in known]
+        self.foreign = [feed for feed in runner.feeds if feed.dtype not in known]
         self.fetches = runner.fetches
         self.sizes = sizes
         self.binds = self._can_bind(runner)
@@ -138,13 +149,15 @@ class _Writer:
             "vector": native.OrtValueVector,
             "run": session._sess.run_with_ortvaluevector,
             "run_bound": session._sess.run_with_iobinding,
-            "options": ort.RunOptions(),
+            "options": _run_options(ort, waits=self.gpu is None or any(fetch.on_host for fetch in runner.fetches)),
             "profiler": profiler,
             "to_dlpack": private._to_dlpack,
             "from_dlpack": private._from_dlpack,
-            "empty": _allocator(),
+            "empty": _allocator() if self.gpu is None else _allocator_on(self.gpu.device),
+            "empty_on_host": _allocator(),
+            "host": host,
             "in_names": [feed.name for feed in runner.feeds],
-            "in_types": [_TYPES[feed.dtype] for feed in self.plain],
+            "in_types": [_TYPES.get(feed.dtype) for feed in self.plain],
             "in_devices": [device] * len(self.plain),
             "out_names": [fetch.name for fetch in self.fetches],
             "out_types": [_TYPES.get(fetch.dtype) for fetch in self.fetches],
@@ -156,6 +169,8 @@ class _Writer:
 
     def _can_bind(self, runner: TorchRunner) -> bool:
         """Whether all memory of a call is known before it, and is the session's own kind."""
+        if self.gpu is not None:
+            return True
         known = bool(self.sizes is not None and self.fetches) and not self.foreign
         return known and list(runner.session.get_providers()) == ["CPUExecutionProvider"]
 
@@ -190,6 +205,8 @@ class _Writer:
         serves one call at a time; a call that runs while others do has another.
         """
         count = len(self.plain)
+        if self.sizes is None:
+            return self._bound_unknown()
         small = self._small_sizes()
         lines = self._made_now() if small is None else self._made_ahead(small)
         for at, feed in enumerate(self.plain):
@@ -197,7 +214,34 @@ class _Writer:
         if small is None:
             for at, fetch in enumerate(self.fetches):
                 lines += self._told(count + at, "bound[2]", f"r{at}.data_ptr(), s{at}", fetch)
-        return [*lines, *_in_range("run_bound(bound[0], options)"), "done(bound)"]
+        return [*lines, *self._ordered(_in_range("run_bound(bound[0], options)")), "done(bound)"]
+
+    def _bound_unknown(self) -> list[str]:
+        """The session makes the results, on the GPU, and uses their memory again: what is handed out are copies."""
+        lines = self._binding_taken()
+        for at, feed in enumerate(self.plain):
+            lines += self._input_told(at, feed)
+        run = _in_range("run_bound(bound[0], options)")
+        run.append("taken = bound[0].get_outputs()")
+        for at, fetch in enumerate(self.fetches):
+            self.space[f"m{at}"] = fetch.name
+            lines.append(f"bound[2](m{at}, {_device_name(fetch)})")
+            view = f".view(d{at})" if fetch.dtype == "bool" else ""
+            run.append(f"r{at} = owned(from_dlpack(taken.dlpack_at({at})){view})")
+        self.space["owned"] = self._queue().owned
+        return [*lines, *self._ordered([*run, "del taken", "bound[0].clear_binding_outputs()"]), "done(bound)"]
+
+    def _ordered(self, run: list[str]) -> list[str]:
+        """On a GPU: after what torch has launched, and before what it will launch."""
+        if self.gpu is None:
+            return run
+        queue = self._queue()
+        self.space |= {"enter": queue.enter, "leave": queue.leave}
+        return ["here = enter()", "try:", *(f"    {line}" for line in run), "finally: leave(here)"]
+
+    def _queue(self) -> Queue:
+        assert self.gpu is not None
+        return queue_of(self.gpu)
 
     def _input_told(self, at: int, feed: Feed) -> list[str]:
         if feed.shape is None:
@@ -206,7 +250,7 @@ class _Writer:
         return [
             f"w = a{at}.data_ptr()",
             f"if w != bound[{at + 3}]:",
-            f"    bound[1](n{at}, device, k{at}, z{at}, w or {_SOME_ADDRESS})",
+            f"    bound[1](n{at}, {_device_name(feed)}, k{at}, z{at}, w or {_SOME_ADDRESS})",
             f"    bound[{at + 3}] = w",
         ]
 
@@ -215,14 +259,17 @@ class _Writer:
         return [
             f"w = ({where})",
             f"if w != bound[{at + 3}]:",
-            f"    {tell}(n{at}, device, k{at}, w[1], w[0] or {_SOME_ADDRESS})",
+            f"    {tell}(n{at}, {_device_name(slot)}, k{at}, w[1], w[0] or {_SOME_ADDRESS})",
             f"    bound[{at + 3}] = w",
         ]
 
     def _made_now(self) -> list[str]:
+        return [*self._allocated(), *self._binding_taken()]
+
+    def _binding_taken(self) -> list[str]:
         idle: list[list[Any]] = []
         self.space |= {"idle": idle.pop, "done": idle.append, "fresh": self.fresh}
-        return [*self._allocated(), "try: bound = idle()", "except IndexError: bound = fresh()"]
+        return ["try: bound = idle()", "except IndexError: bound = fresh()"]
 
     def _made_ahead(self, sizes: Shapes) -> list[str]:
         """Small results are made and bound several at a time: what is done in a row costs a third of what it costs
@@ -233,8 +280,8 @@ class _Writer:
         return [f"try: bound, {names}= ready[mode()].pop()", f"except IndexError: bound, {names}= more()"]
 
     def _small_sizes(self) -> Shapes | None:
-        """The sizes of all results where they are few, fixed and small."""
-        if callable(self.sizes) or self.sizes is None or len(self.fetches) > _FEW:
+        """The sizes of all results where they are few, fixed and small, and in memory that no stream orders."""
+        if self.gpu is not None or callable(self.sizes) or self.sizes is None or len(self.fetches) > _FEW:
             return None
         return self.sizes if all(0 < prod(shape) <= _SMALL for shape in self.sizes) else None
 
@@ -280,10 +327,12 @@ class _Writer:
         if callable(self.sizes):
             self.space["sizes"], self.space["row_major"] = self.sizes, _row_major
             lines.append("".join(f"s{at}, " for at in range(len(self.fetches))) + "= sizes(args)")
-            return lines + [f"r{at} = empty(s{at}, row_major(s{at}), d{at})" for at in range(len(self.fetches))]
+            return lines + [
+                f"r{at} = {_empty_name(fetch)}(s{at}, row_major(s{at}), d{at})" for at, fetch in enumerate(self.fetches)
+            ]
         for at, shape in enumerate(self.sizes or ()):
             self.space[f"s{at}"], self.space[f"t{at}"] = tuple(shape), _row_major(tuple(shape))
-            lines.append(f"r{at} = empty(s{at}, t{at}, d{at})")
+            lines.append(f"r{at} = {_empty_name(self.fetches[at])}(s{at}, t{at}, d{at})")
         return lines
 
     def _finished(self) -> list[str]:
@@ -293,6 +342,22 @@ class _Writer:
                 self.space[f"mark{at}"] = fetch.mark
                 lines.append(f"mark{at}(r{at})")
         return [*lines, f"return [{', '.join(f'r{at}' for at in range(len(self.fetches)))}]"]
+
+
+def _device_name(slot: Feed | Fetch) -> str:
+    return "host" if slot.on_host else "device"
+
+
+def _empty_name(fetch: Fetch) -> str:
+    return "empty_on_host" if fetch.on_host else "empty"
+
+
+def _run_options(ort: Any, *, waits: bool) -> Any:
+    """Results on a GPU are ordered by its stream: a run that does not wait returns when all is launched."""
+    made = ort.RunOptions()
+    for key, value in () if waits else RUN_CONFIG.items():
+        made.add_run_config_entry(key, value)
+    return made
 
 
 def _in_range(call: str) -> list[str]:
@@ -374,6 +439,12 @@ def _allocator() -> Callable[[Sequence[int], Sequence[int], Any], Any]:
     guards = cast("Any", torch._C)._dynamo.guards  # pyright: ignore[reportPrivateUsage]
     fast = getattr(guards, "_empty_strided_cpu", None)
     return fast or (lambda sizes, strides, dtype: torch.empty_strided(sizes, strides, dtype=dtype))
+
+
+def _allocator_on(device: str) -> Callable[[Sequence[int], Sequence[int], Any], Any]:
+    import torch
+
+    return lambda sizes, strides, dtype: torch.empty_strided(sizes, strides, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=1024)

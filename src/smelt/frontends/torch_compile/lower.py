@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -19,6 +20,7 @@ from torch.fx import GraphModule, Node
 from smelt.base.errors import TorchError
 from smelt.frontends.torch_compile._torch import no_modes, visible_results
 from smelt.frontends.torch_compile.calls.on_device import OnDevice, device_index, results_on_device, to_host
+from smelt.frontends.torch_compile.calls.on_gpu import on_gpu
 from smelt.frontends.torch_compile.graph.random_nodes import free_random_nodes
 from smelt.frontends.torch_compile.graph.shared_results import keep_shared
 from smelt.frontends.torch_compile.graph.split import Part, Split, fallback_node, outer_graph, split
@@ -52,7 +54,7 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
                 keep_table_gradients(graph)
                 if _may_have_kernels(graph, kind, settings):
                     keep_zero_sums(graph)
-            function = _lowered(graph, settings, fixed or Fixed(), seen)
+            function = _lowered(graph, on_gpu(graph, settings), fixed or Fixed(), seen)
     except Exception as error:
         if settings.options.strict:
             raise
@@ -67,7 +69,7 @@ def lower(graph: GraphModule, kind: str, settings: Settings, fixed: Fixed | None
 
 
 def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphReport) -> Boxed:
-    cut = split(graph, reason_to_stay)
+    cut = split(graph, partial(reason_to_stay, device=_device(settings)))
     seen.fallback_nodes = list(cut.fallback_nodes)
     if cut.fallback_nodes and settings.options.strict:
         raise _fell_back(cut.fallback_nodes)
@@ -81,6 +83,10 @@ def _lowered(graph: GraphModule, settings: Settings, fixed: Fixed, seen: GraphRe
     spare_zeros(outer)
     spare_threads(outer)
     return boxed(outer)
+
+
+def _device(settings: Settings) -> torch.device:
+    return torch.device("cpu" if settings.gpu is None else f"cuda:{settings.gpu.index}")
 
 
 def _plain(settings: Settings) -> Settings:

@@ -20,35 +20,36 @@ DEVICE = "ort"
 
 def device_index(graph: GraphModule) -> int | None:
     """The index of the one `ort` device that all tensors of a graph lie on, numbers apart; else None."""
-    devices = {v.device for node in graph.graph.nodes for v in _tensors(node) if v.dim() or v.device.type != "cpu"}
+    devices = {v.device for node in graph.graph.nodes for v in tensors_of(node) if v.dim() or v.device.type != "cpu"}
     if len(devices) != 1:
         return None
     (device,) = devices
-    lazy = any(v.is_conj() or v.is_neg() or v.layout != torch.strided for n in graph.graph.nodes for v in _tensors(n))
+    lazy = any(v.is_conj() or v.is_neg() or v.layout != torch.strided for n in graph.graph.nodes for v in tensors_of(n))
     return (device.index or 0) if device.type == DEVICE and not lazy else None
 
 
-def _tensors(node: Node) -> list[torch.Tensor]:
+def tensors_of(node: Node) -> list[torch.Tensor]:
+    """What tracing knows of a node's values."""
     value: Any = node.meta.get("val")
     values = cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
     return [one for one in values if isinstance(one, torch.Tensor)]
 
 
-def to_host(graph: GraphModule) -> None:
+def to_host(graph: GraphModule, device: str = DEVICE) -> None:
     """Change a graph of the device into one of the CPU."""
     for node in graph.graph.nodes:
         if "val" in node.meta:
-            node.meta["val"] = _hosted(node.meta["val"])
+            node.meta["val"] = _hosted(node.meta["val"], device)
         if isinstance(node.kwargs.get("device"), torch.device):
             node.kwargs = {**node.kwargs, "device": torch.device("cpu")}
         node.args = tuple(torch.device("cpu") if isinstance(a, torch.device) else a for a in node.args)
     graph.recompile()
 
 
-def _hosted(value: Any) -> Any:
+def _hosted(value: Any, device: str) -> Any:
     if isinstance(value, (tuple, list)):
-        return type(value)(_hosted(v) for v in value)  # pyright: ignore
-    if not isinstance(value, torch.Tensor) or value.device.type != DEVICE:
+        return type(value)(_hosted(v, device) for v in value)  # pyright: ignore
+    if not isinstance(value, torch.Tensor) or value.device.type != device:
         return value
     fake: Any = value
     with fake.fake_mode:
@@ -98,4 +99,4 @@ class OnDevice:
 def results_on_device(graph: GraphModule) -> list[bool]:
     """Which results of a graph are tensors of the device."""
     results: Sequence[Any] = next(node for node in graph.graph.nodes if node.op == "output").args[0]  # pyright: ignore
-    return [isinstance(r, Node) and any(v.device.type == DEVICE for v in _tensors(r)) for r in results]
+    return [isinstance(r, Node) and any(v.device.type == DEVICE for v in tensors_of(r)) for r in results]

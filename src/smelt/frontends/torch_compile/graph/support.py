@@ -1,7 +1,8 @@
 """Whether a node may leave torch.
 
-Input: an FX node with the fake values of tracing. Output: None, or why it stays. Invariant: what this accepts can be
-computed by ONNX Runtime's CPU provider from tensors that the binding passes, with the same meaning.
+Input: an FX node with the fake values of tracing, and the device that sessions run on. Output: None, or why it
+stays. Invariant: what this accepts can be computed by ONNX Runtime from tensors that the binding passes, with the same
+meaning.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch.fx import Node
 
 from smelt.export import reason_against
 from smelt.frontends.torch_compile._torch import is_mutable, is_random
+from smelt.frontends.torch_compile.calls.on_device import tensors_of
 from smelt.frontends.torch_compile.graph.random_nodes import STAYS
 from smelt.frontends.torch_compile.graph.table_gradients import BETTER_IN_TORCH
 
@@ -24,6 +26,7 @@ _DTYPES: Final = frozenset(
     )
 )  # fmt: skip
 
+_CPU: Final = torch.device("cpu")
 _aten: Final = torch.ops.aten
 _PRODUCTS: Final = frozenset(
     (
@@ -33,8 +36,8 @@ _PRODUCTS: Final = frozenset(
 )  # fmt: skip
 
 
-def reason_to_stay(node: Node) -> str | None:
-    """None when the node may run in ONNX Runtime."""
+def reason_to_stay(node: Node, device: torch.device = _CPU) -> str | None:
+    """None when the node may run in ONNX Runtime, on this device."""
     target = node.target
     for mark in (STAYS, BETTER_IN_TORCH):
         if mark in node.meta:
@@ -48,9 +51,11 @@ def reason_to_stay(node: Node) -> str | None:
     if _mixes_types(node):
         return "a product of tensors of different types, which torch refuses"
     for value in _values(node):
-        reason = _against_tensor(value)
+        reason = _against_tensor(value, device)
         if reason is not None:
             return reason
+    if device.type != "cpu" and _moves(node):
+        return "moves a tensor to another device"
     try:
         return reason_against(node)
     except Exception as error:
@@ -80,11 +85,17 @@ def _values(node: Node) -> Iterable[Any]:
         yield from value if isinstance(value, (tuple, list)) else (value,)
 
 
-def _against_tensor(value: Any) -> str | None:
+def _moves(node: Node) -> bool:
+    """Whether no tensor that a node takes is where its result is."""
+    taken = [v.device for n in node.all_input_nodes for v in tensors_of(n)]
+    return bool(taken) and any(value.device not in taken for value in tensors_of(node))
+
+
+def _against_tensor(value: Any, device: torch.device) -> str | None:
     if not isinstance(value, torch.Tensor):
         return None
-    if value.device.type != "cpu":
-        return f"a tensor on {value.device.type}"
+    if value.device != device and (value.device.type != "cpu" or value.dim()):
+        return f"a tensor on {value.device.type}" + (f", others are on {device}" if device.type != "cpu" else "")
     if value.layout is not torch.strided:
         return f"a tensor of layout {str(value.layout).removeprefix('torch.')}"
     if value.dtype not in _DTYPES:

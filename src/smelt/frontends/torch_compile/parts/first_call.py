@@ -102,7 +102,7 @@ def as_feeds(named: Mapping[str, Any]) -> Feeds | None:
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, torch.Tensor):
-        return value.detach().contiguous().numpy()
+        return value.detach().contiguous().cpu().numpy()
     if isinstance(value, bool):
         return np.array(value)
     return np.array(value, np.int64 if isinstance(value, int) else np.float64)

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +23,7 @@ from smelt.export import ExportOptions, InputSlot, OutputSlot, Translation, tran
 from smelt.frontends.dumping import Dumped, as_array, dump_target
 from smelt.frontends.ranges import range_of, ranged
 from smelt.frontends.torch_compile._torch import is_dense
+from smelt.frontends.torch_compile.calls.on_device import tensors_of, to_host
 from smelt.frontends.torch_compile.graph.layout import Layouts, normalize_layouts, restrided, with_pairs
 from smelt.frontends.torch_compile.graph.symbols import Shapes, Sizes, shape_in_session, sizes_of
 from smelt.frontends.torch_compile.inspection.debug import checked
@@ -33,7 +34,7 @@ from smelt.frontends.torch_compile.parts.first_call import Call, Feeds, FirstCal
 from smelt.frontends.torch_compile.parts.sessions import Made, Settings, session_for_model
 from smelt.frontends.torch_compile.parts.weights import FedWeights
 from smelt.ir.weights import mark_weight
-from smelt.runtime import Feed, Fetch, Session, TorchRunner, integer_feed, number_feed
+from smelt.runtime import Feed, Fetch, Gpu, Session, TorchRunner, integer_feed, number_feed
 
 _FAILURES: Final = 3  # after so many failed calls a part is left to torch
 
@@ -103,6 +104,8 @@ def compile_part(
     started = time.monotonic()
     options = settings.options
     eager = copied(module)
+    if settings.gpu is not None:
+        to_host(module, "cuda")
     layouts = normalize_layouts(module)
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     constants = _as_strided(fixed.constants, placeholders, layouts)
@@ -122,7 +125,8 @@ def compile_part(
         """A session for the part, and the function that calls it."""
         with range_of("smelt.compile"):
             made = session_for_model(module, translation, settings, told, bool(constants), feeds)
-        return finished(_bound(module, Interface.of(translation, made), layouts, options, dumped, fixed.guarded))
+        interface = Interface.of(translation, made, eager, settings.gpu)
+        return finished(_bound(module, interface, layouts, options, dumped, fixed.guarded))
 
     strict = options.strict or options.tolerance is not None
     if options.debug:
@@ -153,7 +157,7 @@ def _as_strided(constants: Mapping[str, Any], placeholders: Sequence[Node], layo
     for node, change in zip(placeholders, layouts.before, strict=True):
         if node.name in constants:
             tensor = constants[node.name].detach()
-            made[node.name] = (tensor if change is None else change(tensor)).contiguous()
+            made[node.name] = (tensor if change is None else change(tensor)).contiguous().cpu()
     return made
 
 
@@ -186,7 +190,10 @@ def _node_count(model: ir.Model) -> int:
 
 @dataclass(frozen=True)
 class Interface:
-    """A session beside what the translation says of it. Names are kept: the model itself is of no more use."""
+    """A session beside what the translation says of it. Names are kept: the model itself is of no more use.
+
+    `host_inputs` and `host_outputs` are the arguments and results that lie on the CPU where the session is on a GPU.
+    """
 
     session: Session | None
     fed: tuple[FedPanels, ...]
@@ -194,24 +201,34 @@ class Interface:
     outputs: tuple[OutputSlot, ...]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+    gpu: Gpu | None = None
+    host_inputs: frozenset[int] = frozenset()
+    host_outputs: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, translation: Translation, made: Made) -> Interface:
+    def of(cls, translation: Translation, made: Made, graph: GraphModule, gpu: Gpu | None) -> Interface:
+        *nodes, output = graph.graph.nodes
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        results = cast("Sequence[Any]", output.args[0])
         return cls(
-            made.session,
-            made.fed,
-            translation.inputs,
-            translation.outputs,
-            made.input_names,
-            made.output_names,
-        )
+            made.session, made.fed, translation.inputs, translation.outputs, made.input_names, made.output_names, gpu,
+            _on_host(placeholders), _on_host(results),
+        )  # fmt: skip
 
     @classmethod
     def unopened(cls, translation: Translation) -> Interface:
         """Without a session: what the model takes and gives."""
         graph = translation.model.graph
-        names = [tuple(value.name or "" for value in values) for values in (graph.inputs, graph.outputs)]
-        return cls(None, (), translation.inputs, translation.outputs, *names)
+        inputs, outputs = (tuple(value.name or "" for value in values) for values in (graph.inputs, graph.outputs))
+        return cls(None, (), translation.inputs, translation.outputs, inputs, outputs)
+
+
+def _on_host(nodes: Sequence[Any]) -> frozenset[int]:
+    """Places of the nodes that are no tensors of a GPU: sizes and numbers as well."""
+    return frozenset(
+        place for place, node in enumerate(nodes)
+        if not isinstance(node, Node) or all(value.device.type == "cpu" for value in tensors_of(node))
+    )  # fmt: skip
 
 
 def _told(
@@ -271,15 +288,16 @@ def _bound(
     results: Sequence[Any] = nodes[-1].args[0]
     feeds = _feeds(interface, placeholders, layouts, guarded)
     made = _made(interface.outputs, results)
-    fetches = [Fetch(interface.output_names[at], _dtype(node)) for at, node in made.items()]
+    host = {slot.index for place, slot in enumerate(interface.outputs) if place in interface.host_outputs}
+    fetches = [Fetch(interface.output_names[at], _dtype(node), on_host=at in host) for at, node in made.items()]
     sizes = _sizes(placeholders, list(made.values())) if options.preallocate else None
     if not interface.fed:
-        plain = TorchRunner(_opened(interface), feeds, fetches, sizes).call
+        plain = TorchRunner(_opened(interface), feeds, fetches, sizes, interface.gpu).call
         return _assembled(_tapped(plain, dumped, interface, layouts, list(made)), interface, layouts, list(made))
     places = _places(interface)
     weights = FedWeights(interface.fed, places, [layouts.before[place] for place in places])
-    feeds += [Feed(fed.name, len(placeholders) + at, fed.dtype) for at, fed in enumerate(interface.fed)]
-    runner = TorchRunner(_opened(interface), feeds, fetches, sizes).call
+    feeds += [Feed(fed.name, len(placeholders) + at, fed.dtype, on_host=True) for at, fed in enumerate(interface.fed)]
+    runner = TorchRunner(_opened(interface), feeds, fetches, sizes, interface.gpu).call
 
     def with_panels(args: Sequence[Any]) -> list[Any]:
         return runner([*args, *weights.panels(args)])
@@ -320,15 +338,17 @@ def _feeds(
             continue
         name = interface.input_names[slot.index]
         if slot.kind == "int":
-            feeds.append(Feed(name, place, "int64", integer_feed(), shape=(), sure=True))
+            feeds.append(Feed(name, place, "int64", integer_feed(), shape=(), sure=True, on_host=True))
         elif slot.kind in ("float", "bool"):
             dtype = "bool" if slot.kind == "bool" else "float64"
-            feeds.append(Feed(name, place, dtype, number_feed(dtype)))
+            feeds.append(Feed(name, place, dtype, number_feed(dtype), on_host=True))
         else:
             change = layouts.before[place]
             value = node.meta["val"]
             sure = node.name in guarded and change is None and is_dense(value)
-            feeds.append(Feed(name, place, _dtype(node), change, _fixed_shape(value) if sure else None, sure))
+            shape = _fixed_shape(value) if sure else None
+            on_host = place in interface.host_inputs
+            feeds.append(Feed(name, place, _dtype(node), change, shape, sure, on_host))
     return feeds
 
 

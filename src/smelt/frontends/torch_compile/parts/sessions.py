@@ -14,6 +14,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,17 +37,18 @@ from smelt.ir.walk import model_nodes
 from smelt.ops.user import digest_of_kernels, is_user_op
 from smelt.passes import Outcome, read_budget, run_passes
 from smelt.pipeline import Options, compile_to
-from smelt.runtime import Session, SessionSettings, open_artifact, session_for
+from smelt.runtime import Gpu, Session, SessionSettings, open_artifact, session_for
 
 _CPU: Final = ("CPUExecutionProvider",)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All that lowering depends on."""
+    """All that lowering depends on. `gpu`: where the tensors lie; None: on the CPU."""
 
     options: TorchOptions
     config: Config
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True)
@@ -128,15 +130,24 @@ def _made(model: ir.Model, settings: Settings, wanted: bool, feeds: Mapping[str,
     outputs = tuple(v.name or "" for v in model.graph.outputs)
     folder = Path(tempfile.mkdtemp(prefix="smelt-"))
     try:
-        if wanted or any(is_user_op(node) for node in model_nodes(model)):  # stock has no kernel for the user's ops
+        notes = _without_triton(settings)
+        user = any(is_user_op(node) for node in model_nodes(model))  # stock has no kernel for these
+        if user or (wanted and not notes):
             return _compiled(model, folder / "artifact", settings, inputs, outputs, feeds)
         rules = tuple(run_passes(model, skip=options.skip_passes, patterns=options.patterns))
         save_model(model, folder / "model.onnx", data_name="model.data")
-        session = session_for(folder / "model.onnx", None, session_settings(options))
-        return Made(session, (), inputs, outputs, len(model.graph), rules=rules)
+        session = session_for(folder / "model.onnx", None, session_settings(options, gpu=settings.gpu))
+        return Made(session, (), inputs, outputs, len(model.graph), rules=rules, notes=notes if wanted else ())
     finally:
         # A session maps what it needs; the files are of no more use.
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _without_triton(settings: Settings) -> tuple[str, ...]:
+    """Why a session on a GPU gets no kernels."""
+    if settings.gpu is None or find_spec("triton") is not None:
+        return ()
+    return ("no kernels, a plain session instead: kernels for a GPU need Triton: pip install 'onnx-smelt[triton]'",)
 
 
 def _compiled(
@@ -150,6 +161,7 @@ def _compiled(
         accuracy=options.accuracy, calibrate=options.calibrate, budget=read_budget(options.budget, options.precision),
         metric=options.metric,
         ephemeral=True,
+        device="" if settings.gpu is None else settings.gpu.kind,
     )  # fmt: skip
     what = f"a graph of {len(model.graph)} ONNX nodes"
     with open_progress(settings.config, what) as progress:  # whoever waits sees what for
@@ -157,7 +169,7 @@ def _compiled(
     opened = open_artifact(result.artifact.directory)
     lifted = ir.load(opened.model)
     fed = lift_panels(lifted)
-    how = session_settings(options, folder)
+    how = session_settings(options, folder, settings.gpu)
     source = ir.to_proto(lifted).SerializeToString() if fed else opened.model
     in_kernels = sum(len(region.nodes) for region in result.plan.regions)
     return Made(
@@ -180,11 +192,12 @@ def _transformed(model: ir.Model, options: TorchOptions) -> ir.Model:
     return model
 
 
-def session_settings(options: TorchOptions, data_dir: Path | None = None) -> SessionSettings:
+def session_settings(options: TorchOptions, data_dir: Path | None = None, gpu: Gpu | None = None) -> SessionSettings:
     """How sessions run: on torch's number of threads unless told."""
+    given = tuple(options.providers or ())
     return SessionSettings(
         threads=options.threads or min(torch.get_num_threads(), usable_cpus().count),
-        providers=tuple(options.providers or _CPU),
+        providers=(given or _CPU) if gpu is None else gpu.providers(given),
         config=dict(options.session),
         external_data_dir=data_dir,
     )

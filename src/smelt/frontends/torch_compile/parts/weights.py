@@ -79,9 +79,9 @@ def _panels_of(plain: torch.Tensor, layout: str) -> torch.Tensor:
     """In float32, or in the weight's own type where the layout says so; numpy knows bfloat16 by another package."""
     kind = layout.partition(":")[0]
     if kind not in _NARROW:
-        return torch.from_numpy(packed_array(plain.float().numpy(), layout))
+        return torch.from_numpy(packed_array(plain.float().cpu().numpy(), layout))
     dtype, known = _NARROW[kind]
-    stored = plain.to(dtype).contiguous().view(torch.int16).numpy().view(known)
+    stored = plain.to(dtype).contiguous().view(torch.int16).cpu().numpy().view(known)
     return torch.from_numpy(packed_array(stored, layout).view(np.int16)).view(dtype)
 
 
