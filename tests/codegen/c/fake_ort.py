@@ -20,6 +20,7 @@ class FakeRuntime:
         self.domains: list[bytes] = []
         self.added: list[int] = []
         self.ops: dict[str, int] = {}
+        self.by_provider: dict[tuple[str, str], int] = {}
         self.texts: dict[int, str] = {}
         self.lent: dict[str, set[int]] = {"status": set(), "shape": set(), "allocator": set(), "block": set()}
         self.wrong: list[str] = []
@@ -116,7 +117,8 @@ class FakeRuntime:
 
     def _op(self, domain: int, op: int) -> None:
         name = ctypes.CFUNCTYPE(TEXT, POINTER)(ctypes.cast(op, OUT)[2])(op)
-        self.ops[name.decode()] = op
+        provider = ctypes.CFUNCTYPE(TEXT, POINTER)(ctypes.cast(op, OUT)[3])(op)
+        self.ops[name.decode()] = self.by_provider[name.decode(), provider.decode()] = op
 
     def _memory(self, allocator_type: int, memory_type: int, out: object) -> None:
         out[0] = 1

@@ -258,10 +258,60 @@ static int check_threads(void) {
   return 0;
 }
 
+/* A call is for the device of its tensors, whichever the thread had; the thread has that again afterwards. */
+static int check_devices(void) {
+  smelt_env env = env_of();
+  smelt_device_held held;
+  smelt_device device;
+  const char *switched = cuda ? "cuCtxSetCurrent" : "hipSetDevice 2";
+  mock_set(cuda ? 80 : 942, 3, 1, 0, 0);
+  CHECK(!smelt_device_enter(&env, 0, &held) && !held.driver && !occurrences(switched));
+  CHECK(!smelt_device_enter(&env, -1, &held) && !held.driver && !occurrences(switched));
+  for (int i = 0; i < 2; i++) {
+    CHECK(!smelt_device_enter(&env, 2, &held) && !smelt_device_here(&env, &device) && device.ordinal == 2);
+    smelt_device_leave(&held);
+    CHECK(!smelt_device_here(&env, &device) && device.ordinal == 0);
+  }
+  CHECK(!cuda || occurrences("cuDevicePrimaryCtxRetain 2") == 1); /* once for all calls */
+  CHECK(!smelt_device_enter(&env, 1000, &held) && !held.driver);
+  mock_fail(cuda ? "cuCtxSetCurrent" : "hipSetDevice", 2);
+  CHECK(smelt_device_enter(&env, 2, &held) && !held.driver && said(&env, cuda ? "cuCtxSetCurrent" : "hipSetDevice", "out of memory"));
+  mock_fail("", 0);
+  mock_set(cuda ? 80 : 942, 3, 1, 0, 0);
+  env = env_of();
+  if (!cuda) return 0;
+  mock_fail("cuDevicePrimaryCtxRetain", 2);
+  CHECK(smelt_device_enter(&env, 1, &held) && said(&env, "cuDevicePrimaryCtxRetain", "out of memory"));
+  mock_fail("", 0);
+  mock_set(80, 3, 0, 0, 0); /* a thread of ONNX Runtime's that no session has used */
+  env = env_of();
+  CHECK(!smelt_device_enter(&env, 1, &held) && !held.driver);
+  CHECK(!smelt_device_here(&env, &device) && device.ordinal == 1 && logged("cuDevicePrimaryCtxRetain 1"));
+  return 0;
+}
+
+/* HIP counts threads where CUDA counts programs. */
+static int check_hip_grids(void) {
+  smelt_env env;
+  mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
+  const int failed = run(&env, 0, 1, (int64_t)1 << 30, 0x1000) != 0;
+  CHECK(failed == !cuda && (cuda || said(&env, "a launch", "2^32 threads")));
+  return 0;
+}
+
+/* The end of a slice that means "all" stays beyond every size. */
+static int check_narrow(void) {
+  CHECK(smelt_device_narrow(INT64_MAX) == SMELT_DEVICE_MOST && smelt_device_narrow(INT64_MIN) == -SMELT_DEVICE_MOST);
+  CHECK(smelt_device_narrow(-7) == -7 && smelt_device_narrow(SMELT_DEVICE_MOST) == SMELT_DEVICE_MOST);
+  return 0;
+}
+
 static int check_unload(void) {
   mock_set(cuda ? 80 : 942, 1, 0, 0, 0); /* a thread that ends a process has no context */
-  smelt_device_unload();
+  smelt_device_gone();
   CHECK(mock_modules() == 0);
+  CHECK(occurrences("cuDevicePrimaryCtxRelease") == occurrences("cuDevicePrimaryCtxRetain") - (cuda ? 1 : 0)); /* that failed */
+  smelt_device_gone(); /* at the end of the process, and when the library goes after that */
   return 0;
 }
 
@@ -287,6 +337,7 @@ int main(int count, char **given) {
   mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
   mock_on_launch(on_launch);
   if (check_launches() || check_grids() || check_second() || check_choice() || check_costs() || check_failures() || check_architectures()) return 1;
+  if (check_devices() || check_hip_grids() || check_narrow()) return 1;
   if (check_threads() || check_many() || check_unload()) return 1;
   return 0;
 }

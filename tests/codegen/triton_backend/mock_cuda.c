@@ -23,6 +23,7 @@ int cuDevicePrimaryCtxRetain(void **out, int device) {
   note("cuDevicePrimaryCtxRetain %d\n", device);
   return *out = contexts + device, fails("cuDevicePrimaryCtxRetain");
 }
+int cuDevicePrimaryCtxRelease_v2(int device) { return note("cuDevicePrimaryCtxRelease %d\n", device), 0; }
 int cuCtxGetDevice(int *out) { return has_context ? (*out = current_device, fails("cuCtxGetDevice")) : 201; }
 int cuDeviceGetAttribute(int *out, int what, int device) {
   if (device != current_device) return 101;

@@ -53,6 +53,7 @@ void mock_set(int new_capability, int new_devices, int context, int old, int dev
 void mock_fail(const char *call, int code) { snprintf(failing, sizeof failing, "%s", call), failing_code = code; }
 void mock_on_launch(launch_callback callback) { on_launch = callback; }
 void mock_resources(int told) { has_resources = told; }
+int mock_device(void) { return current_device; }
 int mock_modules(void) {
   int count = 0;
   for (int place = 0; place < MODULES; place++) count += modules[place].used;

@@ -11,6 +11,12 @@ int hipInit(unsigned flags) {
   return devices ? fails("hipInit") : 100;
 }
 int hipGetDevice(int *out) { return *out = current_device, fails("hipGetDevice"); }
+int hipSetDevice(int device) {
+  note("hipSetDevice %d\n", device);
+  const int code = fails("hipSetDevice");
+  if (!code) current_device = device;
+  return code;
+}
 int hipDeviceGetAttribute(int *out, int what, int device) { return (void)what, (void)device, *out = 0, 1; }
 
 /* The processor that a code object is for, by the low byte of its ELF flags. */

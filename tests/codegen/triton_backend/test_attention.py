@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from simulate import Simulated, captured
+
+from smelt.base.config import Config as Knobs
+from smelt.codegen.triton.binaries import Binaries, Job
+from smelt.codegen.triton.kernel import TARGETS, GpuTarget
 
 Array = np.ndarray[Any, Any]
 MASKED = "(float[b,2,m,16] q, float[b,2,n,16] k, float[b,2,n,24] v, float[m,n] a) => (float[b,2,m,24] y)"
@@ -130,3 +135,27 @@ def test_heads_that_share_keys_and_a_causal_mask():
     q, k, v = (random.standard_normal((2, heads, 70, 16)).astype("f") for heads in (4, 2, 2))
     bias = np.where(np.tri(70, dtype=bool), 0, -np.inf)
     agrees(run(made, q, k, v), attended(q, k.repeat(2, 1), v.repeat(2, 1), bias))
+
+
+def of_depth(depth: int) -> Any:
+    text = f"(float[2,8,n,{depth}] q, float[2,8,n,{depth}] k, float[2,8,n,{depth}] v) => (float[2,8,n,{depth}] y)"
+    return captured(
+        onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> g {text} {{ y = Attention(q, k, v) }}')
+    )
+
+
+SMALLEST = [target for target in TARGETS if target.name == "sm_86"]
+
+
+@pytest.mark.parametrize("targets", [SMALLEST, pytest.param(TARGETS, marks=pytest.mark.full)], ids=["smallest", "all"])
+@pytest.mark.parametrize("depth", [64, 128])
+def test_a_head_fits_the_shared_memory_of_each_target(depth: int, targets: Sequence[GpuTarget]):
+    made = of_depth(depth)
+    assert not made.plan.fallbacks
+    kernels = [k for one in made.plan.regions for k in Simulated(one, made.facts, made.model.graph.inputs).kernels]
+    jobs = [Job(kernel, config, target) for kernel in kernels for config in kernel.configs for target in targets]
+    assert not [one for one in Binaries(Knobs.from_env()).make(jobs).values() if isinstance(one, str)]
+
+
+def test_a_deeper_head_stays_with_the_provider():
+    assert {one.reason for one in of_depth(256).plan.fallbacks} == {"a product: the GPU's own provider computes it"}

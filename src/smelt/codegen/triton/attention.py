@@ -39,7 +39,8 @@ from .emit import Arguments, LoopWriter, Text, level_of, levels_of
 from .spelling import TYPE
 
 T = TypeVar("T")
-ROWS, COLUMNS, MOST_DEPTH = 32, 64, 256
+ROWS, COLUMNS = 32, 64
+FEW_DEPTHS, MOST_DEPTH = 64, 128  # of a head; beyond the first one block of keys fits every target's shared memory
 
 
 @dataclass(frozen=True)
@@ -171,11 +172,11 @@ class AttentionWriter(LoopWriter):
         self.columns = columns
         lines = [
             f"blocks = (({rows}) + ROWS - 1) // ROWS",
-            "place = tl.program_id(0) // blocks",
+            f"place = (tl.program_id(0) // blocks){self.widened}",
             f"r = (tl.program_id(0) % blocks).to({self.index}) * ROWS + tl.arange(0, ROWS)[:, None]",
             f"rm = r < ({rows})",
-            f"d = tl.arange(0, DEPTH)[None, :]\n    dm = d < {depth}",
-            f"e = tl.arange(0, WIDTH)[None, :]\n    em = e < {width}",
+            f"d = tl.arange(0, DEPTH)[None, :]{self.widened}\n    dm = d < {depth}",
+            f"e = tl.arange(0, WIDTH)[None, :]{self.widened}\n    em = e < {width}",
         ]
         for number, var in reversed(list(enumerate(self.batch))):
             extent = f"tl.maximum({self.integer(var.extent)[0]}, 1)"

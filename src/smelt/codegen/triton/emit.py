@@ -65,6 +65,7 @@ class BlockWriter:
     def __init__(self, arguments: Arguments, *, wide: bool) -> None:
         self.arguments = arguments
         self.index = "tl.int64" if wide else "tl.int32"
+        self.widened = ".to(tl.int64)" if wide else ""  # of what has 32 bits by itself
         self.functions: set[str] = set()
         self.variables: dict[Var, tuple[str, Dims]] = {}
         self.results: dict[Tensor, tuple[str, Dims]] = {}
@@ -441,7 +442,7 @@ class _Writer(LoopWriter):
         deep = [s for s in self.nest.stores if s.offset.vars & inner]
         last = max([*levels.values(), *(level_of(s.value, levels) for s in deep), 0])
         if self.whole:
-            self.outer += self._columns("tl.arange(0, BLOCK)[None, :]")
+            self.outer += self._columns(f"tl.arange(0, BLOCK)[None, :]{self.widened}")
         for phase in range(last + 1):
             reductions = [r for r in self.nest.reductions if levels[r.tensor] == phase + 1]
             stores = [s for s in deep if level_of(s.value, levels) == phase]

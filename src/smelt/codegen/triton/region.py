@@ -8,7 +8,7 @@ no kernel reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import onnx_ir as ir
@@ -42,7 +42,7 @@ from smelt.ir.kernel import expr as E
 from smelt.ir.records import KernelInfo, Region
 from smelt.ops import Facts
 
-from .attention import COLUMNS, ROWS, Attention, AttentionWriter, attention_of
+from .attention import COLUMNS, FEW_DEPTHS, ROWS, Attention, AttentionWriter, attention_of
 from .claims import operands_of, own_rules
 from .configs import aligned_arguments, flat_configs, row_configs, scan_configs
 from .emit import Arguments, levels_of, write
@@ -177,6 +177,8 @@ class DeviceWriter(RegionWriter):
         """Indices of 32 bits reach so many elements."""
         if all(kernel.wide for kernel in kernels):
             return
+        if any(_is_large(kernel) for kernel in kernels if not kernel.wide):
+            raise Unsupported("a tensor has 2^31 - 65536 elements or more")
         buffers = [*(b for _, b in outputs), *plan.temporaries.values(), *(b for k in kernels for b in k.buffers)]
         counts = [b.elements for b in buffers] + [k.rows for k in kernels] + [k.columns for k in kernels]
         for size in dict.fromkeys(count for count in counts if count.const is None):
@@ -190,7 +192,8 @@ class DeviceWriter(RegionWriter):
         pointers = [self._pointer(buffer) for buffer in kernel.buffers]
         sizes = [f"({self.integers.text(size)})" for size in kernel.sizes]
         lines = [f"void *p{place} = (void *){text};" for place, text in enumerate(pointers)]
-        lines += [f"{kind} z{place} = ({kind}){text};" for place, text in enumerate(sizes)]
+        narrow = "" if kernel.wide else "smelt_device_narrow"
+        lines += [f"{kind} z{place} = {narrow}{text};" for place, text in enumerate(sizes)]
         names = [f"p{place}" for place in range(len(pointers))] + [f"z{place}" for place in range(len(sizes))]
         values = [f"(uint64_t)(uintptr_t)p{place}" for place in range(len(pointers))]
         values += [f"(uint64_t){text}" for text in sizes]
@@ -276,8 +279,15 @@ def _is_inner(product_: Tensor, roots: Sequence[Tensor]) -> bool:
 
 
 def attention_kernel(one: Attention, target: Buffer, buffer: Callable[[Tensor], Buffer]) -> TritonKernel:
+    narrow = _attention_kernel(one, target, buffer, wide=False)
+    return _attention_kernel(one, target, buffer, wide=True) if _is_large(narrow) else narrow
+
+
+def _attention_kernel(
+    one: Attention, target: Buffer, buffer: Callable[[Tensor], Buffer], *, wide: bool
+) -> TritonKernel:
     arguments = Arguments()
-    writer = AttentionWriter(one, target, arguments, operands_of, buffer, wide=False)
+    writer = AttentionWriter(one, target, arguments, operands_of, buffer, wide=wide)
     text = writer.text()
     name, module = module_of({"attention": text.function(arguments)}, text.functions)
     buffers, sizes = tuple(b for _, b in arguments.buffers.values()), tuple(arguments.sizes)
@@ -285,20 +295,26 @@ def attention_kernel(one: Attention, target: Buffer, buffer: Callable[[Tensor], 
     depths = [1 << max(4, ((v.extent.const or 1) - 1).bit_length()) for v in (writer.depth, writer.width)]
     constants = (("ROWS", ROWS), ("BLOCK", COLUMNS), ("DEPTH", depths[0]), ("WIDTH", depths[1]))
     function, pointers = f"{name}_attention", tuple(range(len(buffers)))
-    configs = (
-        Config(function, constants, 4, pointers, reason=f"attention, {writer.form}, vector loads", single=True),
-        Config(function, constants, 4, reason=f"attention, {writer.form}, any alignment", single=True),
-    )
+    stages = 2 if max(depths) <= FEW_DEPTHS else 1  # blocks of keys and values that shared memory holds at a time
+    told = f"attention, {writer.form}"
+    loose = Config(function, constants, 4, single=True, stages=stages, reason=f"{told}, any alignment")
+    configs = (replace(loose, divisible=pointers, reason=f"{told}, vector loads"), loose)
     symbols = sorted({s for size in (*sizes, rows, columns) for s in size.syms}, key=lambda s: s.name)
     return TritonKernel(
         name=name, text=module, task=LOOPS, buffers=buffers, symbols=tuple(symbols), units=rows, chunked=None,
         unit_cost=ix(1), row_bytes=ix(0), product=None, flops=ix(0), moved_bytes=ix(0), data_extents=(),
         whole_rows=False, written=frozenset((target.uid,)), sizes=sizes, rows=rows, columns=columns, configs=configs,
+        wide=wide,
     )  # fmt: skip
 
 
 def loop_kernel(nest: Nest) -> TritonKernel:
-    wide, arguments = _is_wide(nest), Arguments()
+    narrow = _loop_kernel(nest, wide=False)
+    return _loop_kernel(nest, wide=True) if _is_large(narrow) else narrow
+
+
+def _loop_kernel(nest: Nest, *, wide: bool) -> TritonKernel:
+    arguments = Arguments()
     suffixes = ("looped",) if nest.scan is not None else ("looped", "whole") if nest.inner else ("flat",)
     forms = {suffix: write(nest, arguments, whole=suffix == "whole", wide=wide) for suffix in suffixes}
     functions = {function for form in forms.values() for function in form.functions}
@@ -325,10 +341,10 @@ def _configs(name: str, nest: Nest, columns: Ix, aligned: tuple[int, ...]) -> tu
     return row_configs(name, columns, aligned, across=nest.columns, passes=passes)
 
 
-def _is_wide(nest: Nest) -> bool:
+def _is_large(kernel: TritonKernel) -> bool:
     """Whether a size that is known needs more than 32 bits; one that is not known is checked when it is."""
-    sizes = [store.buffer.elements for store in nest.stores]
-    return any(size.const is not None and size.const > MOST_NARROW for size in sizes)
+    counts = [*(buffer.elements for buffer in kernel.buffers), kernel.rows, kernel.columns]
+    return any(count.const is not None and count.const > MOST_NARROW for count in counts)
 
 
 def _info(kernel: TritonKernel, sources: tuple[str, ...], launch: int) -> KernelInfo:

@@ -41,7 +41,7 @@ typedef struct {
   const OrtApi *api;
   OrtMemoryInfo *memory;
   OrtCustomOpDomain *domain;
-  int shape_by_ref;
+  int shape_by_ref, minor; /* minor: of the release of ONNX Runtime */
   int32_t processors;
 } smelt_ort_host;
 
@@ -347,7 +347,8 @@ static OrtStatus *smelt_ort_fill(smelt_ort_host *host, smelt_ort_op *ops, const 
     return smelt_ort_refuse(api, "the environment variable SMELT_MACHINE takes " SMELT_MACHINE_FIELDS "=number, with commas; not ",
                             strange);
   host->processors = (int32_t)smelt_this_machine.threads;
-  host->shape_by_ref = smelt_ort_minor(base->GetVersionString()) >= ORT_ABI_VERSION_SHAPE_BY_REF;
+  host->minor = smelt_ort_minor(base->GetVersionString());
+  host->shape_by_ref = host->minor >= ORT_ABI_VERSION_SHAPE_BY_REF;
   if (!host->memory &&
       (status = ORT_CALL(api, 69, cpu_memory)(ORT_ARENA_ALLOCATOR, ORT_MEM_DEFAULT, &host->memory)))
     return status;

@@ -1,7 +1,7 @@
 /* The GPU's driver, found at run time: libcuda or libamdhip64.
  *
  * Input:     nothing but the two libraries' C interfaces, of which only what is called is declared here.
- * Output:    smelt_driver_for(), smelt_device_here(), smelt_device_fail().
+ * Output:    smelt_driver_for(), smelt_device_enter(), smelt_device_leave(), smelt_device_fail().
  * Invariant: a library is opened once per process, under a lock; a machine without one gets an error with the loader's own
  *            words, and no call fails without the driver's text.
  */
@@ -28,7 +28,9 @@ typedef struct {
   smelt_driver_code (*context)(void **out);        /* NULL for HIP, which has a current device */
   smelt_driver_code (*set_context)(void *context);
   smelt_driver_code (*retain)(void **out, int device);
+  smelt_driver_code (*release)(int device);
   smelt_driver_code (*device)(int *out);
+  smelt_driver_code (*set_device)(int device);      /* NULL for CUDA, which has a current context */
   smelt_driver_code (*attribute)(int *out, int what, int device);
   smelt_driver_code (*load)(void **module, const void *image);
   smelt_driver_code (*unload)(void *module);
@@ -41,6 +43,17 @@ typedef struct {
 } smelt_driver;
 
 const smelt_driver *smelt_driver_for(int32_t device);
+
+/* What a thread had before a call. */
+typedef struct {
+  const smelt_driver *driver; /* NULL: it is as it was */
+  void *context;
+  int device;
+} smelt_device_held;
+
+/* Makes a device current in the calling thread; -1: whichever is. Not 0: it failed. */
+int32_t smelt_device_enter(smelt_env *env, int32_t ordinal, smelt_device_held *held);
+void smelt_device_leave(const smelt_device_held *held);
 
 /* Records the first failure of a call: what was called, for which kernel, and the driver's words. */
 static __attribute__((unused, noinline, cold)) int32_t smelt_device_fail(smelt_env *env, const char *what, const char *which,

@@ -61,6 +61,7 @@ static void smelt_driver_cuda(smelt_driver *driver) {
   SMELT_SYMBOL(context, "cuCtxGetCurrent")
   SMELT_SYMBOL(set_context, "cuCtxSetCurrent")
   SMELT_SYMBOL(retain, "cuDevicePrimaryCtxRetain")
+  SMELT_SYMBOL(release, "cuDevicePrimaryCtxRelease_v2")
   SMELT_SYMBOL(device, "cuCtxGetDevice")
   SMELT_SYMBOL(attribute, "cuDeviceGetAttribute")
   SMELT_SYMBOL(load, "cuModuleLoadData")
@@ -78,6 +79,7 @@ static void smelt_driver_rocm(smelt_driver *driver) {
   driver->ready = 0;
   SMELT_SYMBOL(init, "hipInit")
   SMELT_SYMBOL(device, "hipGetDevice")
+  SMELT_SYMBOL(set_device, "hipSetDevice")
   SMELT_SYMBOL(attribute, "hipDeviceGetAttribute")
   SMELT_SYMBOL(load, "hipModuleLoadData")
   SMELT_SYMBOL(unload, "hipModuleUnload")

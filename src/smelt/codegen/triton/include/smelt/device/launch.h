@@ -15,6 +15,12 @@ enum { SMELT_CUBIN = 0, SMELT_PTX = 1, SMELT_HSACO = 2 };
 enum { SMELT_DEVICE_ARGUMENTS = 120 };
 #define SMELT_DEVICE_MOST ((int64_t)2147418111) /* elements that indices of 32 bits reach, a block's surplus included */
 
+/* A size in 32 bits. What is beyond is no size of a tensor, which are checked, but the end of a slice, say, that means
+ * "all": it stays beyond. */
+static inline int32_t smelt_device_narrow(int64_t size) {
+  return (int32_t)(size > SMELT_DEVICE_MOST ? SMELT_DEVICE_MOST : size < -SMELT_DEVICE_MOST ? -SMELT_DEVICE_MOST : size);
+}
+
 typedef struct {
   const char *bytes;
   int64_t size;

@@ -1,6 +1,6 @@
 /* Loading modules and launching kernels. Included by one unit of a library, after driver_unit.h.
  *
- * Input:     smelt_device_kernel. Output: smelt_device_here(), smelt_device_launch().
+ * Input:     smelt_device_kernel. Output: smelt_device_enter(), smelt_device_here(), smelt_device_launch().
  * Invariant: as in launch.h.
  */
 #ifndef SMELT_DEVICE_LAUNCH_UNIT_H
@@ -27,22 +27,67 @@ static struct {
   smelt_device_loaded *loaded;
 } smelt_modules[4096]; /* those that are loaded, to be unloaded */
 static int32_t smelt_module_count;
+static void *smelt_primaries[SMELT_MOST_DEVICES]; /* contexts that CUDA's runtime has, too; held until the library goes */
+static int smelt_unload_at_exit; /* its address names this library's handlers */
+static void smelt_device_unload(void *nothing);
+extern int __cxa_atexit(void (*handler)(void *), void *given, void *library);
+extern void __cxa_finalize(void *library);
 
 static int32_t smelt_device_said(smelt_env *env, const smelt_device *device, const char *what, const char *which,
                                  smelt_driver_code code) {
   return smelt_device_fail(env, what, which, smelt_driver_text(device->driver, code));
 }
 
-/* A thread without a context gets the first device's own, which is what the runtime would do. */
-static int32_t smelt_device_context(smelt_env *env, smelt_device *device) {
-  const smelt_driver *driver = device->driver;
-  void *context = NULL;
-  smelt_driver_code code = driver->context(&context);
-  if (code) return smelt_device_said(env, device, "cuCtxGetCurrent", "", code);
-  if (context) return SMELT_OK;
-  if ((code = driver->retain(&context, 0))) return smelt_device_said(env, device, "cuDevicePrimaryCtxRetain", "", code);
-  if ((code = driver->set_context(context))) return smelt_device_said(env, device, "cuCtxSetCurrent", "", code);
+/* The context that CUDA's runtime has on a device, and with it every stream of ONNX Runtime's. */
+static int32_t smelt_device_use_primary(smelt_env *env, const smelt_driver *driver, int32_t ordinal) {
+  smelt_driver_code code = 0;
+  pthread_mutex_lock(&smelt_module_lock);
+  if (!smelt_primaries[ordinal]) code = driver->retain(&smelt_primaries[ordinal], ordinal);
+  if (code) smelt_primaries[ordinal] = NULL;
+  void *context = smelt_primaries[ordinal];
+  pthread_mutex_unlock(&smelt_module_lock);
+  if (code) return smelt_device_fail(env, "cuDevicePrimaryCtxRetain", "", smelt_driver_text(driver, code));
+  if ((code = driver->set_context(context)))
+    return smelt_device_fail(env, "cuCtxSetCurrent", "", smelt_driver_text(driver, code));
   return SMELT_OK;
+}
+
+/* The calling thread's context, NULL: none, and its device, -1: none. */
+static int32_t smelt_device_of_thread(smelt_env *env, const smelt_driver *driver, void **context, int *ordinal) {
+  smelt_driver_code code = 0;
+  *context = NULL, *ordinal = -1;
+  if (driver->context && (code = driver->context(context)))
+    return smelt_device_fail(env, "cuCtxGetCurrent", "", smelt_driver_text(driver, code));
+  if (driver->context && !*context) return SMELT_OK;
+  if ((code = driver->device(ordinal)))
+    return smelt_device_fail(env, "the current device", "", smelt_driver_text(driver, code));
+  return SMELT_OK;
+}
+
+/* A session may run on threads that have another device current, or none. A thread that had none keeps the new one, as it
+ * does with CUDA's runtime. A driver that is not there is told of by smelt_device_here(). */
+int32_t smelt_device_enter(smelt_env *env, int32_t ordinal, smelt_device_held *held) {
+  const smelt_driver *driver = smelt_driver_for(env->device);
+  void *context = NULL;
+  int current = -1;
+  memset(held, 0, sizeof *held);
+  if (ordinal < 0 || ordinal >= SMELT_MOST_DEVICES || driver->ready < 0) return SMELT_OK;
+  if (smelt_device_of_thread(env, driver, &context, &current)) return env->code;
+  if (current == ordinal) return SMELT_OK;
+  if (driver->context) {
+    if (smelt_device_use_primary(env, driver, ordinal)) return env->code;
+  } else {
+    const smelt_driver_code code = driver->set_device(ordinal);
+    if (code) return smelt_device_fail(env, "hipSetDevice", "", smelt_driver_text(driver, code));
+  }
+  if (current >= 0) held->driver = driver, held->context = context, held->device = current;
+  return SMELT_OK;
+}
+
+void smelt_device_leave(const smelt_device_held *held) {
+  if (!held->driver) return;
+  if (held->driver->context) held->driver->set_context(held->context);
+  else held->driver->set_device(held->device);
 }
 
 static int32_t smelt_device_number(const smelt_device *device, int what) {
@@ -65,10 +110,12 @@ int32_t smelt_device_here(smelt_env *env, smelt_device *device) {
   device->kind = env->device;
   device->driver = smelt_driver_for(env->device);
   if (device->driver->ready < 0) return smelt_device_fail(env, "the GPU", "", device->driver->said);
-  if (device->driver->context && smelt_device_context(env, device)) return env->code;
+  void *context = NULL;
   int ordinal = 0, major = 0, minor = 0;
-  smelt_driver_code code = device->driver->device(&ordinal);
-  if (code) return smelt_device_said(env, device, "the current device", "", code);
+  smelt_driver_code code = 0;
+  if (smelt_device_of_thread(env, device->driver, &context, &ordinal)) return env->code;
+  if (ordinal < 0 && smelt_device_use_primary(env, device->driver, 0)) return env->code;
+  ordinal = device->driver->context && !context ? 0 : ordinal;
   if (ordinal < 0 || ordinal >= SMELT_MOST_DEVICES)
     return smelt_device_fail(env, "the current device", "", "its number is beyond what this library keeps modules for");
   if (device->kind == SMELT_DEVICE_CUDA) {
@@ -118,6 +165,8 @@ static smelt_driver_code smelt_device_try(const smelt_device *device, const smel
     loaded->module = NULL;
     return code;
   }
+  /* Handlers run in the reverse order: ours comes before the driver's, which registered its own when it was loaded. */
+  if (!smelt_unload_at_exit) smelt_unload_at_exit = !__cxa_atexit(smelt_device_unload, NULL, &smelt_unload_at_exit);
   loaded->binary = binary;
   __atomic_store_n(&loaded->function, function, __ATOMIC_RELEASE);
   if (smelt_module_count < (int32_t)(sizeof smelt_modules / sizeof smelt_modules[0])) {
@@ -215,17 +264,25 @@ static smelt_device_loaded *smelt_device_loaded_for(smelt_env *env, const smelt_
   return failed ? NULL : loaded;
 }
 
+static const char *smelt_device_too_large(const smelt_device *device, const int64_t *grid, int64_t threads) {
+  if (grid[0] > INT32_MAX) return "the grid has more than 2^31 - 1 programs";
+  if (grid[1] > SMELT_MOST_GRID || grid[2] > SMELT_MOST_GRID)
+    return "the grid has more than 65535 programs along its second or third axis";
+  if (device->kind == SMELT_DEVICE_ROCM && grid[0] * threads > UINT32_MAX) return "the grid has 2^32 threads or more";
+  return NULL;
+}
+
 static int32_t smelt_device_start(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel,
                                   const smelt_device_config *config, const int64_t *grid, void **arguments) {
   const int32_t given = kernel->pointers + kernel->sizes;
   const char *name = kernel->name;
   if (given + 2 > SMELT_DEVICE_ARGUMENTS) return smelt_device_fail(env, "a launch", name, "it has too many arguments");
-  if (grid[0] > INT32_MAX) return smelt_device_fail(env, "a launch", name, "the grid has more than 2^31 - 1 programs");
-  if (grid[1] > SMELT_MOST_GRID || grid[2] > SMELT_MOST_GRID)
-    return smelt_device_fail(env, "a launch", name, "the grid has more than 65535 programs along its second or third axis");
+  const char *large = smelt_device_too_large(device, grid, 1);
+  if (large) return smelt_device_fail(env, "a launch", name, large);
   const smelt_device_loaded *loaded = smelt_device_loaded_for(env, device, config);
   if (!loaded) return env->code;
   const smelt_device_binary *binary = loaded->binary;
+  if ((large = smelt_device_too_large(device, grid, binary->threads))) return smelt_device_fail(env, "a launch", name, large);
   void *nothing = NULL; /* scratch memory that Triton's calling convention has room for, and these kernels do not use */
   void *all[SMELT_DEVICE_ARGUMENTS];
   for (int32_t i = 0; i < given; i++) all[i] = arguments[i];
@@ -249,14 +306,17 @@ int32_t smelt_device_launch(smelt_env *env, const smelt_device *device, const sm
 int32_t smelt_device_launch_grid(smelt_env *env, const smelt_device *device, const smelt_device_kernel *kernel,
                                  const int64_t *grid, void **arguments, const uint64_t *values) {
   if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return SMELT_OK;
+  const char *large = smelt_device_too_large(device, grid, 1); /* before their product, which is less than 2^63 then */
+  if (large) return smelt_device_fail(env, "a launch", kernel->name, large);
   const smelt_device_work work = {grid[0] * grid[1] * grid[2], 1, 1};
   const smelt_device_config *config = smelt_device_config_for(device, kernel, &work, values);
   return smelt_device_start(env, device, kernel, config, grid, arguments);
 }
 
-/* When the library goes. A module is unloaded in its own context; the thread has its own again after that. A driver that is
- * gone already says so, and nothing is lost. */
-static __attribute__((destructor)) void smelt_device_unload(void) {
+/* When the process ends, or the library goes. A module is unloaded in its own context; the thread has its own again after
+ * that. */
+static void smelt_device_unload(void *nothing) {
+  (void)nothing;
   const smelt_driver *cuda = &smelt_drivers[0];
   void *held = NULL;
   const int has_held = smelt_module_count && cuda->ready > 0 && !cuda->context(&held);
@@ -268,6 +328,13 @@ static __attribute__((destructor)) void smelt_device_unload(void) {
     loaded->module = loaded->function = NULL;
   }
   if (has_held) cuda->set_context(held);
+  for (int i = 0; i < SMELT_MOST_DEVICES; i++) {
+    if (smelt_primaries[i]) cuda->release(i);
+    smelt_primaries[i] = NULL;
+  }
 }
+
+/* The library goes: the handler runs now, unless the process is ending and it has run. */
+static __attribute__((destructor)) void smelt_device_gone(void) { __cxa_finalize(&smelt_unload_at_exit); }
 
 #endif

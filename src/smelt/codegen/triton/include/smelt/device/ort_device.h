@@ -11,17 +11,22 @@
 
 #include <smelt/device/driver.h>
 
-enum { SMELT_MEM_CPU_INPUT = -2, SMELT_DEVICE_BLOCKS = 16 };
+enum { SMELT_MEM_CPU_INPUT = -2, SMELT_DEVICE_BLOCKS = 16, SMELT_ORT_SCRATCH = 18 /* the first with slot 277 */ };
 
 typedef OrtStatus *(*ort_68_memory)(const char *name, int allocator_type, int id, int memory_type, OrtMemoryInfo **out);
+typedef OrtStatus *(*ort_71_memory_name)(const OrtMemoryInfo *memory, const char **out);
+typedef OrtStatus *(*ort_72_memory_id)(const OrtMemoryInfo *memory, int *out);
 typedef void (*ort_94_release_memory)(OrtMemoryInfo *memory);
 typedef OrtStatus *(*ort_193_stream)(const OrtKernelContext *context, void **out);
 typedef OrtStatus *(*ort_194_memory_of)(const OrtValue *value, const OrtMemoryInfo **out);
+typedef OrtStatus *(*ort_277_scratch)(const OrtKernelContext *context, const OrtMemoryInfo *memory, size_t bytes, void **out);
 
 typedef struct {
   smelt_ort_call call; /* first: a region hands back a pointer to its smelt_env */
   const smelt_ort_op *op;
+  const OrtMemoryInfo *memory; /* where the tensors of this call lie; NULL: no input tells */
   OrtMemoryInfo *made;
+  smelt_device_held before;
   void *blocks[SMELT_DEVICE_BLOCKS];
   int32_t held;
 } smelt_device_call;
@@ -33,35 +38,61 @@ static const smelt_device_entry *smelt_device_entry_of(const OrtCustomOp *op) {
 }
 
 /* Where the tensors of this call lie: where its first input on the device does. */
-static const OrtMemoryInfo *smelt_device_memory(smelt_device_call *all) {
+static int smelt_device_find(smelt_device_call *all) {
   smelt_ort_call *call = &all->call;
   const smelt_device_entry *entry = smelt_device_entry_of(&all->op->op);
-  const OrtMemoryInfo *found = NULL;
   for (int32_t i = 0; i < all->op->entry->n_in; i++) {
     const OrtValue *value = NULL;
     if (entry->on_host[i]) continue;
-    if (!smelt_ort_ok(call, ORT_CALL(call->api, 90, input)(call->context, (size_t)i, &value))) return NULL;
-    if (value) return smelt_ort_ok(call, ORT_CALL(call->api, 194, memory_of)(value, &found)) ? found : NULL;
+    if (!smelt_ort_ok(call, ORT_CALL(call->api, 90, input)(call->context, (size_t)i, &value))) return 0;
+    if (value) return smelt_ort_ok(call, ORT_CALL(call->api, 194, memory_of)(value, &all->memory));
   }
+  return 1;
+}
+
+/* The number of the device that this call is for; -1: the current one, for memory of a CPU or where no input tells. */
+static int32_t smelt_device_ordinal(smelt_device_call *all) {
+  smelt_ort_call *call = &all->call;
+  const char *name = NULL;
+  int id = -1;
+  if (!all->memory) return -1;
+  if (!smelt_ort_ok(call, ORT_CALL(call->api, 71, memory_name)(all->memory, &name))) return -1;
+  if (name && smelt_same_text(name, "Cpu")) return -1;
+  return smelt_ort_ok(call, ORT_CALL(call->api, 72, memory_id)(all->memory, &id)) ? id : -1;
+}
+
+static const OrtMemoryInfo *smelt_device_memory(smelt_device_call *all) {
+  smelt_ort_call *call = &all->call;
+  if (all->memory) return all->memory;
   const char *name = call->env.device == SMELT_DEVICE_ROCM ? "Hip" : "Cuda";
-  if (!all->made && !smelt_ort_ok(call, ORT_CALL(call->api, 68, memory)(name, 0, 0, ORT_MEM_DEFAULT, &all->made))) return NULL;
-  return all->made;
+  int id = 0;
+  smelt_driver_for(call->env.device)->device(&id); /* smelt_device_here() has found the driver */
+  if (!smelt_ort_ok(call, ORT_CALL(call->api, 68, memory)(name, 0, id, ORT_MEM_DEFAULT, &all->made))) return NULL;
+  return all->memory = all->made;
+}
+
+/* Memory that is freed while kernels still use it: of the session's stream, so that another call gets it no earlier. An
+ * allocator by itself knows of no stream; releases before 1.18 have nothing else. */
+static int smelt_device_take(smelt_device_call *all, size_t bytes, void **out) {
+  smelt_ort_call *call = &all->call;
+  const OrtMemoryInfo *memory = smelt_device_memory(all);
+  if (!memory) return 0;
+  if (!call->allocator &&
+      !smelt_ort_ok(call, ORT_CALL(call->api, 253, allocator)(call->context, memory, &call->allocator)))
+    return 0;
+  if (call->env.queue && call->host->minor >= SMELT_ORT_SCRATCH)
+    return smelt_ort_ok(call, ORT_CALL(call->api, 277, scratch)(call->context, memory, bytes, out));
+  return smelt_ort_ok(call, ORT_CALL(call->api, 75, alloc)(call->allocator, bytes, out));
 }
 
 static void *smelt_device_scratch(smelt_env *env, int64_t bytes) {
   smelt_device_call *all = (smelt_device_call *)env;
-  smelt_ort_call *call = &all->call;
   void *block = NULL;
   if (bytes < 0 || all->held >= SMELT_DEVICE_BLOCKS) {
     smelt_fail(env, SMELT_E_OVERFLOW, -1, 0, 0, 0);
     return NULL;
   }
-  const OrtMemoryInfo *memory = call->allocator ? NULL : smelt_device_memory(all);
-  if (!call->allocator && !memory) return NULL;
-  if (!call->allocator &&
-      !smelt_ort_ok(call, ORT_CALL(call->api, 253, allocator)(call->context, memory, &call->allocator)))
-    return NULL;
-  if (!smelt_ort_ok(call, ORT_CALL(call->api, 75, alloc)(call->allocator, (size_t)(bytes ? bytes : 1), &block)) || !block) {
+  if (!smelt_device_take(all, (size_t)(bytes ? bytes : 1), &block) || !block) {
     smelt_fail(env, SMELT_E_MEMORY, -1, bytes, 0, 0);
     return NULL;
   }
@@ -73,6 +104,14 @@ static void smelt_device_release(smelt_device_call *all) {
   while (all->held) smelt_ort_ok(call, ORT_CALL(call->api, 76, free)(call->allocator, all->blocks[--all->held]));
   if (call->allocator) ORT_CALL(call->api, 132, release_allocator)(call->allocator);
   if (all->made) ORT_CALL(call->api, 94, release_memory)(all->made);
+}
+
+static int32_t smelt_device_run(smelt_device_call *all) {
+  const int32_t ordinal = smelt_device_ordinal(all);
+  int32_t code = smelt_device_enter(&all->call.env, ordinal, &all->before);
+  if (!code) code = all->op->run(&all->call.env);
+  smelt_device_leave(&all->before);
+  return code;
 }
 
 static OrtStatus *smelt_device_compute(const smelt_ort_op *op, OrtKernelContext *context, int32_t device) {
@@ -92,7 +131,7 @@ static OrtStatus *smelt_device_compute(const smelt_ort_op *op, OrtKernelContext 
   int32_t code = SMELT_OK, i = 0;
   if (smelt_ort_ok(call, ORT_CALL(call->api, 193, stream)(context, &call->env.queue)))
     while (i < count && smelt_ort_input(call, &store, i, in, in_dims, in_rank)) i++;
-  if (i == count && !call->status) code = op->run(&call->env);
+  if (i == count && !call->status && smelt_device_find(&all)) code = smelt_device_run(&all);
   OrtStatus *status = smelt_ort_conclude(call, op->entry, code);
   call->status = status;
   smelt_device_release(&all);
