@@ -384,6 +384,32 @@ def test_without_triton_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     assert "onnx-smelt[triton]" in found.value.hint
 
 
+BLOCKED = """
+import importlib.abc, sys, onnx, smelt
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "triton" and sys.argv[2] == "raises":
+            raise ModuleNotFoundError(name)
+if sys.argv[2] == "none":
+    sys.modules["triton"] = None
+sys.meta_path.insert(0, Blocker())
+try:
+    smelt.compile(onnx.load(sys.argv[1]), sys.argv[3], device="cuda")
+except smelt.SmeltError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("how", ["raises", "none"])
+def test_an_interpreter_that_cannot_import_triton_names_the_extra(how: str, tmp_path: Path):
+    onnx.save(parsed(CHAIN), tmp_path / "m.onnx")
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, str(tmp_path / "m.onnx"), how, str(tmp_path / "out")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "onnx-smelt[triton]" in done.stdout and not (tmp_path / "out").exists()
+
+
 def test_a_kernel_that_a_target_refuses_costs_its_region(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(TritonBackend, "targets", TARGETS[:1])
     monkeypatch.setitem(binaries.MOST_SHARED, "sm_80", -1)

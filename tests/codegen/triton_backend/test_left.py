@@ -6,7 +6,20 @@ from pathlib import Path
 
 import onnx
 import pytest
-from left import FUNCTION, LEFT, POOL, PRODUCT, WHOLE_IN_C, measure, share_left, table
+from left import (
+    FAMILIES,
+    FUNCTION,
+    LEFT,
+    OUTSIDE,
+    POOL,
+    PRODUCT,
+    WHOLE_IN_C,
+    family,
+    family_table,
+    measure,
+    share_left,
+    table,
+)
 from simulate import captured
 from suite_run import cases, run_case
 
@@ -22,11 +35,37 @@ NODES = {
 }
 
 
-def test_the_page_shows_the_list():
+@pytest.mark.parametrize(
+    ("head", "rows"),
+    [("| op | cases | reason |", table()), ("| family | computed by | cases | left |", family_table())],
+    ids=["by op", "by family"],
+)
+def test_the_page_shows_the_list(head: str, rows: list[str]):
     lines = PAGE.read_text(encoding="utf-8").splitlines()
-    start = lines.index("| op | cases | reason |") + 2
-    shown = lines[start : lines.index("", start)]
-    assert shown == table()
+    start = lines.index(head) + 2
+    assert lines[start : lines.index("", start)] == rows
+
+
+def test_the_lists_count_the_same_cases():
+    both = [*FAMILIES.values(), *OUTSIDE.values()]
+    assert sum(count for count, _ in both) == WHOLE_IN_C
+    assert sum(left for _, left in both) == sum(LEFT.values())
+    assert all(count == left for count, left in OUTSIDE.values())
+
+
+@pytest.mark.parametrize(
+    ("ops", "left", "name"),
+    [
+        (["Add"], [], "element-wise"),
+        (["Shape", "Softmax", "Mul"], [], "softmax and normalizations"),
+        (["MatMul", "Softmax"], [("MatMul", PRODUCT)], "matrix products"),
+        (["Attention"], [("Attention", PRODUCT)], "attention"),
+        (["ScatterND"], [("ScatterND", FUNCTION)], "data movement and shapes"),
+        (["TopK"], [("TopK", FUNCTION)], "functions in C"),
+    ],
+)
+def test_a_case_is_of_one_family(ops: list[str], left: list[tuple[str, str]], name: str):
+    assert family(ops, left) == name
 
 
 def test_less_than_a_twentieth_of_the_families_is_left():
@@ -44,8 +83,9 @@ def test_a_node_is_left_for_the_reason_of_the_list(op: str, reason: str):
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_the_list_is_what_is_left():
-    whole, left = measure()
+    whole, left, families = measure()
     assert dict(left) == LEFT
+    assert families == FAMILIES | OUTSIDE
     assert whole == WHOLE_IN_C
 
 

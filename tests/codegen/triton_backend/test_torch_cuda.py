@@ -209,7 +209,7 @@ def test_what_stays_in_torch_stays_on_the_gpu(mock: Mock):
 
 
 def test_without_triton_sessions_have_no_kernels(mock: Mock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sessions, "find_spec", lambda _name: None)
+    monkeypatch.setattr(sessions, "is_installed", lambda _name: False)
     made = traced(lambda x: torch.softmax(x + 1, -1), fakes_of((4, 32)), KERNELS)
     (report,) = made.reports
     (note,) = report.parts[0].notes

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from smelt.base.config import Config as Knobs
 from smelt.base.config import child_environment
 from smelt.base.errors import CodegenError
+from smelt.base.packages import is_installed
 
 from .kernel import Config, GpuTarget, TritonKernel
 
@@ -62,7 +62,7 @@ class Job:
 @cache
 def triton_version() -> str:
     """Nothing where Triton is not installed."""
-    if find_spec("triton") is None:
+    if not is_installed("triton"):
         return ""
     try:
         return version("triton")

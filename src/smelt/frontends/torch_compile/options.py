@@ -37,7 +37,7 @@ class TorchOptions:
     exporter      whose conversions come first: "smelt" (the table) or "torch" (torch's own exporter); None: as the
                   environment's ONNXRT_CHANGE_REWRITER says, and the table's without it
     providers     execution providers, each a name or (name, options); None: the one of the inputs' device, which is
-                  the CPU: tensors on other devices stay in torch
+                  the CPU, or a GPU where onnxruntime has its provider; tensors on other devices stay in torch
     session       configuration entries of the sessions
     threads       threads of a session; 0: as many as torch uses
     transforms    functions that change the ONNX model before its session is made, in place or by returning another

@@ -14,7 +14,6 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from torch.fx import GraphModule
 from smelt.base.config import Config
 from smelt.base.cpus import usable_cpus
 from smelt.base.errors import ConfigError
+from smelt.base.packages import is_installed
 from smelt.base.progress import open_progress
 from smelt.codegen import FedPanels, lift_panels
 from smelt.export import Translation
@@ -145,7 +145,7 @@ def _made(model: ir.Model, settings: Settings, wanted: bool, feeds: Mapping[str,
 
 def _without_triton(settings: Settings) -> tuple[str, ...]:
     """Why a session on a GPU gets no kernels."""
-    if settings.gpu is None or find_spec("triton") is not None:
+    if settings.gpu is None or is_installed("triton"):
         return ()
     return ("no kernels, a plain session instead: kernels for a GPU need Triton: pip install 'onnx-smelt[triton]'",)
 
