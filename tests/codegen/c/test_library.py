@@ -17,7 +17,8 @@ def names(*links: str) -> list[str]:
 def test_only_what_is_called_is_linked() -> None:
     assert names() == []
     assert names("pool") == ["pool"]
-    assert names("depthwise_wide") == ["depthwise", "depthwise_wide"]
+    assert names("depthwise_patch") == ["depthwise", "depthwise_patch"]
+    assert names("depthwise_lines_7_1") == ["depthwise_lines_7_1"]
     assert names("convolve_dots") == ["tiles", "convolve_dots"]
     assert names("winograd") == ["tiles", "winograd", "window"]
     assert names("window", "gemm") == ["tiles", "window", "gemm"]
@@ -27,8 +28,11 @@ def test_only_what_is_called_is_linked() -> None:
 
 
 LINKED = {
-    "(float[n,8,9,9] x) => (float[n,8,4,4] y) { y = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x) }": ["pool"],
-    "(float[n,8] x, float[8,m] w) => (float[n,m] y) { y = MatMul(x, w) }": ["tiles", "gemm"],
+    "(float[n,8,9,9] x) => (float[n,8,4,4] y) { y = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x) }": [
+        "pool",
+        "launch_window",
+    ],
+    "(float[n,8] x, float[8,m] w) => (float[n,m] y) { y = MatMul(x, w) }": ["tiles", "gemm", "launch_gemm"],
     "(float[n,8] x) => (float[n,8] y) { y = Exp(x) }": [],
     "(float[5,2,8] x, float[1,12,8] w, float[1,12,3] r) => (float[5,1,2,3] y) { y = LSTM<hidden_size=3>(x, w, r) }": [
         "tiles"
@@ -43,11 +47,37 @@ def test_a_model_links_what_its_kernels_name(graph: str) -> None:
     assert [unit.name for unit in units if unit.name in library] == LINKED[graph]
 
 
+DEPTHWISE = {
+    "kernel_shape=[7,7], pads=[3,3,3,3]": ["depthwise_lines_7_1"],
+    "kernel_shape=[5,5], strides=[2,2]": ["depthwise_lines_5_2"],
+    "kernel_shape=[1,5], strides=[1,2]": ["depthwise_lines_5_2"],
+    "kernel_shape=[5,5], strides=[3,3]": ["depthwise", "depthwise_patch"],
+    "kernel_shape=[5,5], dilations=[2,2]": ["depthwise", "depthwise_patch"],
+    "kernel_shape=[1,5], dilations=[1,2]": ["depthwise"],
+    "kernel_shape=[3,3]": ["depthwise"],
+}
+
+
+@pytest.mark.parametrize("attributes", DEPTHWISE)
+def test_a_library_has_the_form_of_a_depthwise_window_alone(attributes: str) -> None:
+    kernel = attributes.split("[")[1].split("]")[0]
+    conv = f"y = Conv<group=32, {attributes}>(x, w)"
+    graph = f"(float[n,32,40,40] x, float[32,1,{kernel}] w) => (float[n,32,h,v] y) {{ {conv} }}"
+    units = generated(Graph(graph, []).model(21)).source.units
+    library = {entry.name for entry in LIBRARY}
+    assert [unit.name for unit in units if unit.name in library] == [*DEPTHWISE[attributes], "launch_window"]
+
+
 @pytest.mark.parametrize("entry", LIBRARY, ids=lambda entry: entry.name)
 def test_a_unit_is_one_header_that_defines_what_it_says(entry) -> None:
-    assert entry.unit.text == f"#include <smelt/{entry.room}/{entry.name}_unit.h>\n"
-    header = (INCLUDE / "smelt" / entry.room / f"{entry.name}_unit.h").read_text(encoding="utf-8")
-    assert f"#define SMELT_{entry.name.upper()}_UNIT" in header
+    name = entry.header or entry.name
+    defines = "".join(f"#define {name} {value}\n" for name, value in entry.numbers)
+    assert entry.unit.text == f"{defines}#include <smelt/{entry.room}/{name}_unit.h>\n"
+    header = (INCLUDE / "smelt" / entry.room / f"{name}_unit.h").read_text(encoding="utf-8")
+    assert f"#define SMELT_{name.upper()}_UNIT" in header
+    assert all(
+        f"{number} " in header or f"{number})" in header or f"{number}," in header for number, _ in entry.numbers
+    )
 
 
 def test_a_function_that_two_backends_call_is_one_unit() -> None:

@@ -51,6 +51,7 @@ SHARED: dict[str, dict[str, int]] = {
         "SMELT_LINES_FLOATS": window_sizes.LINES_FLOATS,
         "SMELT_LINES_DEPTH": window_sizes.LINES_DEPTH,
         "SMELT_LINES_WINDOWS": window_sizes.LINES_WINDOWS,
+        "SMELT_PATCH_TAPS": window_sizes.PATCH_TAPS,
         "SMELT_WINOGRAD_PIXELS": window_sizes.LEAST_PIXELS,
         "SMELT_WINOGRAD_CHANNELS": window_sizes.LEAST_CHANNELS,
         "SMELT_CONVOLVE_KC": convolution.MOST_NCHW_DEPTH,

@@ -26,6 +26,7 @@ from smelt.ops.user import GPU_ALONE, runs_on_gpu_alone
 from . import extern
 from .emit import Kernel
 from .headers import includes
+from .launch import links_of
 from .layout.formats import format_named, packed_array
 from .library import INCLUDE, library_units, likely_source
 from .region import BACKEND, CRegionCode, write_region
@@ -138,7 +139,7 @@ def _source(
     entries = tuple(_entry(names[c.digest], c, facts) for c in distinct)
     kernels = [k for c in distinct for k in (*c.kernels, *(c.general.kernels if c.general is not None else ()))]
     functions = extern.units(kernels)
-    library = library_units(unit for kernel in kernels for unit in kernel.links)
+    library = library_units(unit for kernel in kernels for unit in links_of(kernel))
     own = _kernel_units(distinct, names, min(targets, key=lambda t: t.index).name)
     units = [*library, *functions, *(replace(unit, name=f"{prefix}{unit.name}") for unit in own)]
     return Source(tuple(units), entries, (INCLUDE,))

@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from smelt.ir.kernel import Ix, ix
 
 from .emit import Kernel
 from .product import ProductSizes
+
+# Launchers that are compiled apart, by the library's unit; others are inline functions of loop.h and loop_gemm.h.
+_UNITS: Final = {
+    "smelt_launch_gemm": "launch_gemm",
+    "smelt_launch_b2b_gemm": "launch_b2b_gemm",
+    "smelt_launch_b2b_online_softmax": "launch_b2b_gemm",
+    "smelt_launch_gemm_mlp": "launch_b2b_gemm",
+    "smelt_launch_window": "launch_window",
+    "smelt_launch_winograd": "launch_window",
+    "smelt_launch_square": "launch_window",
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,12 @@ class Launch:
             numbers[0] = _chunks(numbers[0], wide, chunk)
             numbers[1] = f"({numbers[1]}) * smelt_min({chunk}, {wide})"
         return f"{self.launcher}({', '.join((f'&{task}', f'SMELT_NAME({kernel})', *numbers, *self.flags))})"
+
+
+def links_of(kernel: Kernel) -> frozenset[str]:
+    """Units of the library that a kernel and its launch call."""
+    launcher = "" if kernel.extern is not None else launch_of(kernel).launcher
+    return kernel.links | {_UNITS[launcher]} if launcher in _UNITS else kernel.links
 
 
 def units_text(kernel: Kernel, spell: Callable[[Ix], str]) -> str:

@@ -20,21 +20,30 @@ from smelt.ir.kernel import Function
 from smelt.ir.records import Source, Unit
 
 from .extern import function_unit
-from .layout.window_sizes import LEAST_CHANNELS
+from .layout.window_sizes import DEPTHWISE_LINES, LEAST_CHANNELS, lines_unit
 
 
 @dataclass(frozen=True)
 class LibraryUnit:
-    """`name` has the header `<room>/<name>_unit.h`; `needs` are other units."""
+    """`name` is an instance of the header `<room>/<header>_unit.h` with these `numbers`; `needs` are other units."""
 
     name: str
     room: str
     needs: tuple[str, ...] = ()
     optimize: int = 2
+    header: str = ""
+    numbers: tuple[tuple[str, int], ...] = ()
 
     @property
     def unit(self) -> Unit:
-        return Unit(self.name, f"#include <smelt/{self.room}/{self.name}_unit.h>\n", optimize=self.optimize)
+        numbers = "".join(f"#define {name} {value}\n" for name, value in self.numbers)
+        include = f"#include <smelt/{self.room}/{self.header or self.name}_unit.h>\n"
+        return Unit(self.name, numbers + include, optimize=self.optimize)
+
+
+def _lines(taps: int, stride: int) -> LibraryUnit:
+    numbers = (("SMELT_LINE_TAPS", taps), ("SMELT_LINE_STRIDE", stride))
+    return LibraryUnit(lines_unit(taps, stride), "conv", header="depthwise_lines", numbers=numbers)
 
 
 INCLUDE: Final = Path(__file__).parent / "include"
@@ -45,13 +54,18 @@ LIBRARY: Final = (
     LibraryUnit("winograd", "conv", ("window", "tiles")),
     LibraryUnit("window", "conv", ("tiles",)),
     LibraryUnit("depthwise", "conv"),
-    LibraryUnit("depthwise_wide", "conv", ("depthwise",)),
+    LibraryUnit("depthwise_patch", "conv", ("depthwise",)),
+    *(_lines(taps, stride) for taps, stride in DEPTHWISE_LINES),
     LibraryUnit("convolve_dots", "conv", ("tiles",)),
     LibraryUnit("convolve_narrow", "conv", ("tiles",)),
     LibraryUnit("pool", "conv"),
     LibraryUnit(GEMM_UNIT, "gemm", ("tiles",)),
     LibraryUnit(HALF_UNIT, "half", ("tiles",)),
     LibraryUnit("half_window", "half", ("tiles",)),
+    # What launches kernels runs once a call: it need not be fast.
+    LibraryUnit("launch_gemm", "gemm", (GEMM_UNIT,), optimize=0),
+    LibraryUnit("launch_b2b_gemm", "attention", optimize=0),
+    LibraryUnit("launch_window", "conv", optimize=0),
 )
 
 _FUNCTIONS: Final = (

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from smelt.codegen.cluster import Loops, WindowGemm
 from smelt.codegen.kernel_forms import WindowForm, WindowKernel
-from smelt.ir.kernel import Buffer, Ix, Var, flat, ix, of, product
+from smelt.ir.kernel import Buffer, Geometry, Ix, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import numbers
 
 from .layout.arrangement import PANEL
-from .layout.window_sizes import filled
+from .layout.window_sizes import DEPTHWISE_LINES, PATCH_TAPS, filled, lines_unit
 from .product import ProductWriter
 from .register_epilogue import RegisterEpilogue, find_register_epilogue
 
@@ -31,13 +31,13 @@ _FILLED_BY = {
     "depthwise": "SMELT_DEPTHWISE", "dots": "SMELT_CONVOLVE_DOTS", "narrow": "SMELT_CONVOLVE_NARROW",
 }  # fmt: skip
 HALF_WINDOW_UNIT = "half_window"
-_WIDE = "SMELT_DEPTHWISE_WIDE"
 _CONVOLVE = "SMELT_CONVOLVE"
+_PATCH = "SMELT_DEPTHWISE_PATCH"
 _UNITS = {
-    _CONVOLVE: "window", _WIDE: "depthwise_wide", "SMELT_DEPTHWISE": "depthwise",
+    _CONVOLVE: "window", _PATCH: "depthwise_patch", "SMELT_DEPTHWISE": "depthwise",
     "SMELT_CONVOLVE_DOTS": "convolve_dots", "SMELT_CONVOLVE_NARROW": "convolve_narrow",
 }  # fmt: skip
-_PATCH_TAPS = 16  # SMELT_PATCH_TAPS of window.h
+_UNITS |= {f"SMELT_DEPTHWISE_LINES_{taps}_{stride}": lines_unit(taps, stride) for taps, stride in DEPTHWISE_LINES}
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
 
@@ -311,12 +311,14 @@ def window_units(window: WindowKernel) -> tuple[str, ...]:
 
 def _filled_by(window: WindowKernel) -> str:
     """The function that fills its blocks."""
-    if window.form == "depthwise" and _is_wide(window):
-        return _WIDE
+    if window.form == "depthwise":
+        return _depthwise(window.geometry)
     return f"{_CONVOLVE}_{window.narrow}" if window.narrow else _FILLED_BY.get(window.form, _CONVOLVE)
 
 
-def _is_wide(window: WindowKernel) -> bool:
-    """Whether a depthwise filter may be one of depthwise_wide.h."""
-    kernel = window.geometry.kernel
-    return kernel[-1] in (5, 7) or math.prod(kernel) >= _PATCH_TAPS
+def _depthwise(geometry: Geometry) -> str:
+    """By lines of taps in registers, by patches in L1, or plainly: so that a library has what its windows use."""
+    kernel, taps, stride = geometry.kernel, geometry.kernel[-1], geometry.stride[-1]
+    if math.prod(kernel[:-2]) == geometry.dilation[-1] == 1 and (taps, stride) in DEPTHWISE_LINES:
+        return f"SMELT_DEPTHWISE_LINES_{taps}_{stride}"
+    return _PATCH if geometry.taps >= PATCH_TAPS else _FILLED_BY["depthwise"]

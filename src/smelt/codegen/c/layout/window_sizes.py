@@ -18,6 +18,8 @@ POOL_COLUMNS = 256  # of a line whose maxima fit SMELT_POOL_LINE sixteen channel
 POOL_LEAST = 8  # windows that they are to be enough for: SMELT_POOL_LEAST
 LINES_FLOATS = 8192  # of an image's lines, copied side by side into L1: SMELT_LINES_FLOATS
 LINES_DEPTH = 80  # channels up to which windows are read from such copies: SMELT_LINES_DEPTH
+DEPTHWISE_LINES = ((5, 1), (5, 2), (7, 1), (7, 2))  # taps along a line and pixels between windows: depthwise_lines.h
+PATCH_TAPS = 16  # of one channel, from which on windows are computed patch by patch: SMELT_PATCH_TAPS
 LINES_WINDOWS = 14  # side by side that their lines must have room for: SMELT_LINES_WINDOWS
 
 
@@ -36,6 +38,11 @@ def maxima_fit(g: Geometry) -> bool:
     """Whether the largest of each window may be found line by line, of columns first."""
     columns = (g.kernel[-1] - 1) * g.dilation[-1] + 1 + (POOL_LEAST - 1) * g.stride[-1]
     return max(g.kernel[-1], g.taps // g.kernel[-1]) <= MOST_TAPS and columns <= POOL_COLUMNS
+
+
+def lines_unit(taps: int, stride: int) -> str:
+    """The library's unit of depthwise_lines.h for these."""
+    return f"depthwise_lines_{taps}_{stride}"
 
 
 def lines_fit(g: Geometry, depth: int) -> int:

@@ -3,7 +3,7 @@
  * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: lanes are channels; every element is one chain over the taps that lie in the image, in rising order, so its
  *            bits do not depend on how windows and channels are grouped. Padding takes no part. Filters of three
- *            taps side by side are those of depthwise_three.h; larger ones come by depthwise_wide.h.
+ *            taps side by side are those of depthwise_three.h; larger ones are depthwise_lines.h and depthwise_patch.h.
  */
 #ifndef SMELT_DEPTHWISE_H
 #define SMELT_DEPTHWISE_H

@@ -1,6 +1,7 @@
 /* Depthwise convolution with 5 or 7 taps side by side along a line.
  *
- * Input:     smelt_window, an NHWC image; weights in panels (panel, tap, 16). Output: a block of windows.
+ * Input:     SMELT_LINE_TAPS and SMELT_LINE_STRIDE: taps along a line, and pixels from one window to the next; smelt_window, an NHWC
+ *            image; weights in panels (panel, tap, 16). Output: a block of windows.
  * Invariant: every element is one chain over the taps that lie in the image, in rising order, whatever tile computes it.
  *            A line of taps stays in registers while the pixels of a tile stream past: each is loaded once for all of it.
  */
@@ -9,14 +10,12 @@
 
 #include <smelt/conv/depthwise_taps.h>
 
-/* Windows of the largest tile, side by side or two pixels apart: its sums, a line of taps and a pixel have registers, and its
- * pixels a bit of smelt_line's `inside` each. */
-#if SMELT_VL == 64 || defined(__aarch64__)
-enum { SMELT_LINE_MOST = 14, SMELT_LINE_APART = 7 };
-#define SMELT_LINE_LARGE(X) X
+/* Windows of the largest tile: its sums, a line of taps and a pixel have registers, and its pixels a bit of smelt_line's `inside`
+ * each. */
+#if SMELT_LINE_STRIDE == 1 && (SMELT_VL == 64 || defined(__aarch64__))
+#define SMELT_LINE_MOST 14
 #else
-enum { SMELT_LINE_MOST = 7, SMELT_LINE_APART = 7 };
-#define SMELT_LINE_LARGE(X)
+#define SMELT_LINE_MOST 7
 #endif
 
 /* Some windows of one line. Steps are in floats. */
@@ -61,41 +60,34 @@ SMELT_INLINE void smelt_line_tile(const smelt_line *t, const float *x, const flo
 }
 
 typedef void (*smelt_line_tiles)(const smelt_line *t, const float *x, const float *row, int64_t live, float *to, int64_t ld);
-#define SMELT_LINE_TILE(R, K, S)                                                                                       \
-  static __attribute__((noinline, unused)) void smelt_line_##R##_##K##_##S(const smelt_line *t, const float *x,         \
-                                                                           const float *row, int64_t live, float *to,  \
-                                                                           int64_t ld) {                               \
-    if (live) smelt_line_tile(t, x, row, live, to, ld, R, K, S);                                                       \
-    else smelt_line_tile(t, x, row, 0, to, ld, R, K, S);                                                               \
+#define SMELT_LINE_TILE(R)                                                                                              \
+  static __attribute__((noinline, unused)) void smelt_line_##R(const smelt_line *t, const float *x, const float *row,  \
+                                                               int64_t live, float *to, int64_t ld) {                  \
+    if (live) smelt_line_tile(t, x, row, live, to, ld, R, SMELT_LINE_TAPS, SMELT_LINE_STRIDE);                         \
+    else smelt_line_tile(t, x, row, 0, to, ld, R, SMELT_LINE_TAPS, SMELT_LINE_STRIDE);                                 \
   }
-#define SMELT_LINE_SIZES(K)                                                                                            \
-  SMELT_LINE_TILE(1, K, 1) SMELT_LINE_TILE(2, K, 1) SMELT_LINE_TILE(4, K, 1) SMELT_LINE_TILE(7, K, 1)                  \
-  SMELT_LINE_TILE(1, K, 2) SMELT_LINE_TILE(2, K, 2) SMELT_LINE_TILE(4, K, 2) SMELT_LINE_TILE(7, K, 2)                  \
-  SMELT_LINE_LARGE(SMELT_LINE_TILE(14, K, 1))                                                                          \
-  static const smelt_line_tiles smelt_line_by_##K[2][SMELT_LINE_MOST + 1] __attribute__((unused)) = {                  \
-      {[1] = smelt_line_1_##K##_1, [2] = smelt_line_2_##K##_1, [4] = smelt_line_4_##K##_1, [7] = smelt_line_7_##K##_1, \
-       SMELT_LINE_LARGE([14] = smelt_line_14_##K##_1)},                                                                \
-      {[1] = smelt_line_1_##K##_2, [2] = smelt_line_2_##K##_2, [4] = smelt_line_4_##K##_2, [7] = smelt_line_7_##K##_2}};
-SMELT_LINE_SIZES(5)
-SMELT_LINE_SIZES(7)
-
-/* Whether the taps that windows see along a line stay in registers. */
-SMELT_INLINE int smelt_lines_pay(const smelt_window *w) {
-  return w->kernel[0] == 1 && (w->kernel[2] == 5 || w->kernel[2] == 7) && w->stride[2] <= 2 && w->dilation[2] == 1;
-}
+SMELT_LINE_TILE(1) SMELT_LINE_TILE(2) SMELT_LINE_TILE(4) SMELT_LINE_TILE(7)
+#if SMELT_LINE_MOST == 14
+SMELT_LINE_TILE(14)
+#endif
+static const smelt_line_tiles smelt_line_tiles_of[SMELT_LINE_MOST + 1] __attribute__((unused)) = {
+    [1] = smelt_line_1, [2] = smelt_line_2, [4] = smelt_line_4, [7] = smelt_line_7,
+#if SMELT_LINE_MOST == 14
+    [14] = smelt_line_14
+#endif
+};
 
 /* Windows of the next tile, of `left` that remain. */
-SMELT_INLINE int64_t smelt_line_windows(int64_t left, int64_t stride) {
-  const int64_t most = stride > 1 ? SMELT_LINE_APART : SMELT_LINE_MOST;
-  return left >= most ? most : left >= 7 ? 7 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+SMELT_INLINE int64_t smelt_line_windows(int64_t left) {
+  return left >= SMELT_LINE_MOST ? SMELT_LINE_MOST : left >= 7 ? 7 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
 /* `n` windows from p on, all of one line. */
 SMELT_INLINE smelt_line smelt_line_of(const smelt_window *w, const float *image, const smelt_place *p, int64_t n,
                                       const float *panels) {
   smelt_taps taps = smelt_taps_of(w, image, p);
-  const int64_t x = taps.s[2].start, pixels = (n - 1) * w->stride[2] + w->kernel[2];
-  taps.s[2].lo = 0, taps.s[2].hi = w->kernel[2];
+  const int64_t x = taps.s[2].start, pixels = (n - 1) * SMELT_LINE_STRIDE + SMELT_LINE_TAPS;
+  taps.s[2].lo = 0, taps.s[2].hi = SMELT_LINE_TAPS;
   const smelt_tap_box b = smelt_box_of(w, &taps);
   const int64_t lo = smelt_min(smelt_max(-x, 0), pixels), hi = smelt_max(smelt_min(w->in[2] - x, pixels), lo);
   smelt_line t = {b.at, panels + b.first_row, b.sheets > 0 ? b.down : 0, b.line_step, b.tap_step,
@@ -114,13 +106,12 @@ typedef struct {
 /* Channels c0..c1-1 of all tiles of a list, which is empty then. */
 static __attribute__((unused)) void smelt_line_run(const smelt_window *w, smelt_line_list *list, int64_t c0, int64_t c1,
                                                    float *block, int64_t ld) {
-  const smelt_line_tiles *tiles = (w->kernel[2] == 7 ? smelt_line_by_7 : smelt_line_by_5)[w->stride[2] - 1];
-  const int64_t panel = w->kernel[1] * w->kernel[2] * 16;
+  const int64_t panel = w->kernel[1] * SMELT_LINE_TAPS * 16;
   for (int64_t c = c0; c < c1; c += SMELT_L) {
     const int64_t live = c1 - c < SMELT_L ? c1 - c : 0, row = (c >> 4) * panel + (c & 15);
     for (int64_t i = 0; i < list->count; i++) {
       const smelt_line *t = &list->tile[i];
-      tiles[list->windows[i]](t, t->at + c, t->row + row, live, block + list->to[i] * ld + (c - c0), ld);
+      smelt_line_tiles_of[list->windows[i]](t, t->at + c, t->row + row, live, block + list->to[i] * ld + (c - c0), ld);
     }
   }
   list->count = 0;
@@ -133,7 +124,7 @@ static __attribute__((unused)) void smelt_line_box(const smelt_window *w, const 
   smelt_line_list list = {.count = 0};
   const int64_t top = p.at[1], left = p.at[2];
   for (int64_t x = 0, n; x < wide; x += n) {
-    n = smelt_line_windows(wide - x, w->stride[2]);
+    n = smelt_line_windows(wide - x);
     for (int64_t y = 0; y < high; y++) {
       p.at[1] = top + y, p.at[2] = left + x;
       if (list.count == SMELT_LINE_TILES) smelt_line_run(w, &list, c0, c1, block, ld);
