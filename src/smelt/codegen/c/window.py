@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from smelt.codegen.cluster import Loops, WindowGemm
 from smelt.codegen.kernel_forms import WindowForm, WindowKernel
@@ -33,11 +34,11 @@ _FILLED_BY = {
 HALF_WINDOW_UNIT = "half_window"
 _CONVOLVE = "SMELT_CONVOLVE"
 _PATCH = "SMELT_DEPTHWISE_PATCH"
-_UNITS = {
+_UNITS: Final = {
     _CONVOLVE: "window", _PATCH: "depthwise_patch", "SMELT_DEPTHWISE": "depthwise",
     "SMELT_CONVOLVE_DOTS": "convolve_dots", "SMELT_CONVOLVE_NARROW": "convolve_narrow",
+    **{f"SMELT_DEPTHWISE_LINES_{taps}_{stride}": lines_unit(taps, stride) for taps, stride in DEPTHWISE_LINES},
 }  # fmt: skip
-_UNITS |= {f"SMELT_DEPTHWISE_LINES_{taps}_{stride}": lines_unit(taps, stride) for taps, stride in DEPTHWISE_LINES}
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
 
