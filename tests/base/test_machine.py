@@ -23,7 +23,8 @@ MEASURED = {
     "b2b_most": 131072, "b2b_team": 48, "window_tasks": 32, "window_blocks": 8, "window_panels": 200000,
     "window_part": 8192, "window_k_block": 65536, "winograd_near": 450000, "winograd_tasks": 8,
     "tile_bytes": 640 * 1024, "tile_image_bytes": 768 * 1024, "least_tiles": 6, "most_tasks": 128,
-    "cell_span_floats": 40960, "nontemporal_bytes": 1 << 18,
+    "cell_span_floats": 40960, "nontemporal_bytes": 1 << 18, "gemm_rows": 144, "int8_block_bytes": 192 << 10,
+    "int8_panel_bytes": 20 << 10,
 }  # fmt: skip
 PROBE = """
 #include <smelt/base/machine_load.h>

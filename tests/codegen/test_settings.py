@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from smelt.codegen import (
     unknown_settings,
     with_settings,
 )
+from smelt.codegen.machine_sizes import machine_sizes
 from smelt.ir.records import Entry, KernelInfo, Source, Unit
 
 CPU_SETTINGS = [setting for setting in KERNEL_SETTINGS if setting.name != GPU_CONFIG]  # triton_backend/ has the other
@@ -33,7 +35,9 @@ MODEL = """(float[n,96] x, float[2,3,70,16] q, float[2,3,70,16] k)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
 def test_the_default_is_what_the_header_says(setting: codegen.Setting) -> None:
     text = "".join(path.read_text() for path in HEADERS.rglob("*.h"))
-    assert f"#ifndef {setting.macro}\n#define {setting.macro} {setting.default}" in text
+    (said,) = re.findall(rf"#ifndef {setting.macro}\n#define {setting.macro} (\S+)", text)
+    size = said.removeprefix("smelt_sizes.")
+    assert setting.default == (int(said) if said.isdigit() else machine_sizes()[size])
     assert setting.default not in setting.others
 
 

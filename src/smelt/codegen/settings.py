@@ -14,6 +14,8 @@ from typing import Final
 
 from smelt.ir.records import KernelInfo, Source, Unit
 
+from .machine_sizes import machine_sizes
+
 GEMM_UNIT: Final = "gemm"
 HALF_UNIT: Final = "half_gemm"
 GPU_CONFIG: Final = "gpu-config"
@@ -57,7 +59,8 @@ class KernelSetting:
 SETTINGS: Final = (
     Setting("product-block", "SMELT_GEMM_BLOCK", 32768, (16384, 49152, 65536),
             "bytes of B panels in one cache block"),
-    Setting("product-rows", "SMELT_GEMM_ROWS", 144, (72, 288), "rows of A that share one pass over the panels (MC)"),
+    Setting("product-rows", "SMELT_GEMM_ROWS", machine_sizes()["gemm_rows"], (72, 288),
+            "rows of A that share one pass over the panels (MC)"),
     Setting("product-grain", "SMELT_GEMM_GRAIN", 50000, (20000, 150000), "multiply-adds that make a task"),
 )  # fmt: skip
 KERNEL_SETTINGS: Final = (

@@ -5,6 +5,7 @@
  * is generated for. Which results a kernel gives never depends on any of them.
  */
 /* GEMM with constant panels */
+SMELT_SIZE(gemm_rows, l2_bytes / 65536 * 9, "rows of a left operand (MC) that pass by panels together: 768 terms of them take 0.42 of L2")
 SMELT_SIZE(near_panels, l2_bytes / 4, "bytes of panels that stay in L2 while blocks of rows pass by")
 SMELT_SIZE(near_rows, l2_bytes, "bytes of a left operand that stay in L2 while panels pass by")
 SMELT_SIZE(group_bytes, l2_bytes / 2, "bytes of a group of panels that tasks of other rows find in L2 one after the other")
@@ -31,6 +32,9 @@ SMELT_SIZE(winograd_tasks, smelt_max(8, 4 * threads), "tasks that a launch aims 
 SMELT_SIZE(tile_bytes, l2_bytes / 8 * 5, "bytes of lines between the kernels of one task")
 SMELT_SIZE(tile_image_bytes, l2_bytes / 4 * 3, "bytes of an image between two kernels, from which on it would leave L2")
 SMELT_SIZE(least_tiles, smelt_max(6, 3 * threads), "tasks of one image that are enough for all threads")
+/* 8-bit products */
+SMELT_SIZE(int8_block_bytes, l2_bytes / 16 * 3, "bytes of the packed rows of a task, which stay in L2 beside a panel")
+SMELT_SIZE(int8_panel_bytes, l1_bytes / 8 * 5, "bytes of panels that all rows of a task meet before the next")
 /* everything else */
 SMELT_SIZE(most_tasks, smelt_max(128, 4 * threads), "tasks of a loop nest")
 SMELT_SIZE(cell_span_floats, l2_bytes / 128 * 5, "floats of the inputs' products of several steps, beside recurrent weights")

@@ -14,7 +14,8 @@
 #include <smelt/gemm/gemm_micro.h>
 #include <smelt/gemm/gemm_pack.h>
 
-/* Bytes of panels that the rows of A pass by: they stay in L1. */
+/* Bytes of panels that the rows of A pass by: they stay in an L1 of 32 KB. This is no formula over the machine: it decides KC, KC
+ * decides where a sum of products is cut into blocks that are added, and bits may not depend on caches. */
 #ifndef SMELT_GEMM_BLOCK
 #define SMELT_GEMM_BLOCK 32768
 #endif
@@ -22,7 +23,7 @@
 #define SMELT_GEMM_KC (SMELT_GEMM_BLOCK / (SMELT_GEMM_WP * SMELT_GEMM_PANEL * 4))
 /* Rows that share one pass over B: their block of A stays in L2. */
 #ifndef SMELT_GEMM_ROWS
-#define SMELT_GEMM_ROWS 144
+#define SMELT_GEMM_ROWS smelt_sizes.gemm_rows
 #endif
 #define SMELT_GEMM_MC (SMELT_GEMM_ROWS / SMELT_GEMM_WIDE_MR * SMELT_GEMM_WIDE_MR)
 /* Depth of A that passes by all panels before the rest does: so much of it stays in L2. */

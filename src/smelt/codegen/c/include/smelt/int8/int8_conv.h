@@ -16,7 +16,6 @@
 #include <smelt/int8/int8_table.h>
 
 enum {
-  SMELT_INT8_B_BYTES = 20 << 10,  /* of panels that all rows of a task meet before the next: they stay in L1 */
   SMELT_INT8_OFFSETS = 64,        /* of taps that are read in place */
   SMELT_INT8_LONG_TAP = 16,       /* groups of a tap from which on several are read in place */
   SMELT_INT8_POINTERS = 2048,     /* of the taps of rows that are packed */
@@ -290,7 +289,7 @@ static void smelt_int8_conv_block(const smelt_int8_conv *c, int64_t index, char 
   const int64_t from = across * c->l.panels / c->across, to = (across + 1) * c->l.panels / c->across;
   smelt_int8_rows_of_task_at(&w, memory);
   const int64_t fit = SMELT_INT8_PANELS(smelt_int8_tile_start(w.rows, w.tiles, 1));
-  const int64_t step = smelt_max(1, SMELT_INT8_B_BYTES / (c->stride * fit)) * fit;
+  const int64_t step = smelt_max(1, smelt_sizes.int8_panel_bytes / (c->stride * fit)) * fit;
   for (int64_t panel = from; panel < to; panel += step) {
     const int64_t own = smelt_min(step, to - panel), calls = (own + fit - 1) / fit, left = smelt_min(step, to - panel - own);
     const char *ahead = left > 0 ? c->panels + (w.group * c->l.panels + panel + own) * c->stride : NULL;

@@ -19,10 +19,9 @@ enum { SMELT_QS_ROWS, SMELT_QS_K, SMELT_QS_N, SMELT_QS_A_SIGNED, SMELT_QS_B_SIGN
 enum { SMELT_Q_INT32, SMELT_Q_FLOAT, SMELT_Q_UINT8, SMELT_Q_INT8 };
 
 enum {
-  SMELT_INT8_BLOCK_ROWS = 96,       /* of a task at most */
-  SMELT_INT8_BLOCK_BYTES = 192 << 10, /* of its packed rows: they stay in L2 beside a panel */
-  SMELT_INT8_LEAST_PANELS = 8,      /* of a task that shares its rows with others, since each packs them */
-  SMELT_INT8_WIDEST = 8             /* panels of a tile */
+  SMELT_INT8_BLOCK_ROWS = 96,  /* of a task at most */
+  SMELT_INT8_LEAST_PANELS = 8, /* of a task that shares its rows with others, since each packs them */
+  SMELT_INT8_WIDEST = 8        /* panels of a tile */
 };
 
 typedef float smelt_int8_f __attribute__((vector_size(SMELT_VL), may_alias));
@@ -207,7 +206,7 @@ static void smelt_int8_choose(smelt_int8_product *p) {
 /* Blocks of rows first; where there are fewer than tasks are wanted, tasks share the rows of a block. */
 static void smelt_int8_cut(smelt_int8_product *p, int64_t processors) {
   const int64_t row_bytes = p->groups * smelt_int8_group_bytes(p->source.form), rows = SMELT_INT8_ROWS;
-  const int64_t most = smelt_max(1, smelt_min(SMELT_INT8_BLOCK_ROWS, SMELT_INT8_BLOCK_BYTES / smelt_max(1, row_bytes)) / rows) * rows;
+  const int64_t most = smelt_max(1, smelt_min(SMELT_INT8_BLOCK_ROWS, smelt_sizes.int8_block_bytes / smelt_max(1, row_bytes)) / rows) * rows;
   const int64_t wanted = processors > 1 ? 4 * processors : 1;
   p->blocks = (p->rows + most - 1) / most;
   p->block = ((p->rows + p->blocks - 1) / p->blocks + rows - 1) / rows * rows;
