@@ -44,7 +44,7 @@ from . import softmax as _softmax
 from . import topk as _topk
 from .analysis import analyze, lower
 from .facts import Fact, Facts
-from .registry import LONG, SHORT, Call, Declaration, cost_of, declarations, lookup, op
+from .registry import LONG, SHORT, Call, Declaration, cost_of, declarations, lookup, made_by, op
 from .work import Shapes
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "declarations",
     "lookup",
     "lower",
+    "made_by",
     "op",
 ]
 

@@ -28,7 +28,7 @@ def _operands(call: Call) -> tuple[Tensor, Tensor]:
     return x, weights
 
 
-@op("Conv", kind="product", work=conv_work)
+@op("Conv", kind="product", makes="convolution", work=conv_work)
 def conv(call: Call) -> Tensor:
     x, weights = _operands(call)
     groups = _groups(call, x, weights.shape[1])
@@ -39,7 +39,7 @@ def conv(call: Call) -> Tensor:
     return _convolved(call, geometry, groups, weights.shape[0])
 
 
-@op("ConvTranspose", kind="product", work=conv_transpose_work)
+@op("ConvTranspose", kind="product", makes="convolution", work=conv_transpose_work)
 def conv_transpose(call: Call) -> Tensor:
     x, weights = _operands(call)
     geometry = spread_geometry(call, x, kernel_of(call, weights))

@@ -30,7 +30,7 @@ def _cost_of_maxima(node: ir.Node) -> Cost:
     return "heavy" if len(node.outputs) > 1 else "cheap"
 
 
-@op("MaxPool", kind="window", cost=_cost_of_maxima, work=pool_work)
+@op("MaxPool", kind="window", makes="pool", cost=_cost_of_maxima, work=pool_work)
 def max_pool(call: Call) -> Tensor | list[Tensor]:
     x = call.x()
     if x.dtype not in LEAST:
@@ -52,7 +52,7 @@ def _of_padding(k: Builder, x: Tensor, g: Geometry, maxima: Tensor) -> Tensor:
     return k.map(lambda m, c: E.select(E.op("eq", c, none), least, m), maxima, count)
 
 
-@op("AveragePool", kind="window", work=pool_work)
+@op("AveragePool", kind="window", makes="pool", work=pool_work)
 def average_pool(call: Call) -> Tensor:
     x = call.x()
     if x.dtype not in E.FLOATS:
@@ -66,7 +66,7 @@ def average_pool(call: Call) -> Tensor:
     return call.k.pool("mean", x, g, counted=counted)
 
 
-@op("LpPool", since=2, kind="window", work=pool_work)
+@op("LpPool", since=2, kind="window", makes="pool", work=pool_work)
 def lp_pool(call: Call) -> Tensor:
     x, k, p = call.x(), call.k, call.int("p", 2)
     if x.dtype not in E.FLOATS or p < 1:

@@ -66,7 +66,7 @@ def _requantized(call: Call, sums: Tensor, factor: Tensor, zero: Tensor) -> Tens
     return call.k.map(body, sums, factor, call.k.reshape(zero, ()))
 
 
-@op("QLinearConv", since=10, kind="product", steps=True, work=quantized_conv_work)
+@op("QLinearConv", since=10, kind="product", makes="convolution", steps=True, work=quantized_conv_work)
 def qlinear_conv(call: Call) -> Tensor:
     x, w, rank = call.x(0), call.x(3), call.x(0).rank
     bias = call.maybe(8)
@@ -86,7 +86,7 @@ def qlinear_matmul(call: Call) -> Tensor:
     return _requantized(call, sums, _factor(call, scales), call.x(7))
 
 
-@op("ConvInteger", since=10, kind="product", work=conv_work)
+@op("ConvInteger", since=10, kind="product", makes="convolution", work=conv_work)
 def conv_integer(call: Call) -> Tensor:
     x, w, groups = call.x(0), call.x(1), call.int("group", 1)
     if x.rank < 3 or w.rank != x.rank or groups < 1:

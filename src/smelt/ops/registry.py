@@ -121,6 +121,7 @@ class Call:
 Lowering = Callable[[Call], "Tensor | Sequence[Tensor | None]"]
 Reference = Callable[..., "np.ndarray[Any, Any] | tuple[np.ndarray[Any, Any], ...]"]
 Cost = Literal["view", "move", "cheap", "heavy"]
+Made = Literal["", "contraction", "convolution", "pool"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ class Declaration:
     `cost` says what a node is to partitioning: a view, data that are moved, one cheap operation, or worth a region of
     its own; where the node decides it, a function. `steps`: a rounding error before it may become a whole step after
     it. `flops` are those of one element of the result; `work` counts them where they are no such multiple.
-    `in_stock` is false for ops that stock ONNX Runtime has no kernel for."""
+    `makes` is the definition of the tensor language that a node is above all, where it is one that kernels are written
+    for. `in_stock` is false for ops that stock ONNX Runtime has no kernel for."""
 
     domain: str
     name: str
@@ -143,6 +145,7 @@ class Declaration:
     steps: bool = False
     flops: float = 0.0
     work: Callable[[Shapes], float] | None = None
+    makes: Made = ""
     in_stock: bool = True
 
     def lower(self, call: Call) -> tuple[Tensor | None, ...]:
@@ -153,6 +156,7 @@ class Declaration:
 KINDS = ("elementwise", "reduction", "normalization", "movement", "shape", "product", "window", "function")
 _COSTS: dict[str, Cost] = {"movement": "move", "shape": "view", "product": "heavy", "normalization": "heavy"}
 _FLOPS = {"elementwise": 1.0}
+_MADE: dict[str, Made] = {"product": "contraction"}
 _WORK: dict[str, Callable[[Shapes], float]] = {"reduction": read_work}
 
 
@@ -168,10 +172,11 @@ def op(
     *names: str, since: int = 1, before: int = 0, kind: str, domain: str = "", reference: Reference | None = None,
     cost: Cost | Callable[[ir.Node], Cost] | None = None, steps: bool | Collection[str] = False,
     flops: float | Mapping[str, float] | None = None, work: Callable[[Shapes], float] | None = None,
+    makes: Made | None = None,
 ) -> Callable[[Lowering], Lowering]:  # fmt: skip
     """Declare the lowering of one or more ops of a domain for opsets in [since, before).
 
-    What is not told of `cost` and `flops` follows from the kind; `steps` and `flops` may differ by name."""
+    What is not told of `cost`, `flops` and `makes` follows from the kind; `steps` and `flops` may differ by name."""
     assert kind in KINDS, kind
     usual, rule = _FLOPS.get(kind, 0.0), work or _WORK.get(kind)
 
@@ -180,8 +185,9 @@ def op(
             each = flops.get(name, usual) if isinstance(flops, Mapping) else usual if flops is None else flops
             stepping = steps if isinstance(steps, bool) else name in steps
             weight = cost or _COSTS.get(kind, "cheap")
+            made = _MADE.get(kind, "") if makes is None else makes
             declaration = Declaration(
-                domain, name, since, before, kind, lowering, reference, weight, stepping, each, rule
+                domain, name, since, before, kind, lowering, reference, weight, stepping, each, rule, made
             )
             _registry.by_name.setdefault((domain, name), []).append(declaration)
         return lowering
@@ -191,10 +197,21 @@ def op(
 
 def cost_of(node: ir.Node) -> Cost:
     """What a node is to partitioning; an op that is not declared is one cheap operation."""
-    found = _registry.by_name.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    found = _latest(node)
     if found is None:
         return "cheap"
-    return found[-1].cost(node) if callable(found[-1].cost) else found[-1].cost
+    return found.cost(node) if callable(found.cost) else found.cost
+
+
+def made_by(node: ir.Node) -> Made:
+    """What a node is above all, as far as its name tells."""
+    found = _latest(node)
+    return "" if found is None else found.makes
+
+
+def _latest(node: ir.Node) -> Declaration | None:
+    found = _registry.by_name.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    return found[-1] if found is not None else None
 
 
 def register_declaration(declaration: Declaration) -> None:

@@ -1,12 +1,14 @@
 """Which of the units that no model changes a model links."""
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 from region_check import Graph, generated
 
 from smelt.base.errors import CodegenError
 from smelt.codegen.backends import _shared
 from smelt.codegen.c.backend import INCLUDE
-from smelt.codegen.c.library import LIBRARY, library_units
+from smelt.codegen.c.library import LIBRARY, library_units, likely_source
 from smelt.ir.records import Unit
 
 
@@ -66,6 +68,33 @@ def test_a_library_has_the_form_of_a_depthwise_window_alone(attributes: str) -> 
     units = generated(Graph(graph, []).model(21)).source.units
     library = {entry.name for entry in LIBRARY}
     assert [unit.name for unit in units if unit.name in library] == [*DEPTHWISE[attributes], "launch_window"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "units"),
+    [
+        ("(float[n,8] x, float[8,m] w) => (float[n,m] y) { y = MatMul(x, w) }", ["tiles", "gemm", "launch_gemm"]),
+        ("(float[n,8,9] x) => (float[n,8,7] y) { y = MaxPool<kernel_shape=[3]>(x) }", ["pool", "launch_window"]),
+        ("(float[n,8] x) => (float[n,8] y) { y = Exp(x) }", []),
+        (
+            "(float[n,32,9,9] x, float[32,1,7,7] w) => (float[n,32,3,3] y) { y = Conv<group=32>(x, w) }",
+            ["depthwise_lines_7_1", "launch_window"],
+        ),
+        (
+            "(float[n,32,9,9] x, float[32,32,3,3] w) => (float[n,32,7,7] y) { y = Conv(x, w) }",
+            ["tiles", "winograd", "window", "launch_window"],
+        ),
+    ],
+)
+def test_likely_units_follow_from_declarations(graph: str, units: list[str]) -> None:
+    model = ir.serde.deserialize_model(Graph(graph, []).model(21))
+    assert [unit.name for unit in likely_source(model.graph).units] == units
+
+
+def test_products_of_constant_bytes_are_functions_of_their_own() -> None:
+    weights = ir.Value(name="w", const_value=ir.tensor(np.ones((8, 8), np.int8)), type=ir.TensorType(ir.DataType.INT8))
+    node = ir.node("MatMulIntegerToFloat", [ir.Value(name="x"), weights], domain="com.microsoft")
+    assert not likely_source([node]).units
 
 
 @pytest.mark.parametrize("entry", LIBRARY, ids=lambda entry: entry.name)

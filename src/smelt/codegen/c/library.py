@@ -18,9 +18,10 @@ from smelt.base.errors import CodegenError
 from smelt.codegen.settings import GEMM_UNIT, HALF_UNIT
 from smelt.ir.kernel import Function
 from smelt.ir.records import Source, Unit
+from smelt.ops import made_by
 
 from .extern import function_unit
-from .layout.window_sizes import DEPTHWISE_LINES, LEAST_CHANNELS, lines_unit
+from .layout.window_sizes import DEPTHWISE_LINES, LEAST_CHANNELS, depthwise_unit, lines_unit
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,7 @@ _FUNCTIONS: Final = (
     "recurrent/recurrent", "int8/int8", "nbits/nbits", "nbits/gather_blocks", "attention/grouped_queries",
     "functions/roi_align", "functions/suppression",
 )  # fmt: skip
-_PRODUCTS: Final = {
-    "Attention", "Einsum", "FusedMatMul", "Gemm", "GroupQueryAttention", "MatMul", "MultiHeadAttention", "QAttention",
-}  # fmt: skip
-_CONVOLUTIONS: Final = {"Conv", "ConvTranspose", "FusedConv"}
-_POOLS: Final = {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool"}
+_BYTES: Final = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 def library_source() -> Source:
@@ -89,26 +86,53 @@ def likely_source(nodes: Iterable[ir.Node]) -> Source:
     """The units that these nodes will probably need, seen before anything is known about their types and sizes."""
     named: set[str] = set()
     for node in nodes:
-        if node.op_type in _CONVOLUTIONS:
-            named |= _likely_of_convolution(node)
-        elif node.op_type in _PRODUCTS:
-            named |= {"tiles", "gemm"}
-        elif node.op_type in _POOLS:
-            named.add("pool")
-    return Source(tuple(entry.unit for entry in LIBRARY if entry.name in named), (), (INCLUDE,))
+        if not _of_bytes(node):
+            named |= _LIKELY.get(made_by(node), _nothing)(node)
+    return Source(tuple(library_units(named)), (), (INCLUDE,))
+
+
+def _of_bytes(node: ir.Node) -> bool:
+    """Whether it has 8-bit constants: such products are functions of their own."""
+    return any(value is not None and value.const_value is not None and value.dtype in _BYTES for value in node.inputs)
+
+
+def _nothing(node: ir.Node) -> set[str]:
+    del node
+    return set()
+
+
+def _likely_of_contraction(node: ir.Node) -> set[str]:
+    del node
+    return {GEMM_UNIT, "launch_gemm"}
+
+
+def _likely_of_pool(node: ir.Node) -> set[str]:
+    del node
+    return {"pool", "launch_window"}
 
 
 def _likely_of_convolution(node: ir.Node) -> set[str]:
     weights = node.inputs[1] if len(node.inputs) > 1 else None
     shape = list(weights.shape) if weights is not None and weights.shape is not None else []
+    sizes = [size for size in shape if isinstance(size, int)]
+    if len(sizes) < 3 or len(sizes) < len(shape):
+        return {"window", "launch_window"}
+    kernel, stride, dilation = sizes[2:], _numbers(node, "strides"), _numbers(node, "dilations")
     if node.attributes.get_int("group", 1) != 1:
-        return {"depthwise"} if shape[1:2] == [1] else {"tiles", "window"}
-    strides = node.attributes.get("strides")
-    square = shape[2:] == [3, 3] and (strides is None or set(strides.as_ints()) == {1})
-    wide = all(isinstance(size, int) and size >= LEAST_CHANNELS for size in shape[:2])
-    return (
-        {"tiles", "window", "winograd"} if square and wide and node.op_type != "ConvTranspose" else {"tiles", "window"}
-    )
+        one = depthwise_unit(kernel, stride[-1], dilation[-1]) if sizes[1] == 1 else "window"
+        return {one, "launch_window"}
+    near = kernel == [3, 3] and set(stride) == set(dilation) == {1} and min(sizes[:2]) >= LEAST_CHANNELS
+    return {"window", "launch_window", *(("winograd",) if near else ())}
+
+
+def _numbers(node: ir.Node, name: str) -> list[int]:
+    found = node.attributes.get(name)
+    return list(found.as_ints()) if found is not None else [1]
+
+
+_LIKELY: Final = {
+    "contraction": _likely_of_contraction, "convolution": _likely_of_convolution, "pool": _likely_of_pool,
+}  # fmt: skip
 
 
 def library_units(links: Iterable[str]) -> list[Unit]:

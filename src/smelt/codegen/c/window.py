@@ -7,18 +7,16 @@ window_unit.h.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Final
 
 from smelt.codegen.cluster import Loops, WindowGemm
 from smelt.codegen.kernel_forms import WindowForm, WindowKernel
-from smelt.ir.kernel import Buffer, Geometry, Ix, Var, flat, ix, of, product
+from smelt.ir.kernel import Buffer, Ix, Var, flat, ix, of, product
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.window import numbers
 
 from .layout.arrangement import PANEL
-from .layout.window_sizes import DEPTHWISE_LINES, PATCH_TAPS, filled, lines_unit
+from .layout.window_sizes import depthwise_unit, filled
 from .product import ProductWriter
 from .register_epilogue import RegisterEpilogue, find_register_epilogue
 
@@ -28,17 +26,10 @@ _FORMS: dict[str, str] = {
     "narrow": "SMELT_BY_GROUPS",
 }  # fmt: skip
 _PACKED = {"dots": "SMELT_DOTS", "narrow": "SMELT_NARROW"}
-_FILLED_BY = {
-    "depthwise": "SMELT_DEPTHWISE", "dots": "SMELT_CONVOLVE_DOTS", "narrow": "SMELT_CONVOLVE_NARROW",
-}  # fmt: skip
+_FILLED_BY = {"dots": "convolve_dots", "narrow": "convolve_narrow"}  # the unit; its function has its name
 HALF_WINDOW_UNIT = "half_window"
+WINDOW_UNIT = "window"
 _CONVOLVE = "SMELT_CONVOLVE"
-_PATCH = "SMELT_DEPTHWISE_PATCH"
-_UNITS: Final = {
-    _CONVOLVE: "window", _PATCH: "depthwise_patch", "SMELT_DEPTHWISE": "depthwise",
-    "SMELT_CONVOLVE_DOTS": "convolve_dots", "SMELT_CONVOLVE_NARROW": "convolve_narrow",
-    **{f"SMELT_DEPTHWISE_LINES_{taps}_{stride}": lines_unit(taps, stride) for taps, stride in DEPTHWISE_LINES},
-}  # fmt: skip
 _BY_LINES = ("winograd", "square")
 _POOLS = {"max": "SMELT_POOL_MAX", "mean": "SMELT_POOL_MEAN", "sum": "SMELT_POOL_SUM"}
 
@@ -306,20 +297,20 @@ def window_units(window: WindowKernel) -> tuple[str, ...]:
         return ("winograd",)
     if window.narrow:
         return (HALF_WINDOW_UNIT,)
-    name = _filled_by(window)
-    return (_UNITS[name], "winograd") if window.form in _BY_LINES else (_UNITS[name],)
+    unit = _unit_of(window)
+    return (unit, "winograd") if window.form in _BY_LINES else (unit,)
 
 
 def _filled_by(window: WindowKernel) -> str:
     """The function that fills its blocks."""
+    if window.narrow:
+        return f"{_CONVOLVE}_{window.narrow}"
+    unit = _unit_of(window)
+    return _CONVOLVE if unit == WINDOW_UNIT else f"SMELT_{unit.upper()}"
+
+
+def _unit_of(window: WindowKernel) -> str:
+    geometry = window.geometry
     if window.form == "depthwise":
-        return _depthwise(window.geometry)
-    return f"{_CONVOLVE}_{window.narrow}" if window.narrow else _FILLED_BY.get(window.form, _CONVOLVE)
-
-
-def _depthwise(geometry: Geometry) -> str:
-    """By lines of taps in registers, by patches in L1, or plainly: so that a library has what its windows use."""
-    kernel, taps, stride = geometry.kernel, geometry.kernel[-1], geometry.stride[-1]
-    if math.prod(kernel[:-2]) == geometry.dilation[-1] == 1 and (taps, stride) in DEPTHWISE_LINES:
-        return f"SMELT_DEPTHWISE_LINES_{taps}_{stride}"
-    return _PATCH if geometry.taps >= PATCH_TAPS else _FILLED_BY["depthwise"]
+        return depthwise_unit(geometry.kernel, geometry.stride[-1], geometry.dilation[-1])
+    return _FILLED_BY.get(window.form, WINDOW_UNIT)

@@ -1,7 +1,8 @@
 """Which nodes become Triton kernels.
 
 Input: a node and the facts. Output: yes, or no with the reason. Invariant: what is claimed is made of maps, index maps,
-reductions, scans and assemblies; products, windows and functions in C stay with the GPU's own provider.
+reductions, scans, assemblies and attention; other products, windows and functions in C stay with the GPU's own
+provider.
 """
 
 from __future__ import annotations
@@ -41,8 +42,6 @@ _REASONS: Final[dict[type, str]] = {
     Result: "a function in C, which runs on the CPU",
 }
 
-_ATTENTION: Final = frozenset(("Attention", "MultiHeadAttention", "GroupQueryAttention"))
-
 
 def own_rules() -> OwnRules:
     """Of this backend, and of kernels that users wrote for it."""
@@ -54,15 +53,14 @@ def claim(node: ir.Node, facts: Facts) -> Claim:
         made = lower(facts, facts.builder(), node, None, own_rules())
     except Unsupported as unsupported:
         return Claim(False, str(unsupported))
-    attention = node.op_type in _ATTENTION
     for result in made:
-        reason = "" if result is None else _unsupported(result[0], attention=attention)
+        reason = "" if result is None else _unsupported(result[0])
         if reason:
             return Claim(False, reason)
     return Claim(True)
 
 
-def _unsupported(root: Tensor, *, attention: bool) -> str:
+def _unsupported(root: Tensor) -> str:
     seen: set[int] = set()
     stack = [root]
     while stack:
@@ -71,7 +69,7 @@ def _unsupported(root: Tensor, *, attention: bool) -> str:
             continue
         seen.add(tensor.uid)
         definition = tensor.definition
-        one = attention_of(tensor, operands_of) if attention else None
+        one = attention_of(tensor, operands_of)
         if one is not None:
             stack += [one.outer.b, one.inner.a, one.inner.b]
             seen.add(one.scores.uid)

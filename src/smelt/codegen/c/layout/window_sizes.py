@@ -6,6 +6,9 @@ are named after them.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from smelt.ir.kernel import Geometry, Ix, ix
 
 MOST_AXES = 3
@@ -43,6 +46,14 @@ def maxima_fit(g: Geometry) -> bool:
 def lines_unit(taps: int, stride: int) -> str:
     """The library's unit of depthwise_lines.h for these."""
     return f"depthwise_lines_{taps}_{stride}"
+
+
+def depthwise_unit(kernel: Sequence[int], stride: int, dilation: int) -> str:
+    """The library's unit for a depthwise window: by lines of taps in registers, by patches in L1, or plainly. `stride`
+    and `dilation` are those of the last axis."""
+    if math.prod(kernel[:-2]) == dilation == 1 and (kernel[-1], stride) in DEPTHWISE_LINES:
+        return lines_unit(kernel[-1], stride)
+    return "depthwise_patch" if math.prod(kernel) >= PATCH_TAPS else "depthwise"
 
 
 def lines_fit(g: Geometry, depth: int) -> int:
