@@ -49,7 +49,7 @@ SMELT_INLINE smelt_split smelt_split_of(const smelt_head *task, int64_t rows, in
 }
 
 /* Row-affine schedule: products whose panels stay in L2 with room to spare. Their rows are cut into an even number of blocks,
- * as those of two small layers are (loop_b2b_gemm.h), and the tasks of a block follow each other: a thread goes on with the
+ * as those of two small layers are (launch_b2b_gemm_unit.h), and the tasks of a block follow each other: a thread goes on with the
  * rows that it has made itself. Cut by columns alone, it would fetch half of its left operand from another core's cache. Fewer
  * rows would not cover the wait for panels from memory; more than that leave the caches anyway. */
 #define SMELT_ROW_AFFINE_BYTES smelt_sizes.row_affine_bytes
