@@ -20,7 +20,7 @@ def test_the_last_colon_ends_the_name():
     assert parse_shapes(["input:0:4,5"]) == {"input:0": (4, 5)}
 
 
-@pytest.mark.parametrize("text", ["x", ":1", "x:1,-1", "x:a", "x:1.5", "x:" + "9" * 30])
+@pytest.mark.parametrize("text", ["x", ":1", "x:1,-1", "x:a", "x:1,3,48,x", "x:1,,2", "x:1.5", "x:" + "9" * 30])
 def test_shapes_that_cannot_be_read_are_refused(text: str):
     with pytest.raises(ConfigError):
         parse_shapes([text])

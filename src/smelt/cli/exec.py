@@ -42,5 +42,6 @@ def exec_command(command: Command, background: Background = False, limit: Limit 
             }
         )
         if shutil.which(command[0]) is None:
-            raise FileNotFoundError(f"there is no program {command[0]!r} to run")
+            meant = f": `smelt exec -- python {' '.join(command)}`?" if Path(command[0]).is_file() else ""
+            raise FileNotFoundError(f"there is no program {command[0]!r} to run{meant}")
         os.execvpe(command[0], command, environment)  # noqa: S606  the user's own command

@@ -169,7 +169,7 @@ def parse_shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
         name, colon, sizes = text.strip().rpartition(":")
-        parts = [size for size in sizes.replace("x", ",").split(",") if size.strip()]
+        parts = sizes.replace("x", ",").split(",") if sizes.strip() else []
         if not colon or not name or not all(_is_size(part) for part in parts):
             raise ConfigError("SM-CONFIG-001", f"--shapes {text!r} is not NAME:DIMS", hint="Write --shapes x:1,128.")
         shapes[name] = tuple(int(part) for part in parts)

@@ -326,6 +326,27 @@ def test_exec_names_a_program_that_is_not_there():
     assert ran.returncode == 2 and "no program 'no-such-program'" in ran.stderr
 
 
+def test_exec_tells_how_a_script_is_run(tmp_path):
+    (tmp_path / "app.py").write_text("")
+    command = [sys.executable, "-m", "smelt", "exec", "app.py", "now"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, cwd=tmp_path)
+    assert ran.returncode == 2 and "`smelt exec -- python app.py now`?" in ran.stderr
+
+
+def test_a_wrong_switch_is_said_once_and_means_stock(cache, saved, tmp_path):
+    """In a virtual environment Python runs each .pth file twice."""
+    site = tmp_path / "site"
+    site.mkdir()
+    shutil.copy(SRC / "smelt_hook.pth", site)
+    twice = f"import site; [site.addsitedir({str(site)!r}) for _ in range(2)]"
+    command = [sys.executable, "-c", f"{twice}; exec(open({str(program(tmp_path))!r}).read())", str(saved)]
+    for name, value in (("SMELT_HOOK", "yes"), ("SMELT_HOOK_LIMIT", "long")):
+        environ = {**environment(), "SMELT_HOOK": "on", name: value}
+        ran = subprocess.run(command, capture_output=True, text=True, env=environ, check=True)
+        assert ran.stdout.split()[0] == "False"
+        assert ran.stderr.count(f"{name}={value!r} is not") == 1
+
+
 def test_one_of_two_processes_compiles(cache, saved, tmp_path):
     command = [sys.executable, "-m", "smelt", "exec", "--limit", "200", "--"]
     command += [sys.executable, str(program(tmp_path)), str(saved)]

@@ -23,6 +23,7 @@ else:
     Loader = MetaPathFinder = object  # importing them takes as long as all else here
 
 _NAME = "onnxruntime"
+_said: list[str] = []
 
 
 def arm() -> None:
@@ -30,7 +31,15 @@ def arm() -> None:
     try:
         _arm()
     except Exception as error:  # a program that runs without smelt runs with it
-        sys.stderr.write(f"smelt: sessions run on stock ONNX Runtime: {error}\n")
+        _complain(error)
+
+
+def _complain(error: Exception) -> None:
+    """Once: in a virtual environment Python runs each .pth file twice."""
+    line = f"smelt: sessions run on stock ONNX Runtime: {error}\n"
+    if line not in _said:
+        _said.append(line)
+        sys.stderr.write(line)
 
 
 def _arm() -> None:
@@ -75,7 +84,7 @@ class _Then(Loader):
         try:
             _install()
         except Exception as error:  # onnxruntime itself is loaded
-            sys.stderr.write(f"smelt: sessions run on stock ONNX Runtime: {error}\n")
+            _complain(error)
 
 
 class _Finder(MetaPathFinder):
