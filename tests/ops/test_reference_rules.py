@@ -73,6 +73,17 @@ def test_depthwise_convolutions(multiplier: int, strides: tuple[int, int]):
     np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+def test_convolutions_in_parts_that_threads_share(monkeypatch: pytest.MonkeyPatch):
+    random = np.random.default_rng(3)
+    x, weight = random.normal(size=(2, 6, 19, 8)), random.normal(size=(4, 3, 3, 3))
+    given = {"group": 2, "strides": [2, 1], "pads": [1, 1, 1, 1]}
+    at_once = RULES["Conv"]([x, weight], given)
+    monkeypatch.setattr("smelt.ops.reference_rules._BLOCK_ELEMENTS", 3 * 6 * 9 * 8)
+    in_parts, theirs = both("Conv", [x, weight], **given)
+    np.testing.assert_allclose(in_parts, at_once, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(in_parts, theirs, rtol=1e-12, atol=1e-12)
+
+
 def test_clip_with_one_limit_or_none():
     x = np.linspace(-4, 4, 9)
     np.testing.assert_array_equal(RULES["Clip"]([x, np.array(-1.0), np.array(2.0)], {}), np.clip(x, -1, 2))
