@@ -262,6 +262,31 @@ def test_inputs_that_break_the_rules_of_an_op_are_told(tmp_path: Path):
     assert judge.forbids(empty, full) and not judge.forbids(full, full)
 
 
+def test_equal_bits_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = saved(tmp_path / "m.onnx", [helper.make_node("Exp", ["x"], ["y"])], [floats("x", "n")], [floats("y", "n")])
+    judge, feeds = Judge(path, "elementwise", ["Exp"]), {"x": np.linspace(-1, 1, 9, dtype=np.float32)}
+    stock, asked = judge.stock(feeds), list[object]()
+    by_reference = judge._by_reference
+    monkeypatch.setattr(judge, "_by_reference", lambda *given: asked.append(given) or by_reference(*given))
+    wrong = stock[0] * np.float32(1.1)
+    first = judge(feeds, [wrong], stock)
+    assert first.comparison.problem and judge(feeds, [wrong.copy()], stock) is first and len(asked) == 1
+    assert not judge(feeds, stock, stock).comparison.problem
+    other = {"x": feeds["x"] + 1}  # another question
+    assert judge(other, [wrong], judge.stock(other)).comparison.problem and len(asked) == 2
+
+
+def test_the_cheapest_yardstick_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What stock gives by default is right, and costs less than the reference on moved inputs."""
+    path = saved(tmp_path / "m.onnx", [helper.make_node("Exp", ["x"], ["y"])], [floats("x", "n")], [floats("y", "n")])
+    judge, feeds = Judge(path, "elementwise", ["Exp"]), {"x": np.linspace(-1, 1, 9, dtype=np.float32)}
+    stock = judge.stock(feeds)
+    off = stock[0] * np.float32(1.01)
+    monkeypatch.setattr(judge, "_usual", lambda feeds: [[off.copy()]])
+    monkeypatch.setattr(judge, "_moved_reference", lambda feeds: pytest.fail("asked for what costs more"))
+    assert not judge(feeds, [off], stock).comparison.problem
+
+
 def test_any_of_the_answers_that_stock_gives_by_its_threads_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Some of its quantized kernels give others with other numbers of threads, far apart."""
     path = quantized(tmp_path / "q.onnx", 1)
@@ -269,7 +294,7 @@ def test_any_of_the_answers_that_stock_gives_by_its_threads_is_right(tmp_path: P
     feeds = {"x": np.random.default_rng(3).standard_normal((4, 32), np.float32)}
     stock = judge.stock(feeds)
     threaded = [stock[0] * np.float32(1.3)]
-    assert judge(feeds, threaded, stock).comparison.problem
+    assert Judge(path, "product", judge.op_types)(feeds, threaded, stock).comparison.problem
     again = judge._again
 
     def by_threads(settings: SessionSettings, given: object) -> list[object]:

@@ -95,6 +95,33 @@ def test_enlarged_values_keep_their_digits_and_reach_a_million():
     assert enlarged({"scales": scales}) is None
 
 
+@pytest.mark.parametrize(("is_expensive", "runs"), [(False, ["v2", "v4"] * 3), (True, ["v2", "v4", "v4", "v4"])])
+def test_an_expensive_region_gets_special_values_at_the_best_level_alone(
+    is_expensive: bool, runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [helper.make_tensor_value_info(name, 1, [40, 70]) for name in ("i0", "y")]
+    graph = helper.make_graph([helper.make_node("Tanh", ["i0"], ["y"])], "g", ends[:1], ends[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, tmp_path / "plain.onnx")
+    session, ran = session_for(tmp_path / "plain.onnx"), list[str]()
+
+    def run(one: object, level: str, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        ran.append(level)
+        return session.run(None, {"i0": inputs[0]})
+
+    monkeypatch.setattr("smelt.check.region_check._OneRegion._run", run)
+    region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": ["Tanh"],
+              "identical": False, "plain": "plain.onnx", "defined": [0], "reads_inputs": True}  # fmt: skip
+    levels = {"v4": tmp_path, "v2": tmp_path}
+    check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, levels, lambda **told: None)
+    check.is_expensive = is_expensive
+    x = np.random.default_rng(0).standard_normal((40, 70)).astype(np.float32)
+    values = {"x": x, "y": session.run(None, {"i0": x})[0]}
+    assert not check(region, values).comparison.problem
+    assert ran[:2] == runs[:2] and sorted(ran) == sorted(runs)
+    assert check.passed["y"].result.tobytes() == values["y"].tobytes()
+
+
 @pytest.mark.parametrize(("op", "right"), [("Exp", True), ("Tanh", False)])
 def test_a_kernel_that_overflows_alone_is_wrong(
     op: str, right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

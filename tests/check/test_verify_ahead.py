@@ -68,6 +68,28 @@ def test_lower_levels_run_the_whole_model_where_their_regions_met_sizes_of_1_alo
     assert at == {1: ["v4"], 7: ["v4"], 0: ["v4"]}
     verification.seen = Observed({"x": np.zeros(1, np.float32)}, {})
     assert verification._levels_at(SIZES[1]) == ["v4", "v2"] and verification._levels_at(SIZES[2]) == ["v4"]
+    verification.is_expensive = True
+    assert verification._levels_at(SIZES[1]) == ["v4"]
+
+
+def test_what_costs_much_is_told_by_counted_work_and_not_by_a_clock(verification, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(verify, "load_file", lambda path: SimpleNamespace(graph=SimpleNamespace(inputs=[])))
+    for work, seconds, is_expensive in ((9e9, 100.0, False), (2e10, 0.2, True), (2e10, 0.01, False)):
+        monkeypatch.setattr(verify, "forecast", lambda *_, work=work: work)
+        verification.seen = Observed(FEEDS, {}, Offer(3, FEEDS), seconds)
+        vars(verification).pop("is_expensive", None)
+        assert verification.is_expensive is is_expensive
+
+
+def test_a_verdict_on_regions_is_one_on_the_whole_of_the_same_bits(verification):
+    right = verify.Judged(verify.Comparison(error=1e-7))
+    made, stock = np.ones(3, np.float32), np.ones(3, np.float32) * 2
+    verification.whole.passed = {"y": verify.Passed(made, stock, right)}
+    assert verification.whole._judged_before([made.copy()], [stock.copy()]) is right
+    assert verification.whole._judged_before([made + 1], [stock]) is None
+    assert verification.whole._judged_before([made], [stock + 1]) is None
+    verification.whole.passed = {}
+    assert verification.whole._judged_before([made], [stock]) is None
 
 
 def test_the_whole_model_is_as_wrong_as_its_worst_level(verification, monkeypatch: pytest.MonkeyPatch):

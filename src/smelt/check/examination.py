@@ -410,6 +410,7 @@ def _region_job(
             key(v): (v.dtype.name, dims(v)) for v in region.inputs if v not in region.plain_inputs and v.dtype
         },
         "outputs": [key(v) for v in region.outputs],
+        "reads_inputs": all(v.is_graph_input() for v in (*region.inputs, *region.plain_inputs)),
         "op_types": list(region.op_types),
         "defined": defined_outputs(region.plain),
         "finite": defined_outputs(region.plain, finite=True),

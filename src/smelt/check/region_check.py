@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,15 @@ from smelt.ops.reference import NoReferenceError
 from smelt.runtime import Session, SessionSettings, session_for, write_call
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """An output that was right beside stock's."""
+
+    result: Any
+    stock: Any
+    judged: Judged
 
 
 def level_libraries(library: Path, levels: Sequence[str], folder: Path) -> dict[str, Path]:
@@ -56,7 +65,9 @@ def open_at(model: Path, libraries: Mapping[str, Path], level: str, settings: Se
 
 
 class RegionCheck:
-    """Checks regions one after the other; sessions live as long as their region is looked at."""
+    """Checks regions one after the other; sessions live as long as their region is looked at.
+
+    `passed` has outputs by name that were right at the best level, of regions that read the model's inputs alone."""
 
     def __init__(self, job: Mapping[str, Any], folder: Path, libraries: Mapping[str, Path], report: Report) -> None:
         self.folder = folder
@@ -67,6 +78,8 @@ class RegionCheck:
         self.without_reference = set(job["without_reference"])
         self.best = next(iter(libraries))
         self.patience = 0.0
+        self.is_expensive = False
+        self.passed: dict[str, Passed] = {}
 
     def __call__(
         self, region: Mapping[str, Any], values: Mapping[str, Any], *, thorough: bool = True, every_level: bool = False
@@ -98,13 +111,28 @@ class _OneRegion:
     def run(self, levels: Sequence[str], thorough: bool) -> Judged:
         if self.check.calls is not None and not self.region["identical"]:
             self._keep(self.check.calls)
-        found = [(level, self.judge(self.feeds, self._run(level, self.inputs), self.stock)) for level in levels]
-        wrong = [replace(f.comparison, problem=f"{level}: {f.comparison.problem}") for level, f in found
-                 if f.comparison.problem]  # fmt: skip
-        worst = max((f for _, f in found), key=lambda f: f.comparison.error)
-        if thorough and not wrong:  # else there will be another kernel
-            wrong += [*self._special(levels, self._share(worst.comparison)), *self._large(levels)]
+        worst: Judged | None = None
+        results: list[Any] = []
+        for level in reversed(levels):  # the lowest has no FMA and rounds most, so that it shows most
+            results = self._run(level, self.inputs)
+            found = self.judge(self.feeds, results, self.stock)
+            if found.comparison.problem:  # there will be another kernel
+                return replace(
+                    found, comparison=replace(found.comparison, problem=f"{level}: {found.comparison.problem}")
+                )
+            worst = found if worst is None or found.comparison.error > worst.comparison.error else worst
+        assert worst is not None
+        self._keep_passed(results, worst)
+        if not thorough:
+            return worst
+        levels = levels[:1] if self.check.is_expensive else levels
+        wrong = [*self._special(levels, self._share(worst.comparison)), *self._large(levels)]
         return replace(worst, comparison=joined(wrong)) if wrong else worst
+
+    def _keep_passed(self, results: Sequence[Any], judged: Judged) -> None:
+        if self.region.get("reads_inputs"):
+            made = zip(self.region["outputs"], results, self.stock, strict=True)
+            self.check.passed.update({name: Passed(result, stock, judged) for name, result, stock in made})
 
     def _operands(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
         """What the kernel reads, and what the nodes read that it replaces."""
