@@ -16,12 +16,13 @@ from smelt.bench import Pace, Plan
 from smelt.bench.outcome import Row
 from smelt.bench.paired import Ratio
 from smelt.bench.real import __main__ as program
+from smelt.bench.real import judge as judging
 from smelt.bench.real.collect import model_of
 from smelt.bench.real.judge import judge
 from smelt.bench.real.page import findings, is_right, write_page
 from smelt.bench.real.results import Facts, Known, Store
 from smelt.bench.real.steps import RealModel, _decided_rows  # pyright: ignore[reportPrivateUsage]
-from smelt.runtime import Executable
+from smelt.runtime import Executable, Session, SessionSettings
 
 
 def tiny(path: Path, factor: float = 2.0) -> Path:
@@ -89,6 +90,31 @@ def test_an_artifact_of_another_model_is_not_right(run: Path, tmp_path: Path):
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 64), np.float32)}
     found = judge(other, Store(run, {}).artifact("made/tiny"), feeds, [1])
     assert not found.right and "off by more than" in found.problem
+
+
+def test_sizes_that_stock_refuses_with_its_optimizers_are_judged_all_the_same(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model, feeds = tiny(tmp_path / "same.onnx"), {"x": np.random.default_rng(0).standard_normal((2, 64), np.float32)}
+    other, artifact = tiny(tmp_path / "other.onnx", 3.0), Store(run, {}).artifact("made/tiny")
+    opened = judging.session_for
+
+    def refusing(path: Path, library: Path | None, settings: SessionSettings) -> Session:
+        if settings.optimization != "disable":
+            raise RuntimeError("stock refuses it")
+        return opened(path, library, settings)
+
+    monkeypatch.setattr(judging, "session_for", refusing)
+    assert judge(model, artifact, feeds, [1]).right
+    assert "off by more than" in judge(other, artifact, feeds, [1]).problem
+    monkeypatch.setattr(Executable, "open", _refused)
+    assert judge(model, artifact, feeds, [1]).right  # users' stock refuses it too
+    monkeypatch.setattr(judging, "session_for", opened)
+    assert "refused" in judge(model, artifact, feeds, [1]).problem
+
+
+def _refused(*_: object) -> Executable:
+    raise RuntimeError("refused")
 
 
 def test_an_artifact_that_overflows_where_stock_does_not_is_not_right(
