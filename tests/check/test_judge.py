@@ -235,6 +235,28 @@ def test_sums_that_cancel_are_held_to_what_a_unit_in_the_last_place_of_weights_m
     assert judge(feeds, [np.float32(truth + 20 * apart)], stock).comparison.problem
 
 
+def test_each_element_may_be_off_by_the_yardstick_that_fits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The most sensitive element moves with the inputs; what others may be off by is told by further answers."""
+    path = saved(tmp_path / "t.onnx", [helper.make_node("Tanh", ["x"], ["y"])], [floats("x", "n")], [floats("y", "n")])
+    judge = Judge(path, "model", ["Tanh"])
+    feeds = {"x": np.linspace(0.5, 1, 50, dtype=np.float32)}
+    truth, stock = np.float64(judge.reference(feeds)[0]), judge.stock(feeds)
+
+    def off(first: float, second: float) -> list[np.ndarray]:
+        scale = np.abs(truth) + np.sqrt(np.mean(truth**2))
+        return [np.float32(truth + scale * np.array([first, second, *[0.0] * 48]))]
+
+    monkeypatch.setattr(judge, "_usual", lambda feeds: [])
+    monkeypatch.setattr(judge, "_moved_reference", lambda feeds: off(4e-6, 0))
+    monkeypatch.setattr(judge, "_draws", lambda feeds: [off(0, 1.2e-5)])
+    assert not judge(feeds, off(4e-5, 0), stock).comparison.problem
+    assert not judge(feeds, off(0, 1.5e-5), stock).comparison.problem
+    assert not judge(feeds, off(4e-5, 1.5e-5), stock).comparison.problem
+    assert judge(feeds, off(8e-5, 0), stock).comparison.problem
+    assert judge(feeds, off(0, 4e-5), stock).comparison.problem
+    assert judge(feeds, off(4e-5, 4e-5), stock).comparison.problem
+
+
 def test_without_a_reference_the_answers_of_stock_tell_how_far_apart_right_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

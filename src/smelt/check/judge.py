@@ -232,14 +232,17 @@ class Judge:
             compare_all, results, reference, kind=self.kind, stock_is_reference=stock_is_reference, rounded=rounded,
             known=known, steps=has_steps(self.op_types),
         )  # fmt: skip
-        by_usual, by_draws = (
-            (compared(stock=answer) for answer in answers if error_of(answer) <= most)
-            for answers in (self._usual(feeds), self._draws(feeds))
+        moved = None if stock_is_reference else partial(self._moved_reference, feeds)
+        near_reference: Callable[[Any], bool] = lambda answer: error_of(answer) <= most  # noqa: E731
+        usual = list(filter(near_reference, self._usual(feeds)))
+        # An element may be off by what one yardstick allows, and its neighbour by what the other does.
+        drawn = itertools.chain(usual if moved else (), filter(near_reference, self._draws(feeds)))
+        return _first_right(
+            found,
+            (compared(stock=answer) for answer in usual),
+            (compared(stock=stock, moved=moved) for _ in (0,)),
+            (compared(stock=answer, moved=moved) for answer in drawn),
         )
-        if stock_is_reference:
-            return _first_right(found, by_usual, by_draws)
-        by_moves = (compared(stock=stock, moved=partial(self._moved_reference, feeds)) for _ in (0,))
-        return _first_right(found, by_usual, by_moves, by_draws)
 
     def _drawn(self, feeds: Mapping[str, Any]) -> Iterator[list[Any]]:
         """Answers of stock to nearly the same question."""
