@@ -8,7 +8,7 @@ from region_check import Graph, generated
 from smelt.base.errors import CodegenError
 from smelt.codegen.backends import _shared
 from smelt.codegen.c.backend import INCLUDE
-from smelt.codegen.c.library import LIBRARY, library_units, likely_source
+from smelt.codegen.c.library import LIBRARY, library_source, library_units, likely_source
 from smelt.ir.records import Unit
 
 
@@ -95,6 +95,20 @@ def test_products_of_constant_bytes_are_functions_of_their_own() -> None:
     weights = ir.Value(name="w", const_value=ir.tensor(np.ones((8, 8), np.int8)), type=ir.TensorType(ir.DataType.INT8))
     node = ir.node("MatMulIntegerToFloat", [ir.Value(name="x"), weights], domain="com.microsoft")
     assert not likely_source([node]).units
+
+
+# Small, or compiled anew for each element type or operation.
+COMPILED_WHERE_USED = {
+    "conv/col2im", "functions/compress", "functions/determinant", "functions/grid_sample",
+    "functions/nonzero", "functions/places", "functions/scatter", "functions/topk", "functions/unique",
+}  # fmt: skip
+
+
+def test_an_installation_has_every_unit_that_takes_long_to_compile() -> None:
+    headers = {str(path.relative_to(INCLUDE / "smelt")) for path in (INCLUDE / "smelt").glob("*/*_unit.h")}
+    brought = {text.removeprefix("#include <smelt/").removesuffix(">\n") for text in
+               (unit.text for unit in library_source().units)}  # fmt: skip
+    assert headers - brought == {f"{name}_unit.h" for name in COMPILED_WHERE_USED}
 
 
 @pytest.mark.parametrize("entry", LIBRARY, ids=lambda entry: entry.name)

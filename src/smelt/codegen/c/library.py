@@ -70,8 +70,8 @@ LIBRARY: Final = (
 )
 
 _FUNCTIONS: Final = (
-    "recurrent/recurrent", "int8/int8", "nbits/nbits", "nbits/gather_blocks", "attention/grouped_queries",
-    "functions/roi_align", "functions/suppression",
+    "recurrent/recurrent", "int8/int8", "int8/int8_conv", "int8/int8_depthwise", "int8/int8_lstm", "int8/int8_stack",
+    "nbits/nbits", "nbits/gather_blocks", "attention/grouped_queries", "functions/roi_align", "functions/suppression",
 )  # fmt: skip
 _BYTES: Final = (ir.DataType.INT8, ir.DataType.UINT8)
 
