@@ -106,14 +106,18 @@ SMELT_INLINE int smelt_int8_weight_zeros(const smelt_int8_layer *l, int64_t firs
   const int is_signed = (int)l->s[SMELT_LS_W_SIGNED];
   int any = 0;
   uint64_t both[2] = {1, 1};
-  if (zeros && is_signed && l->s[SMELT_LS_W_ZEROS] > 1 && count == SMELT_INT8_PANEL) __builtin_memcpy(both, (const char *)zeros + first, 16);
+  if (l->s[SMELT_LS_W_ZEROS] <= 1) {
+    const int32_t one = smelt_int8_byte(zeros, 0, is_signed) - (is_signed ? 0 : 128);
+    *(smelt_int8_i16 *)to = one - (smelt_int8_i16){0};
+    return one != 0;
+  }
+  if (zeros && is_signed && count == SMELT_INT8_PANEL) __builtin_memcpy(both, (const char *)zeros + first, 16);
   if (!(both[0] | both[1]) || (is_signed && !zeros)) {
     *(smelt_int8_i16 *)to = (smelt_int8_i16){0};
     return 0;
   }
   for (int64_t j = 0; j < SMELT_INT8_PANEL; j++) {
-    const int64_t at = l->s[SMELT_LS_W_ZEROS] > 1 ? first + smelt_min(j, count - 1) : 0;
-    to[j] = smelt_int8_byte(zeros, at, is_signed) - (is_signed ? 0 : 128), any |= to[j] != 0;
+    to[j] = smelt_int8_byte(zeros, first + smelt_min(j, count - 1), is_signed) - (is_signed ? 0 : 128), any |= to[j] != 0;
   }
   return any;
 }
