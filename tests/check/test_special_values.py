@@ -111,7 +111,8 @@ def test_an_expensive_region_gets_special_values_at_the_best_level_alone(
 
     monkeypatch.setattr("smelt.check.region_check._OneRegion._run", run)
     region = {"index": 0, "inputs": ["x"], "plain_inputs": ["x"], "outputs": ["y"], "op_types": ["Tanh"],
-              "identical": False, "plain": "plain.onnx", "defined": [0], "reads_inputs": True}  # fmt: skip
+              "identical": False, "plain": "plain.onnx", "defined": [0], "finite": [0],
+              "reads_inputs": True}  # fmt: skip
     levels = {"v4": tmp_path, "v2": tmp_path}
     check = RegionCheck({"threads": 1, "without_reference": []}, tmp_path, levels, lambda **told: None)
     check.is_expensive = is_expensive
