@@ -106,8 +106,8 @@ COMPILED_WHERE_USED = {
 
 def test_an_installation_has_every_unit_that_takes_long_to_compile() -> None:
     headers = {str(path.relative_to(INCLUDE / "smelt")) for path in (INCLUDE / "smelt").glob("*/*_unit.h")}
-    brought = {text.removeprefix("#include <smelt/").removesuffix(">\n") for text in
-               (unit.text for unit in library_source().units)}  # fmt: skip
+    texts = [unit.text for unit in library_source().units]
+    brought = {text.partition("#include <smelt/")[2].removesuffix(">\n") for text in texts}
     assert headers - brought == {f"{name}_unit.h" for name in COMPILED_WHERE_USED}
 
 
