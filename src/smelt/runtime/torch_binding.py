@@ -62,12 +62,14 @@ class Feed:
 
 @dataclass(frozen=True)
 class Fetch:
-    """One output of the session. `mark` is told of every result before it is handed out; `on_host` as of a feed."""
+    """One output of the session. `mark` is told of every result before it is handed out; `on_host` as of a feed. `over`:
+    the argument whose memory it lies in, where the sizes of results are known before the call."""
 
     name: str
     dtype: str
     mark: Mark | None = None
     on_host: bool = False
+    over: int | None = None
 
 
 class TorchRunner:
@@ -99,7 +101,10 @@ class TorchRunner:
     def at(self, args: Sequence[Any], places: Sequence[int], marks: Sequence[Mark | None]) -> TorchRunner:
         """A runner for calls of the sizes of this one. Its arguments lie at `places`, its results get the marks."""
         feeds = [_at(feed, args, places) for feed in self.feeds]
-        fetches = [replace(fetch, mark=mark) for fetch, mark in zip(self.fetches, marks, strict=True)]
+        fetches = [
+            replace(fetch, mark=mark, over=None if fetch.over is None else places[fetch.over])
+            for fetch, mark in zip(self.fetches, marks, strict=True)
+        ]
         sizes = self.sizes(args) if callable(self.sizes) else self.sizes
         return TorchRunner(self.session, feeds, fetches, sizes, self.gpu)
 
@@ -283,6 +288,8 @@ class _Writer:
         """The sizes of all results where they are few, fixed and small, and in memory that no stream orders."""
         if self.gpu is not None or callable(self.sizes) or self.sizes is None or len(self.fetches) > _FEW:
             return None
+        if any(fetch.over is not None for fetch in self.fetches):
+            return None
         return self.sizes if all(0 < prod(shape) <= _SMALL for shape in self.sizes) else None
 
     def fresh(self) -> list[Any]:
@@ -327,13 +334,19 @@ class _Writer:
         if callable(self.sizes):
             self.space["sizes"], self.space["row_major"] = self.sizes, _row_major
             lines.append("".join(f"s{at}, " for at in range(len(self.fetches))) + "= sizes(args)")
-            return lines + [
-                f"r{at} = {_empty_name(fetch)}(s{at}, row_major(s{at}), d{at})" for at, fetch in enumerate(self.fetches)
-            ]
+            made = [f"{_empty_name(fetch)}(s{at}, row_major(s{at}), d{at})" for at, fetch in enumerate(self.fetches)]
+            return lines + [f"r{at} = {self._over(at) or text}" for at, text in enumerate(made)]
         for at, shape in enumerate(self.sizes or ()):
             self.space[f"s{at}"], self.space[f"t{at}"] = tuple(shape), _row_major(tuple(shape))
-            lines.append(f"r{at} = {_empty_name(self.fetches[at])}(s{at}, t{at}, d{at})")
+            made_anew = f"{_empty_name(self.fetches[at])}(s{at}, t{at}, d{at})"
+            lines.append(f"r{at} = {self._over(at) or made_anew}")
         return lines
+
+    def _over(self, at: int) -> str:
+        """The argument that a result is written over; empty where it has memory of its own."""
+        place = self.fetches[at].over
+        found = (n for n, feed in enumerate((*self.plain, *self.foreign)) if feed.place == place)
+        return "" if place is None else next((f"a{n}" for n in found), "")
 
     def _finished(self) -> list[str]:
         lines: list[str] = []

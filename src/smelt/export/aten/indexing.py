@@ -248,7 +248,13 @@ def index_add(call: Call, self: Value, dim: int, index: Value, source: Value, al
 
 @converter("aten::index_copy")
 def index_copy(call: Call, self: Value, dim: int, index: Value, source: Value) -> Value:
-    return _along(call, self, dim, index, call.cast(source), "none")
+    updates = call.cast(source, self.dtype)
+    if not call.rank(self) or not call.rank(index) or call.axis(self, dim) == 0:
+        return _along(call, self, dim, index, updates, "none")
+    axis = call.axis(self, dim)  # as it lies, which a cache may be written so in its own memory
+    places = call.op("Unsqueeze", call.cast(index, INT64), [a for a in range(call.rank(self)) if a != axis])
+    spread = call.op("Expand", places, call.shape_of(updates), shape=updates.shape)
+    return call.op("ScatterElements", self, spread, updates, axis=axis, shape=self.shape)
 
 
 @converter("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
 from torch.fx import GraphModule
 
 from smelt.base.config import Config
@@ -26,6 +27,7 @@ from smelt.frontends.torch_compile._torch import (
 from smelt.frontends.torch_compile.calls.bare import Bare
 from smelt.frontends.torch_compile.calls.frozen import FrozenGraph, frozen_parameters
 from smelt.frontends.torch_compile.calls.on_device import device_index
+from smelt.frontends.torch_compile.graph.written_arguments import take_writes, with_writes
 from smelt.frontends.torch_compile.inspection.debug import intercepted
 from smelt.frontends.torch_compile.lower import Boxed, lower
 from smelt.frontends.torch_compile.options import TorchOptions, read_options
@@ -54,6 +56,7 @@ def smelt_backend(
             bw_compiler=_compiler("backward", settings),
             inference_compiler=_inference_compiler(settings, list(example_inputs), bare),
             partition_fn=min_cut_rematerialization_partition,
+            keep_inference_input_mutations=not torch.is_grad_enabled(),
         )(graph, example_inputs)
         step()
     return bare.function(wrapped)
@@ -98,7 +101,7 @@ def _inference_compiler(
 ) -> Callable[[GraphModule, Sequence[Any]], Any]:
     def compile(graph: GraphModule, example_inputs: Sequence[Any]) -> Boxed:
         del example_inputs
-        static = static_inputs()
+        static, writes = static_inputs(), take_writes(graph)
         parameters = (
             frozen_parameters(graph, static, given) if settings.options.freeze and device_index(graph) is None else {}
         )
@@ -107,9 +110,11 @@ def _inference_compiler(
         names = [node.name for node in placeholders]
         guarded = bare.guarded(names, static)
         if parameters:
-            return bare.watch(FrozenGraph(graph, settings, parameters, guarded), placeholders)
-        fixed = Fixed(weights=[names[at] for at in static if at < len(names)], guarded=guarded)
-        return bare.watch(lower(graph, "inference", settings, fixed), placeholders)
+            made = FrozenGraph(graph, settings, parameters, guarded)
+        else:
+            fixed = Fixed(weights=[names[at] for at in static if at < len(names)], guarded=guarded)
+            made = lower(graph, "inference", settings, fixed)
+        return bare.watch(with_writes(made, writes), placeholders)
 
     return compile
 

@@ -26,6 +26,7 @@ from smelt.frontends.torch_compile._torch import is_dense
 from smelt.frontends.torch_compile.calls.on_device import tensors_of, to_host
 from smelt.frontends.torch_compile.graph.layout import Layouts, normalize_layouts, restrided, with_pairs
 from smelt.frontends.torch_compile.graph.symbols import Shapes, Sizes, shape_in_session, sizes_of
+from smelt.frontends.torch_compile.graph.written_arguments import replaced
 from smelt.frontends.torch_compile.inspection.debug import checked
 from smelt.frontends.torch_compile.inspection.record import PartReport
 from smelt.frontends.torch_compile.inspection.reference import TellingEvaluator
@@ -289,7 +290,10 @@ def _bound(
     feeds = _feeds(interface, placeholders, layouts, guarded)
     made = _made(interface.outputs, results)
     host = {slot.index for place, slot in enumerate(interface.outputs) if place in interface.host_outputs}
-    fetches = [Fetch(interface.output_names[at], _dtype(node), on_host=at in host) for at, node in made.items()]
+    fetches = [
+        Fetch(interface.output_names[at], _dtype(node), on_host=at in host, over=_over(node, placeholders, layouts))
+        for at, node in made.items()
+    ]
     sizes = _sizes(placeholders, list(made.values())) if options.preallocate else None
     if not interface.fed:
         plain = TorchRunner(_opened(interface), feeds, fetches, sizes, interface.gpu).call
@@ -303,6 +307,13 @@ def _bound(
         return runner([*args, *weights.panels(args)])
 
     return _assembled(_tapped(with_panels, dumped, interface, layouts, list(made)), interface, layouts, list(made))
+
+
+def _over(node: Any, placeholders: Sequence[Node], layouts: Layouts) -> int | None:
+    """The argument whose memory a result may lie in, if that is laid out as the session takes it."""
+    target = replaced(node)
+    place = placeholders.index(target) if target in placeholders else None
+    return place if place is not None and layouts.before[place] is None else None
 
 
 def _opened(interface: Interface) -> Session:

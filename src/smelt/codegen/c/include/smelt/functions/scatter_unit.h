@@ -4,8 +4,8 @@
  *   elements: b: data, indices (int64), updates, out; s: rank, axis, dims of data, dims of indices.
  *   slices:   b: data, indices (int64), updates, out, an offset per index tuple; s: tuples, length of a tuple, elements of a
  *             slice, elements of data, leading dims of data.
- * Output:    out. Invariant: all indices are checked before anything is written; updates of one element are applied in
- *            the order of the indices, whatever the number of threads.
+ * Output:    out, which may be data itself: nothing is copied then. Invariant: all indices are checked before anything is
+ *            written; updates of one element are applied in the order of the indices, whatever the number of threads.
  */
 #include <smelt/vec/element.h>
 #include <string.h>
@@ -70,7 +70,7 @@ int32_t SMELT_FUNCTION(SMELT_SCATTER_ELEMENTS)(smelt_task *t) {
   const int64_t rank = t->s[0], axis = t->s[1], *dims = t->s + 2, *sizes = dims + rank;
   const int64_t count = smelt_volume(sizes, 0, rank), outer = smelt_volume(sizes, 0, axis);
   if (smelt_check_indices(t, t->b[1], count, 1, dims[axis])) return t->env->code;
-  memcpy(t->b[3], t->b[0], (size_t)smelt_volume(dims, 0, rank) * sizeof(element));
+  if (t->b[3] != t->b[0]) memcpy(t->b[3], t->b[0], (size_t)smelt_volume(dims, 0, rank) * sizeof(element));
   return count ? smelt_launch(t, smelt_scatter_body, outer, count / outer * 8, 0) : SMELT_OK;
 }
 
@@ -100,7 +100,7 @@ int32_t SMELT_FUNCTION(SMELT_SCATTER_SLICES)(smelt_task *t) {
     for (int64_t d = 0; d < length; d++) at = at * dims[d] + smelt_wrapped(index[r * length + d], dims[d]);
     offsets[r] = at * slice;
   }
-  memcpy(t->b[3], t->b[0], (size_t)t->s[3] * sizeof(element));
+  if (t->b[3] != t->b[0]) memcpy(t->b[3], t->b[0], (size_t)t->s[3] * sizeof(element));
   const int64_t units = (slice + SMELT_SLICE_COLUMNS - 1) / SMELT_SLICE_COLUMNS;
   return smelt_launch(t, smelt_slices_body, units, tuples * smelt_min(slice, SMELT_SLICE_COLUMNS) * 2, 0);
 }
