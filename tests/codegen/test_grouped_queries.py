@@ -180,3 +180,12 @@ def test_a_shared_buffer_is_written_in_place_and_nowhere_else(tmp_path: Path) ->
             after, before = caches[name].numpy(), given[name]
             assert np.array_equal(after[:, :, :keys], new[:, :, :keys].astype(np.float32))
             assert np.array_equal(after[:, :, keys:], before[:, :, keys:])  # no zeros: nothing was copied
+
+
+def test_caches_are_written_where_nobody_asks_for_the_attention(tmp_path: Path) -> None:
+    made = model(16)
+    del made.graph.output[0]
+    with smelt.compile(made, force=True, levels=BEST, verify=False) as compiled:
+        for given, past in ((call(16, 3, 7, [4, 7]), 7), (call(16, 1, 700, [650, 9]), 700)):
+            for mine, theirs in zip(compiled.run(given), expected(given)[1:], strict=True):
+                np.testing.assert_allclose(mine[:, :, :past], theirs[:, :, :past], rtol=1e-6, atol=1e-6)

@@ -142,7 +142,11 @@ def to_table(rows: Sequence[LlmRow]) -> list[tuple[str, ...]]:
 
 
 def to_markdown(rows: Sequence[LlmRow]) -> str:
-    heads, *lines = to_table(rows)
+    return as_markdown(to_table(rows))
+
+
+def as_markdown(table: Sequence[tuple[str, ...]]) -> str:
+    heads, *lines = table
     ruled = [heads, tuple("---" for _ in heads), *lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in ruled)
 

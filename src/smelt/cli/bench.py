@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smelt.cli.bench_llm import is_language_model, run_llm
+from smelt.cli.bench_llm import is_language_model, run_llm, run_quality
 from smelt.cli.options import Inputs, Json, Quiet, Seed, Shapes, Tune, Verbose, parse_files, parse_names, parse_shapes
 from smelt.cli.output import reporting
 
@@ -22,6 +22,7 @@ Examples:
   smelt bench --model gpt2 --decode --seq 512        (one token after 512: tokens per second)
   smelt bench --llm GENAI_FOLDER --seq 128,512 --threads 1,2
   smelt bench --model qwen2-0.5b --seq 128,512         (random weights)
+  smelt bench --llm HF_FOLDER --quality text.md        (perplexity and KL divergence)
   smelt bench --suite micro --threads 1,2 --markdown
   smelt bench --suite igniter --plot out.html
   smelt bench model.onnx --peers ort,ort     (A against A: no difference)
@@ -41,6 +42,10 @@ Suite = Annotated[
 Llm = Annotated[
     Path | None,
     typer.Option("--llm", metavar="FOLDER", help="A language model: of onnxruntime-genai or Hugging Face, or a GGUF."),
+]
+Quality = Annotated[
+    Path | None,
+    typer.Option("--quality", metavar="TEXT", help="With --llm HF_FOLDER: how near float32 compiled folders stay."),
 ]
 Peers = Annotated[str, typer.Option("--peers", metavar="NAMES", help=NAMES)]
 ThreadCounts = Annotated[str, typer.Option("--threads", metavar="COUNTS", help="Numbers of threads, e.g. 1,2.")]
@@ -70,6 +75,7 @@ def bench(
     name: Name = "",
     suite: Suite = "",
     llm: Llm = None,
+    quality: Quality = None,
     peers: Peers = "ort,smelt",
     threads: ThreadCounts = "",
     batch: Batches = "1",
@@ -106,6 +112,9 @@ def bench(
         if llm is not None or is_language_model(name):
             counts, lengths = parse_threads(threads), _lengths(seq)
             form = "json" if as_json else "markdown" if as_markdown else ""
+            if quality is not None:
+                run_quality(llm, quality, output, form)
+                return
             run_llm(llm, name, lengths, counts, rounds, plot, output, form)
             return
         _check_sizes(context, model)

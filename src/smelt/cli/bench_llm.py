@@ -17,6 +17,7 @@ from smelt.base.errors import ConfigError, LoadError
 from smelt.cli.output import Output
 
 ANSWER = 32
+MOST_TOKENS = 4096  # of a text
 
 
 def is_language_model(name: str) -> bool:
@@ -31,7 +32,7 @@ def run_llm(
 ) -> None:  # fmt: skip
     """`form` is json, markdown or a table."""
     from smelt.base.config import Config
-    from smelt.bench.llm import as_facts, measure, to_markdown, write_picture
+    from smelt.bench.llm import as_facts, measure, to_markdown, to_table, write_picture
     from smelt.bench.roofline import measure_limits
 
     if plot is not None and plot.suffix != ".png":
@@ -49,17 +50,34 @@ def run_llm(
     output.facts(rows=as_facts(rows), random_weights=bool(name))
     if form != "json":
         said = (f"{name}: random weights",) if name else ()
-        output.lines(*said, to_markdown(rows) if form == "markdown" else _aligned(rows))
+        output.lines(*said, to_markdown(rows) if form == "markdown" else _aligned(to_table(rows)))
     if plot is not None:
         write_picture(rows, plot)
 
 
-def _aligned(rows: Sequence[object]) -> str:
-    from typing import cast
+def run_quality(source: Path | None, text: Path, output: Output, form: str) -> None:
+    """`form` is json, markdown or a table."""
+    from smelt.bench.llm import as_markdown
+    from smelt.bench.llm_quality import as_facts, measure_quality, to_table, tokens_of
 
-    from smelt.bench.llm import LlmRow, to_table
+    if source is None or not (source / "config.json").is_file():
+        raise ConfigError("SM-CONFIG-005", "--quality compares with a Hugging Face folder", hint="Give it by --llm.")
+    try:
+        read = text.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("SM-CONFIG-005", f"{text} cannot be read: {error}") from error
+    tokens = tokens_of(source, read, MOST_TOKENS)
+    if len(tokens) < 2:
+        raise ConfigError("SM-CONFIG-005", f"{text} has fewer than two tokens")
+    with tempfile.TemporaryDirectory(prefix="smelt-") as place:
+        rows = measure_quality(source, _folders(source, "", Path(place)), tokens)
+    output.facts(rows=as_facts(rows))
+    if form != "json":
+        lines = to_table(rows)
+        output.lines(as_markdown(lines) if form == "markdown" else _aligned(lines))
 
-    lines = to_table(cast("Sequence[LlmRow]", rows))
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 

@@ -2,7 +2,7 @@
  *
  * Input:     smelt_task: b, s and f as the enums below count them. Queries and new keys and values are [batch][row][head][depth],
  *            caches [batch][head][place][depth]; `last` has the number of keys of each batch index, less one.
- * Output:    [batch][row][head * depth]; the caches with the new keys behind the past's, where they are asked for.
+ * Output:    [batch][row][head * depth]; the caches with the new keys behind the past's; each where it is asked for.
  * Invariant: past keys are read from the past's cache and new ones from the operands, so that no output is read. Keys are taken
  *            in blocks whose borders depend on sizes alone: bits do not depend on threads. Query heads that share keys pass by
  *            them together. A cache of its own memory holds zeros behind its keys; a shared one keeps what it had.
@@ -341,11 +341,12 @@ int32_t SMELT_NAME(smelt_grouped_queries)(smelt_task *t) {
   p.spans = few ? (most + SMELT_GQ_SPAN - 1) / SMELT_GQ_SPAN : 1;
   p.row_step = smelt_min(p.rows, smelt_max(1, SMELT_GQ_ROWS / p.group));
   p.row_tasks = (p.rows + p.row_step - 1) / p.row_step;
+  if (!p.y) p.row_tasks = 0; /* the caches alone are asked for */
   const int64_t tasks = pairs * p.row_tasks * p.spans;
   if (smelt_reserve(t, tasks, smelt_gq_slot_floats(&p, p.row_step * p.group) * (int64_t)sizeof(float))) return t->env->code;
   t->env->parallel(t->env, tasks + (p.next_k || p.next_v ? pairs : 0), smelt_gq_body, &p);
   if (!t->work->collecting) t->work->slots = t->work->slot_bytes = 0;
-  if (p.spans > 1) t->env->parallel(t->env, pairs, smelt_gq_merge_body, &p);
+  if (p.spans > 1 && p.y) t->env->parallel(t->env, pairs, smelt_gq_merge_body, &p);
   return t->env->code;
 }
 
