@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +22,14 @@ from smelt.base.config import Config
 from smelt.base.errors import PrecisionError, SmeltError
 from smelt.base.progress import Progress
 from smelt.check.answers import Answers, Asked, ask, decibels_of, powers
-from smelt.check.calibration import Calls, answered_calls, quantize_static, read_calls
-from smelt.check.precision import Budget, Judging, Layer, Point, Search
+from smelt.check.calibration import Calls, answered_calls, read_calls
+from smelt.check.moments import second_moments
+from smelt.check.precision import Budget, Judging, Layer, Point, Search, lowered_model
 from smelt.ir.load import load_model
 from smelt.ir.save import save_model, weight_bytes
 from smelt.options import Options
-from smelt.passes import STATIC, prepare_to_narrow
+from smelt.passes import STATIC, WIDER, narrowed_notes, prepare_to_narrow
+from smelt.report import counted
 
 _MOST_BYTES: Final = 1 << 32  # of weights of a model that is run only for the report
 
@@ -56,8 +59,13 @@ class Accuracy:
             said += f" The metric gives {self.value:.6g}."
         if self.budget:
             wide = sum(layer.wide for layer in self.layers)
-            said += f" The budget of {self.budget:g} keeps {wide} of {len(self.layers)} layers wide."
+            said += f" The budget of {self.budget:g} keeps {wide} of {len(self.layers)} layers wider: {self._types()}."
         return said
+
+    def _types(self) -> str:
+        """Such as 20 w4, 3 w8, 1 float32."""
+        kinds = Counter(layer.precision or "float32" for layer in self.layers)
+        return ", ".join(f"{count} {kind}" for kind, count in kinds.items())
 
 
 @dataclass
@@ -72,6 +80,7 @@ class Lowered:
     search: Search = field(default_factory=Search)
     calls: Calls = field(default_factory=list[dict[str, Any]])
     wide: Answers | None = None
+    weights: tuple[str, ...] = ()  # what became of them, where they are chosen here
 
     def __enter__(self) -> Lowered:
         self._folder = tempfile.TemporaryDirectory(prefix="smelt-")
@@ -99,6 +108,7 @@ class Lowered:
 
     def _begin(self, folder: Path) -> None:
         needed = bool(self.options.budget) or self.options.precision == STATIC
+        chosen = needed or self._has_feedback()
         try:
             model = load_model(self.source)
         except SmeltError:
@@ -119,7 +129,7 @@ class Lowered:
                 raise PrecisionError("SM-PRECISION-001", f"the float32 model does not run on the data: {answered}")
             return
         self.wide = answered
-        if needed:
+        if chosen:
             self._choose(model, folder)
 
     def _file(self, model: ir.Model, folder: Path) -> Path:
@@ -129,30 +139,28 @@ class Lowered:
         return folder / "wide.onnx"
 
     def _choose(self, model: ir.Model, folder: Path) -> None:
-        """The layers that stay wide; for static int8 also the model that is compiled."""
+        """The type of each layer, and the model with them that is compiled."""
         assert self.wide is not None
         prepared = model.clone()
         prepare_to_narrow(prepared)
+        precision = self.options.precision
+        budget = Budget(prepared, precision, self.calls, self.wide, self.judging, folder, self.config, self.progress)
+        if self._has_feedback():
+            budget.moments = second_moments(prepared, self.calls, folder, self.config)
         if self.options.budget:
-            budget = Budget(
-                prepared,
-                self.options.precision,
-                self.calls,
-                self.wide,
-                self.judging,
-                folder,
-                self.config,
-                self.progress,
-            )
             self.search = budget.run()
-        keep = self.search.wide
-        if self.options.precision != STATIC:
-            self.options = dataclasses.replace(self.options, keep_wide=keep)
-            return
-        source = folder / "prepared.onnx"
-        if not source.exists():
-            save_model(prepared, source, data_name="prepared.data")
-        self.source = quantize_static(source, self.calls, keep, folder / "static", self.config)
+        given = {name: rung for name, rung in self.search.assigned.items() if rung != precision}
+        self.source, done = lowered_model(budget, given, folder / "chosen")
+        self.options = dataclasses.replace(self.options, narrowed=True)
+        self.weights = tuple(narrowed_notes(precision, done)) if done else ()
+        if budget.moments:
+            count = counted(len(budget.moments), "product")
+            self.weights += (f"--precision {precision}: {count} with error feedback on the calibration data.",)
+
+    def _has_feedback(self) -> bool:
+        """Whether weights are rounded for what they are multiplied by: only data of the user's tell that."""
+        rungs = (self.options.precision, *WIDER[self.options.precision])
+        return self.options.calibrate is not None and not {"w4", "w8"}.isdisjoint(rungs)
 
     def measure(self, artifact: Path) -> Accuracy | None:
         """What the artifact's outputs have lost; None where nothing was measured."""
@@ -172,7 +180,10 @@ class Lowered:
 
     def notes(self, accuracy: Accuracy | None) -> tuple[str, ...]:
         if accuracy is not None:
-            return (accuracy.note,)
+            return (*self.weights, accuracy.note)
         if self.problem:
-            return (f"--precision {self.options.precision}: the accuracy of outputs was not measured: {self.problem}.",)
-        return ()
+            unmeasured = (
+                f"--precision {self.options.precision}: the accuracy of outputs was not measured: {self.problem}."
+            )
+            return (*self.weights, unmeasured)
+        return self.weights

@@ -44,8 +44,8 @@ class Options:
     compute in float32. `accuracy` "fast" lets products with weights in blocks quantize their activations
     to 8 bits. "int8" is static: ranges of activations are those of `calibrate`, calls such as `inputs` takes. With a
     `budget` layers go back to a wider type until every output has so many dB of signal over noise, or until `metric`,
-    a function of the float32 outputs and of those to judge (lists of calls, arrays by name), gives as much. `keep_wide`
-    names layers that stay.
+    a function of the float32 outputs and of those to judge (lists of calls, arrays by name), gives as much. `narrowed`
+    says that the source is in the precision already.
     `strict` makes an error of any fault and any region without a verdict, `min_coverage` of a smaller share of nodes in
     kernels; nothing is written then, unless `keep` says so.
     """
@@ -67,7 +67,7 @@ class Options:
     calibrate: Given | None = None
     budget: float = 0.0
     metric: Metric | None = None
-    keep_wide: tuple[str, ...] = ()
+    narrowed: bool = False
     verify: bool = True
     tune: bool = False
     tune_seconds: float = 60.0

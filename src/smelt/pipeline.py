@@ -208,7 +208,7 @@ def _title(source: Any) -> str:
 def _load(source: Any, options: Options) -> tuple[ir.Model, tuple[str, ...]]:
     """The model in the precision that was asked for, and notes on that."""
     model = _optimized(load_model(source), options)
-    return model, narrow(model, options.precision, options.accuracy, options.keep_wide)
+    return model, narrow(model, "" if options.narrowed else options.precision, options.accuracy)
 
 
 def _optimized(model: ir.Model, options: Options) -> ir.Model:

@@ -1,15 +1,15 @@
 """How accurate a lower precision is, and which layers go back to a wider type until a budget holds.
 
 Input: a float32 model with what it answers to some calls; a precision; a budget in dB of each output, or of a user's
-metric. Output: `Search`: the layers that stay wide, a table of all, and what was measured on the way. Invariant:
-outputs are measured, never predicted; predictions only decide which layer goes back first: that whose noise at the
-outputs, for the time that it saves, is largest.
+metric. Output: `Search`: the type of each layer, a table of all, and what was measured on the way. Invariant: outputs
+are measured, never predicted; predictions only decide which layer takes its next wider type first: that which loses
+most noise at the outputs for the bits that it takes more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -22,30 +22,35 @@ from smelt.base.errors import PrecisionError
 from smelt.base.progress import Progress, Silent
 from smelt.check.answers import Answers, Asked, LayerWeights, ask, decibels_of, powers
 from smelt.check.calibration import Calls, quantize_static
+from smelt.ir.load import load_model
 from smelt.ir.save import save_model
 from smelt.ir.walk import model_nodes
-from smelt.passes import LAYERS, STATIC, narrow_layers, rounded_rows
+from smelt.passes import LAYERS, STATIC, WIDE, WIDER, Moments, Quantized, narrow_layers, rounded_rows
 
 Outputs = Sequence[Mapping[str, Any]]
 Metric = Callable[[Outputs, Outputs], float]  # of the float32 outputs and those to judge, call by call; more is better
+BITS: Final = {"w4": 4.5, "w8": 9, "int8": 8, "int8-dynamic": 8, "bf16": 16, "fp16": 16, WIDE: 32}  # of a weight
 _LEAST: Final = 1024  # elements of weights that static int8 is asked for
 
 
 @dataclass(frozen=True)
 class Layer:
-    """`noise_db`: the ratio of signal to noise of the worst output when this layer's weights alone are narrow."""
+    """`noise_db`: the ratio of signal to noise of the worst output when this layer's weights alone are narrow;
+    `wide`: whether its `precision` is wider than the one that was asked for."""
 
     name: str
     op_type: str
     elements: int
     share: float  # of the multiply-adds of all layers
     noise_db: float
+    precision: str = WIDE
     wide: bool = False
 
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured with so many layers wide: `time` is the share of multiply-adds that stay narrow."""
+    """What was measured with so many layers wider: `narrow_share` is the share of bits saved that stay saved, each
+    layer's by its multiply-adds."""
 
     wide: int
     narrow_share: float
@@ -58,8 +63,17 @@ class Search:
     curve: tuple[Point, ...] = ()
 
     @property
-    def wide(self) -> tuple[str, ...]:
-        return tuple(layer.name for layer in self.layers if layer.wide)
+    def assigned(self) -> dict[str, str]:
+        return {layer.name: layer.precision for layer in self.layers}
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A layer takes a wider type: noise that goes, by share of multiply-adds and bits that come."""
+
+    layer: str
+    to: str
+    order: float
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,8 @@ class Judging:
 
 @dataclass
 class Budget:
-    """A search. `model` is prepared and its layers have names; `wide` is what the float32 model answers to `calls`."""
+    """A search. `model` is prepared and its layers have names; `wide` is what the float32 model answers to `calls`;
+    `moments` are those of error feedback."""
 
     model: ir.Model
     precision: str
@@ -91,53 +106,79 @@ class Budget:
     folder: Path
     config: Config
     progress: Progress = field(default_factory=Silent)
+    moments: Moments = field(default_factory=dict[str, Any])
 
     def run(self) -> Search:
-        layers = self._layers()
-        order = sorted(layers, key=lambda one: -(10 ** (-one.noise_db / 10)) / max(one.share, 1e-9))
+        nodes = self._nodes()
+        noise = {rung: self._noise(nodes, rung) for rung in (self.precision, *WIDER[self.precision][:-1])}
+        layers = self._layers(nodes, noise[self.precision])
+        steps = self._steps(layers, noise)
         curve: list[Point] = []
-        step = self.progress.task("budget", len(order).bit_length() + 1)
+        step = self.progress.task("budget", len(steps).bit_length() + 1)
 
         def holds(count: int) -> bool:
-            names = [layer.name for layer in order[:count]]
-            value = self._value(names, len(curve))
-            curve.append(Point(count, 1 - sum(layer.share for layer in order[:count]), value))
-            step(f"{count} layers wide")
-            return value >= self.judging.budget
+            curve.append(self._point(layers, steps[:count], len(curve)))
+            step(f"{curve[-1].wide} layers wider")
+            return curve[-1].value >= self.judging.budget
 
-        count = _fewest(len(order), holds)
+        count = _fewest(len(steps), holds)
         if count is None:
             best = max(curve, key=lambda point: point.value)
             raise PrecisionError(
                 "SM-PRECISION-003",
                 f"no choice of layers reaches {self.judging.budget:g} {self.judging.unit}; the best is "
-                f"{best.value:.4g} with {best.wide} of {len(order)} layers left wide",
+                f"{best.value:.4g} with {best.wide} of {len(layers)} layers left wide",
             )
-        kept = {layer.name for layer in order[:count]}
-        marked = tuple(Layer(*(getattr(one, n) for n in _FIELDS), wide=one.name in kept) for one in layers)
-        return Search(marked, tuple(sorted(curve, key=lambda point: point.wide)))
+        given = _assigned(steps[:count])
+        marked = tuple(
+            replace(one, precision=given.get(one.name, self.precision), wide=one.name in given) for one in layers
+        )
+        return Search(marked, tuple(sorted(curve, key=lambda point: (point.wide, -point.narrow_share))))
 
-    def _layers(self) -> list[Layer]:
-        """All that the precision narrows, with the noise that each makes at the outputs."""
+    def _nodes(self) -> list[ir.Node]:
+        """All that the precision narrows."""
         chosen = self._narrowed_names()
-        nodes = [node for node in model_nodes(self.model) if node.name in chosen]
+        return [node for node in model_nodes(self.model) if node.name in chosen]
+
+    def _layers(self, nodes: Sequence[ir.Node], noise: Mapping[str, float]) -> list[Layer]:
+        """With the noise that each makes at the outputs."""
         work = {node.name or "": _multiply_adds(node) for node in nodes}
         total = max(1.0, sum(work.values()))
-        noise = self._noise(nodes)
         return [
             Layer(
                 node.name or "", node.op_type, _weights_of(node).const_value.size,  # pyright: ignore[reportOptionalMemberAccess]
-                work[node.name or ""] / total, decibels_of(1.0, noise.get(node.name or "", 0.0)),
+                work[node.name or ""] / total, decibels_of(1.0, noise.get(node.name or "", 0.0)), self.precision,
             )
             for node in nodes
         ]  # fmt: skip
 
+    def _steps(self, layers: Sequence[Layer], noise: Mapping[str, Mapping[str, float]]) -> list[_Step]:
+        """The best first; those of one layer in the order of its types."""
+        steps: list[_Step] = []
+        for layer in layers:
+            now, last = self.precision, float("inf")
+            for rung in WIDER[self.precision]:
+                less = noise[now].get(layer.name, 0.0) - (noise[rung].get(layer.name, 0.0) if rung else 0.0)
+                cost = max(layer.share, 1e-9) * (BITS[rung] - BITS[now])
+                last = min(last, max(less, 0.0) / cost)
+                steps.append(_Step(layer.name, rung, last))
+                now = rung
+        return sorted(steps, key=lambda one: -one.order)
+
+    def _point(self, layers: Sequence[Layer], steps: Sequence[_Step], number: int) -> Point:
+        given = _assigned(steps)
+        most = BITS[WIDE] - BITS[self.precision]
+        lost = sum(
+            one.share * (BITS[given[one.name]] - BITS[self.precision]) / most for one in layers if one.name in given
+        )
+        return Point(len(given), 1 - lost, self._value(given, number))
+
     def _narrowed_names(self) -> set[str]:
         if self.precision == STATIC:
             return {n.name or "" for n in model_nodes(self.model) if n.op_type in LAYERS and _is_weight(_weights_of(n))}
-        return {done.name for done in narrow_layers(self.model.clone(), self.precision)}
+        return {done.name for done in narrow_layers(self.model.clone(), self.precision)[self.precision]}
 
-    def _noise(self, nodes: Sequence[ir.Node]) -> dict[str, float]:
+    def _noise(self, nodes: Sequence[ir.Node], precision: str) -> dict[str, float]:
         """Weights become inputs that a call may replace: one session serves all layers."""
         copy = self.model.clone()
         found = {node.name: _weights_of(node) for node in model_nodes(copy)}
@@ -149,28 +190,43 @@ class Budget:
             layers.append(LayerWeights(node.name or "", weights.name or "", _columns_last(node)))
         path = self.folder / "layers.onnx"
         save_model(copy, path, data_name="layers.data")
-        asked = Asked(path, self.calls[:1], layers, self.precision)
-        answers = ask(asked, self.folder / "layers", self.config)
+        asked = Asked(path, self.calls[:1], layers, precision)
+        answers = ask(asked, self.folder / f"layers-{precision}", self.config)
         return {} if isinstance(answers, str) else dict(answers.noise)
 
-    def _value(self, keep: Sequence[str], number: int) -> float:
+    def _value(self, given: Mapping[str, str], number: int) -> float:
         """Measured on stock ONNX Runtime, of which kernels are no farther than their tolerance."""
-        path = self.folder / f"candidate{number}.onnx"
-        if self.precision == STATIC:
-            source = self.folder / "prepared.onnx"
-            if not source.exists():
-                save_model(self.model, source, data_name="prepared.data")
-            path = quantize_static(source, self.calls, keep, self.folder / f"static{number}", self.config)
-        else:
-            candidate = self.model.clone()
-            narrow_layers(candidate, self.precision, keep)
-            rounded_rows(candidate)
-            save_model(candidate, path, data_name=f"candidate{number}.data")
+        path, _ = lowered_model(self, given, self.folder / f"candidate{number}", rows=True)
         made = ask(Asked(path, self.calls), self.folder / f"answers{number}", self.config)
         return float("-inf") if isinstance(made, str) else self.judging.value(self.wide.calls, made.calls)
 
 
-_FIELDS: Final = ("name", "op_type", "elements", "share", "noise_db")
+def lowered_model(
+    of: Budget, given: Mapping[str, str], folder: Path, *, rows: bool = False
+) -> tuple[Path, Mapping[str, list[Quantized]]]:
+    """A file with the layers in their precisions, and what became of the weights; with `rows`, what kernels round too
+    is rounded there."""
+    model = of.model
+    if of.precision == STATIC:
+        source = of.folder / "prepared.onnx"
+        if not source.exists():
+            save_model(model, source, data_name="prepared.data")
+        made = quantize_static(source, of.calls, list(given), folder, of.config)
+        if not any(given.values()):
+            return made, {}
+        model = load_model(made)
+    candidate = model.clone()
+    done = narrow_layers(candidate, of.precision, given, of.moments)
+    if rows:
+        rounded_rows(candidate)
+    folder.mkdir(exist_ok=True)
+    save_model(candidate, folder / "narrow.onnx", data_name="narrow.data")
+    return folder / "narrow.onnx", done
+
+
+def _assigned(steps: Sequence[_Step]) -> dict[str, str]:
+    """By layer; a later step of one replaces its first."""
+    return {step.layer: step.to for step in steps}
 
 
 def _fewest(count: int, holds: Callable[[int], bool]) -> int | None:

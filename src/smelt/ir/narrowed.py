@@ -23,13 +23,13 @@ def is_narrowed(node: ir.Node) -> bool:
     return _MARK in node.metadata_props
 
 
-def keep_wide(node: ir.Node) -> None:
-    node.meta[_WIDE] = True
+def keep_wide(node: ir.Node, wide: bool = True) -> None:
+    node.meta[_WIDE] = wide
 
 
 def is_kept_wide(node: ir.Node) -> bool:
     """Whether the node's weights stay in the type that they have."""
-    return _WIDE in node.meta
+    return bool(node.meta.get(_WIDE))
 
 
 def reads_bfloat16(node: ir.Node) -> bool:

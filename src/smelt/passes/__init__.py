@@ -8,7 +8,7 @@ Runtime's own, `training` is for graphs whose weights are inputs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -34,12 +34,24 @@ from smelt.passes.inline_branches import InlineBranches
 from smelt.passes.inline_functions import InlineFunctions
 from smelt.passes.legacy_initializers import LegacyInitializers
 from smelt.passes.merge_parallel_convolutions import MergeParallelConvolutions
-from smelt.passes.narrow import LAYERS, PREPARED, STATIC, check_narrow, name_nodes, narrow_layers, read_budget
+from smelt.passes.narrow import (
+    LAYERS,
+    PREPARED,
+    STATIC,
+    WIDE,
+    WIDER,
+    check_narrow,
+    name_nodes,
+    narrow_layers,
+    narrowed_notes,
+    read_budget,
+)
 from smelt.passes.narrow import narrow as _narrow
 from smelt.passes.order_groups import OrderGroups
 from smelt.passes.ort_cast import OrtCast, cast_for_stock
 from smelt.passes.ort_preoptimize import ort_preoptimize
 from smelt.passes.outline_modules import OutlineModules, wanted_classes
+from smelt.passes.quantize_weights import Moments, Quantized, weighted_products
 from smelt.passes.recompose_gelu import RecomposeGelu
 from smelt.passes.recompose_layer_norm import RecomposeLayerNorm
 from smelt.passes.recompose_rms_norm import RecomposeRmsNorm
@@ -140,9 +152,9 @@ def run_passes(
     return done
 
 
-def narrow(model: ir.Model, precision: str, accuracy: str, keep: Collection[str] = ()) -> tuple[str, ...]:
+def narrow(model: ir.Model, precision: str, accuracy: str) -> tuple[str, ...]:
     """Narrower weights and activations where they are asked for; notes for the report."""
-    return _narrow(model, precision, accuracy, lambda given: run_passes(given, only=PREPARED), keep)
+    return _narrow(model, precision, accuracy, lambda given: run_passes(given, only=PREPARED))
 
 
 def prepare_to_narrow(model: ir.Model) -> None:
@@ -182,16 +194,21 @@ __all__ = [
     "PASSES",
     "STATIC",
     "TABLE",
+    "WIDE",
+    "WIDER",
     "BindDims",
+    "Moments",
     "Outcome",
     "OutlineModules",
     "Pass",
     "Patterns",
+    "Quantized",
     "Rule",
     "cast_for_stock",
     "check_narrow",
     "narrow",
     "narrow_layers",
+    "narrowed_notes",
     "ort_preoptimize",
     "prepare_to_narrow",
     "read_budget",
@@ -200,4 +217,5 @@ __all__ = [
     "run_passes",
     "spelled",
     "wanted_classes",
+    "weighted_products",
 ]  # fmt: skip

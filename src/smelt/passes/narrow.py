@@ -8,7 +8,7 @@ nothing is an error before anything is changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,7 +20,7 @@ from smelt.ir.narrowed import keep_wide
 from smelt.ir.walk import model_nodes
 from smelt.passes.narrow_weights import narrow_weights
 from smelt.passes.quantize_dynamic import quantize_dynamic
-from smelt.passes.quantize_weights import BLOCKS, Quantized, quantize_weights, summary
+from smelt.passes.quantize_weights import BLOCKS, Moments, Quantized, quantize_weights, summary
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,14 @@ PRECISIONS: Final[Mapping[str, Precision]] = {
     "bf16": Precision(narrow_weights("bf16"), "in bfloat16", "product or convolution"),
     "fp16": Precision(narrow_weights("fp16"), "in float16", "product or convolution"),
 }
+
+WIDE: Final = ""  # float32
+# What a layer goes back to, one after the other: the next type that loses less.
+WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "w4": ("w8", WIDE), "w8": (WIDE,), "int8-dynamic": ("bf16", WIDE), "int8": ("bf16", WIDE), "bf16": (WIDE,),
+    "fp16": (WIDE,),
+}  # fmt: skip
+_BITS: Final = {"w4": 4, "w8": 8}
 
 LAYERS: Final = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 STATIC: Final = "int8"  # needs calibration data: see calibration.py
@@ -77,28 +85,41 @@ def read_budget(given: str | float, precision: str) -> float:
     return budget
 
 
-def narrow(
-    model: ir.Model, precision: str, accuracy: str, prepare: Callable[[ir.Model], object], keep: Collection[str] = ()
-) -> tuple[str, ...]:
-    """Change the model in place; `prepare` runs the passes of `PREPARED`. Nodes of the names in `keep` stay."""
+def narrow(model: ir.Model, precision: str, accuracy: str, prepare: Callable[[ir.Model], object]) -> tuple[str, ...]:
+    """Change the model in place; `prepare` runs the passes of `PREPARED`."""
     check_narrow(precision, accuracy)
     notes: list[str] = []
     if precision in PRECISIONS:
         prepare(model)
-        chosen = PRECISIONS[precision]
-        notes.append(summary(narrow_layers(model, precision, keep), precision, chosen.how, chosen.what))
+        notes += narrowed_notes(precision, narrow_layers(model, precision))
     if accuracy == "fast":
         notes.append(_fast(model))
     return tuple(notes)
 
 
-def narrow_layers(model: ir.Model, precision: str, keep: Collection[str] = ()) -> list[Quantized]:
-    """The layers of a prepared model, whose nodes have names of their own then."""
+def narrowed_notes(precision: str, done: Mapping[str, list[Quantized]]) -> list[str]:
+    """What became of the weights, of each precision that layers have."""
+    found = [rung for rung in (precision, *WIDER[precision]) if done.get(rung)] or [precision]
+    return [summary(done[rung], rung, PRECISIONS[rung].how, PRECISIONS[rung].what) for rung in found if rung in done]
+
+
+def narrow_layers(
+    model: ir.Model, precision: str, assigned: Mapping[str, str] | None = None, moments: Moments | None = None
+) -> dict[str, list[Quantized]]:
+    """The layers of a prepared model, whose nodes have names of their own then: in the precision, or the one that is
+    `assigned` to their name. `moments` are of their left operands: then weights of few bits have error feedback."""
     name_nodes(model)
-    for node in model_nodes(model):
-        if node.name in keep:
-            keep_wide(node)
-    return PRECISIONS[precision].apply(model)
+    done: dict[str, list[Quantized]] = {}
+    for rung in (precision, *WIDER[precision]):
+        if rung not in PRECISIONS:
+            continue
+        for node in model_nodes(model):
+            keep_wide(node, (assigned or {}).get(node.name or "", precision) != rung)
+        if rung in _BITS:
+            done[rung] = quantize_weights(model, _BITS[rung], moments)
+        else:
+            done[rung] = PRECISIONS[rung].apply(model)
+    return done
 
 
 def name_nodes(model: ir.Model) -> None:

@@ -24,7 +24,12 @@ _LEAST: Final = 4096  # elements of a matrix that is worth it
 _NARROWEST: Final = 32  # rows and columns of it
 _SHRINKS: Final = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a block's range: outliers may be clipped
 _REFITS: Final = 2  # least-squares scales for the numbers that were found
+_DAMPING: Final = 0.01  # of the mean second moment
+_LAZY: Final = 128  # k whose errors are taken from all others at once
 _ROWS: Final = 512  # columns of a matrix that are quantized at a time
+
+
+Moments = Mapping[str, Array]  # of the left operand, by the name of the node
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,8 @@ class Quantized:
     sqnr: float
 
 
-def quantize_weights(model: ir.Model, bits: int) -> list[Quantized]:
-    """Quantize all matrices of products in place."""
+def quantize_weights(model: ir.Model, bits: int, moments: Moments | None = None) -> list[Quantized]:
+    """Quantize all matrices of products in place; with error feedback where the `moments` of a node are known."""
     done: list[Quantized] = []
     names = Names(model)
     known: dict[tuple[ir.Value, bool], tuple[Blocks, list[ir.Value], float]] = {}
@@ -49,12 +54,20 @@ def quantize_weights(model: ir.Model, bits: int) -> list[Quantized]:
                 continue
             key = product.right, product.transposed
             if key not in known or known[key][1][0].graph is not graph:
-                blocks = quantize(matrix, bits)
+                seen = (moments or {}).get(node.name or "")
+                blocks = quantize(matrix, bits) if seen is None else with_feedback(matrix, bits, seen)
                 known[key] = blocks, [], sqnr(matrix, blocks)
             blocks, held, ratio = known[key]
             done.append(Quantized(node.name or node.op_type, matrix.size, ratio))
             known[key] = blocks, replace_product(product, blocks, names, held), ratio
     return done
+
+
+def weighted_products(model: ir.Model) -> dict[str, int]:
+    """Products of the main graph whose matrices are worth it: K by the name of the node."""
+    found = {node.name or "": product_of(node) for node in model.graph}
+    matrices = {name: None if of is None else plain_matrix(of) for name, of in found.items()}
+    return {name: matrix.shape[1] for name, matrix in matrices.items() if name and matrix is not None}
 
 
 def plain_matrix(product: Product) -> Array | None:
@@ -67,6 +80,44 @@ def plain_matrix(product: Product) -> Array | None:
     if product.bias is not None and product.bias.shape != ir.Shape([len(matrix)]):
         return None
     return matrix if min(matrix.shape) >= _NARROWEST and np.isfinite(matrix).all() else None
+
+
+def with_feedback(matrix: Array, bits: int, moments: Array) -> Blocks:
+    """GPTQ: what rounding the weights of one k leaves is made up for by those of the k behind it.
+
+    `moments` (K, K) are sums of products of left operands: the error of the product is least by them, and not by the
+    weights' own. Scales and zero points of a block are those of the weights that it has by then."""
+    block = BLOCKS[bits]
+    columns, depth = matrix.shape
+    left = np.zeros((columns, -(-depth // block) * block), np.float32)
+    left[:, :depth] = matrix
+    factor = _inverse_factor(moments, left.shape[1])
+    parts: list[_Parts] = []
+    for first in range(0, left.shape[1], _LAZY):
+        last = min(first + _LAZY, left.shape[1])
+        errors = np.zeros((columns, last - first), np.float32)
+        for k in range(first, last):
+            if k % block == 0:
+                parts.append(_quantized_rows(left[:, k : k + block], bits, block))
+                numbers, scales, zeros = (part[:, 0] for part in parts[-1])
+            q = np.clip(np.rint(left[:, k] / scales) + zeros, 0, (1 << bits) - 1)
+            numbers[:, k % block] = q
+            errors[:, k - first] = (left[:, k] - (q - zeros) * scales) / factor[k, k]
+            left[:, k + 1 : last] -= errors[:, k - first : k - first + 1] * factor[k, k + 1 : last]
+        left[:, last:] -= errors @ factor[first:last, last:]
+    numbers, scales, zeros = (np.concatenate([part[i] for part in parts], axis=1) for i in range(3))
+    return Blocks(numbers, scales, zeros, bits, depth)
+
+
+def _inverse_factor(moments: Array, depth: int) -> Array:
+    """The upper Cholesky factor of the inverse; unused k stand for themselves."""
+    full = np.zeros((depth, depth))
+    full[: len(moments), : len(moments)] = moments
+    diagonal = np.diagonal(full).copy()
+    unused = diagonal <= 0
+    damped = _DAMPING * float(diagonal[~unused].mean()) if not unused.all() else 1.0
+    full[np.diag_indices(depth)] = np.where(unused, damped, diagonal) + damped
+    return np.linalg.cholesky(np.linalg.inv(full)).T.astype(np.float32)
 
 
 def quantize(matrix: Array, bits: int, block: int = 0) -> Blocks:

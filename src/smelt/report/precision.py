@@ -27,12 +27,13 @@ class LayerAccuracy:
     elements: int
     share: float
     noise_db: float | None
+    precision: str
     wide: bool
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """With `wide` layers wide, of which the others do `narrow_share` of the multiply-adds."""
+    """With `wide` layers wider than asked for `narrow_share` of the saving in bits stays, by multiply-adds."""
 
     wide: int
     narrow_share: float
@@ -60,7 +61,9 @@ def precision_of(accuracy: Any) -> PrecisionReport | None:
     if accuracy is None:
         return None
     layers = tuple(
-        LayerAccuracy(readable(o.name), o.op_type, o.elements, o.share, _finite(o.noise_db), o.wide)
+        LayerAccuracy(
+            readable(o.name), o.op_type, o.elements, o.share, _finite(o.noise_db), o.precision or "float32", o.wide
+        )
         for o in accuracy.layers
     )
     curve = tuple(CurvePoint(point.wide, point.narrow_share, _finite(point.value)) for point in accuracy.curve)
@@ -74,15 +77,10 @@ def precision_lines(report: PrecisionReport | None, limit: int) -> list[str]:
     if report is None or not report.layers:
         return []
     ordered = sorted(report.layers, key=lambda one: math.inf if one.noise_db is None else one.noise_db)
-    rows = [
-        (o.name, o.op, o.elements, f"{o.share:.1%}", _spelled(o.noise_db), "wide" if o.wide else report.precision)
-        for o in ordered[:limit]
-    ]
+    rows = [(o.name, o.op, o.elements, f"{o.share:.1%}", _spelled(o.noise_db), o.precision) for o in ordered[:limit]]
     head = ("layer", "op", "weights", "multiply-adds", "alone, dB", "type")
     more = [f"… {counted(len(ordered) - limit, 'layer')} more"] if len(ordered) > limit else []
-    points = [
-        f"{p.wide} wide: {_spelled(p.value)} ({p.narrow_share:.0%} of multiply-adds narrow)" for p in report.curve
-    ]
+    points = [f"{p.wide} wider: {_spelled(p.value)} ({p.narrow_share:.0%} of the saving)" for p in report.curve]
     return [*table(head, rows), *more, "measured, " + report.unit + ": " + "; ".join(points)]
 
 
@@ -99,7 +97,7 @@ _LABEL: Final = '<text x="{x:.1f}" y="{y:.1f}" font-size="11" fill="currentColor
 
 
 def _picture(curve: Sequence[CurvePoint], budget: float, unit: str) -> str:
-    """Accuracy upwards, multiply-adds that stay narrow (time saved) to the right."""
+    """Accuracy upwards, what is saved to the right."""
     if len(curve) < 2:
         return ""
     values = [point.value for point in curve if point.value is not None] + ([budget] if budget else [])
@@ -116,7 +114,7 @@ def _picture(curve: Sequence[CurvePoint], budget: float, unit: str) -> str:
     parts = [f'<polyline points="{line_points}" fill="none" stroke="currentColor"/>']
     for point in curve:
         x, y = place(point)
-        parts.append(_DOT.format(x=x, y=y, title=f"{point.wide} layers wide: {_spelled(point.value)} {unit}"))
+        parts.append(_DOT.format(x=x, y=y, title=f"{point.wide} layers wider: {_spelled(point.value)} {unit}"))
         parts.append(_LABEL.format(x=x, y=y - 8, anchor="middle", text=_spelled(point.value)))
     if budget:
         y = place(CurvePoint(0, 0.0, budget))[1]
@@ -124,7 +122,7 @@ def _picture(curve: Sequence[CurvePoint], budget: float, unit: str) -> str:
         parts.append(line + 'stroke-dasharray="4 4"/>')
         parts.append(_LABEL.format(x=_WIDTH - 4, y=y + 4, anchor="end", text=f"{budget:g}"))
     parts.append(
-        _LABEL.format(x=_WIDTH / 2, y=_HEIGHT - 12, anchor="middle", text="share of multiply-adds that stay narrow")
+        _LABEL.format(x=_WIDTH / 2, y=_HEIGHT - 12, anchor="middle", text="share of the saving in bits that stays")
     )
     parts.append(_LABEL.format(x=4, y=16, anchor="start", text=unit))
     body = "".join(parts)
