@@ -82,6 +82,14 @@ def test_static_layers_go_back_to_bfloat16() -> None:
     assert "bf16" in {layer.precision for layer in accuracy.layers}
 
 
+def test_a_budget_for_static_int8_ends_in_float32() -> None:
+    """Sums between the layers are quantized too, while any layer is."""
+    given = [{"x": normal(2, 3, 24, 24)} for _ in range(2)]
+    with smelt.compile(conv_net(), precision="int8", calibrate=given, budget=90, **FAST) as compiled:
+        accuracy = compiled.result.accuracy
+    assert accuracy.outputs["y"] >= 89 and "" in {layer.precision for layer in accuracy.layers}
+
+
 def test_error_feedback_loses_less_on_data_that_it_has_not_seen() -> None:
     """Rows of a few directions, as activations have."""
     rng = np.random.default_rng(3)

@@ -71,12 +71,12 @@ def _add_outputs(model: ir.Model, names: Sequence[str], depths: Mapping[str, int
         sizes = ir.Value(name=f"{_output(name)}.sizes", const_value=ir.tensor(np.array([-1, depth], np.int64)))
         graph.register_initializer(sizes)
         rows = ir.Node("", "Reshape", [node.inputs[0], sizes])
-        turned = ir.Node("", "Transpose", [rows.outputs[0]], [ir.AttrInt64s("perm", [1, 0])])
+        transposed = ir.Node("", "Transpose", [rows.outputs[0]], [ir.AttrInt64s("perm", [1, 0])])
         made = ir.Value(name=_output(name), type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([depth, depth]))
-        products = ir.Node("", "MatMul", [turned.outputs[0], rows.outputs[0]], outputs=[made])
-        for place, one in enumerate((rows, turned)):
+        products = ir.Node("", "MatMul", [transposed.outputs[0], rows.outputs[0]], outputs=[made])
+        for place, one in enumerate((rows, transposed)):
             one.outputs[0].name = f"{_output(name)}.{place}"
-        graph.extend([rows, turned, products])
+        graph.extend([rows, transposed, products])
         outputs.append(made)
     graph.outputs.clear()
     graph.outputs.extend(outputs)

@@ -137,7 +137,7 @@ class Budget:
 
     def _nodes(self) -> list[ir.Node]:
         """All that the precision narrows."""
-        chosen = self._narrowed_names()
+        chosen = self.narrowed_names()
         return [node for node in model_nodes(self.model) if node.name in chosen]
 
     def _layers(self, nodes: Sequence[ir.Node], noise: Mapping[str, float]) -> list[Layer]:
@@ -173,7 +173,8 @@ class Budget:
         )
         return Point(len(given), 1 - lost, self._value(given, number))
 
-    def _narrowed_names(self) -> set[str]:
+    def narrowed_names(self) -> set[str]:
+        """The layers that the precision narrows."""
         if self.precision == STATIC:
             return {n.name or "" for n in model_nodes(self.model) if n.op_type in LAYERS and _is_weight(_weights_of(n))}
         return {done.name for done in narrow_layers(self.model.clone(), self.precision)[self.precision]}
@@ -205,9 +206,9 @@ def lowered_model(
     of: Budget, given: Mapping[str, str], folder: Path, *, rows: bool = False
 ) -> tuple[Path, Mapping[str, list[Quantized]]]:
     """A file with the layers in their precisions, and what became of the weights; with `rows`, what kernels round too
-    is rounded there."""
+    is rounded there. Static int8 has other nodes in 8 bits too, but where no layer is left."""
     model = of.model
-    if of.precision == STATIC:
+    if of.precision == STATIC and not of.narrowed_names() <= given.keys():
         source = of.folder / "prepared.onnx"
         if not source.exists():
             save_model(model, source, data_name="prepared.data")

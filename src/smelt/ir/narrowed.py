@@ -24,12 +24,14 @@ def is_narrowed(node: ir.Node) -> bool:
 
 
 def keep_wide(node: ir.Node, wide: bool = True) -> None:
-    node.meta[_WIDE] = wide
+    node.meta.pop(_WIDE, None)
+    if wide:
+        node.meta[_WIDE] = True
 
 
 def is_kept_wide(node: ir.Node) -> bool:
     """Whether the node's weights stay in the type that they have."""
-    return bool(node.meta.get(_WIDE))
+    return _WIDE in node.meta
 
 
 def reads_bfloat16(node: ir.Node) -> bool:

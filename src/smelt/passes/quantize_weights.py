@@ -99,7 +99,7 @@ def with_feedback(matrix: Array, bits: int, moments: Array) -> Blocks:
         for k in range(first, last):
             if k % block == 0:
                 parts.append(_quantized_rows(left[:, k : k + block], bits, block))
-                numbers, scales, zeros = (part[:, 0] for part in parts[-1])
+            numbers, scales, zeros = (part[:, 0] for part in parts[-1])
             q = np.clip(np.rint(left[:, k] / scales) + zeros, 0, (1 << bits) - 1)
             numbers[:, k % block] = q
             errors[:, k - first] = (left[:, k] - (q - zeros) * scales) / factor[k, k]

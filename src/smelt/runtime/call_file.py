@@ -25,7 +25,7 @@ _MAX_RANK: Final = 64
 _MAX_TENSORS: Final = 4096
 # ONNX TensorProto element type -> numpy dtype, little endian
 _DTYPES: Final[dict[int, np.dtype[Any]]] = {
-    d.onnx: d.numpy.newbyteorder("<") for d in KERNEL_DTYPES if d.numpy is not None and d.numpy.isbuiltin == 1
+    d.onnx: d.numpy.newbyteorder("<") for d in KERNEL_DTYPES if d.numpy is not None
 }
 _TYPES: Final = {dtype: number for number, dtype in _DTYPES.items()}
 

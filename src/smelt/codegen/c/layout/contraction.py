@@ -23,7 +23,7 @@ def packed_contraction(k: CpuBuilder, a: Tensor, b: Tensor) -> Tensor | None:
     """None where the right operand is no single matrix that is the same for many calls."""
     if b.rank != 2 or not a.dtype == b.dtype == "f32":
         return None
-    half = half_panels(k, b, "plain")
+    half = half_panels(k, a, b, "plain")
     panels = k.pack(b, "plain") if half is None else half.panels
     if panels is None:
         return None

@@ -270,7 +270,7 @@ def _arrangement(case: Case) -> str:
 def _half(case: Case, form: WindowForm) -> Tensor | None:
     """By weights of 16 bits: bfloat16 ones, which CPUs multiply twice as fast, in any form; others where nothing that
     float32 weights would do is given up."""
-    packed = half_panels(case.k, case.weights, _arrangement(case)) if case.groups == 1 else None
+    packed = half_panels(case.k, case.x, case.weights, _arrangement(case)) if case.groups == 1 else None
     if packed is None or (packed.narrow != "BF16" and form in ("square", "lines")):
         return None
     image, plain = case.k.to_nhwc(case.x), "pointwise" if form == "pointwise" else "im2col"

@@ -1,9 +1,9 @@
 """Constant weights of bfloat16 and float16, which stay narrow in memory where they are multiplied.
 
-Input: a weight in the type that it is computed in. Output: its panels in the type that it is stored in, and the
-arithmetic of a product with them. Invariant: float16 weights, and bfloat16 ones that the model itself widens for a
-float32 product, are widened exactly; other products of bfloat16 weights round their rows to bfloat16 where the CPU
-multiplies it.
+Input: a weight in the type that it is computed in, and what it is multiplied with. Output: its panels in the type that
+it is stored in, and the arithmetic of a product with them. Invariant: float16 weights, and bfloat16 ones that the model
+itself widens for a float32 product, are widened exactly, but where the rows come from bfloat16 too: then nothing is
+rounded. Other products of bfloat16 weights round their rows to bfloat16 where the CPU multiplies it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from smelt.codegen.kernel_forms import Narrow
-from smelt.ir.kernel import Tensor, View
+from smelt.ir.kernel import Map, Tensor, View
 
 from .formats import NARROW
 
@@ -32,7 +32,7 @@ class HalfPanels:
     narrow: Narrow
 
 
-def half_panels(k: CpuBuilder, weight: Tensor, layout: str) -> HalfPanels | None:
+def half_panels(k: CpuBuilder, rows: Tensor, weight: Tensor, layout: str) -> HalfPanels | None:
     """None for what is stored in another type, or is no constant."""
     definition = weight.definition
     source = definition.src if isinstance(definition, View) and definition.src is not None else weight
@@ -42,4 +42,14 @@ def half_panels(k: CpuBuilder, weight: Tensor, layout: str) -> HalfPanels | None
     panels = k.pack(weight, f"{stored.dtype}:{layout}")
     if panels is None:
         return None
-    return HalfPanels(panels, "F16" if stored.dtype == "f16" else "WIDENED" if source in k.exact else "BF16")
+    if stored.dtype == "f16":
+        return HalfPanels(panels, "F16")
+    return HalfPanels(panels, "WIDENED" if source in k.exact and not is_widened_bfloat16(rows) else "BF16")
+
+
+def is_widened_bfloat16(x: Tensor) -> bool:
+    """Whether each element is a bfloat16 number, read or rounded to before, perhaps in other places."""
+    definition = x.definition
+    while isinstance(definition, View) and definition.src is not None:
+        definition = definition.src.definition
+    return isinstance(definition, Map) and [arg.dtype for arg in definition.args] == ["bf16"]
