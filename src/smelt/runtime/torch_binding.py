@@ -62,8 +62,8 @@ class Feed:
 
 @dataclass(frozen=True)
 class Fetch:
-    """One output of the session. `mark` is told of every result before it is handed out; `on_host` as of a feed. `over`:
-    the argument whose memory it lies in, where the sizes of results are known before the call."""
+    """One output of the session. `mark` is told of every result before it is handed out; `on_host` as of a feed.
+    `over`: the argument whose memory it lies in, where the sizes of results are known before the call."""
 
     name: str
     dtype: str
@@ -343,8 +343,8 @@ class _Writer:
         return lines
 
     def _over(self, at: int) -> str:
-        """The argument that a result is written over; empty where it has memory of its own."""
-        place = self.fetches[at].over
+        """The argument that a result is written over; empty where it has memory of its own, as on a GPU."""
+        place = self.fetches[at].over if self.gpu is None else None
         found = (n for n, feed in enumerate((*self.plain, *self.foreign)) if feed.place == place)
         return "" if place is None else next((f"a{n}" for n in found), "")
 

@@ -38,9 +38,9 @@ def overs(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     seen: list[int | None] = []
     plain = torch_binding.TorchRunner.__init__
 
-    def told(runner: Any, session: Any, feeds: Any, fetches: Any, sizes: Any = None) -> None:
+    def told(runner: Any, session: Any, feeds: Any, fetches: Any, *others: Any) -> None:
         seen.extend(fetch.over for fetch in fetches)
-        plain(runner, session, feeds, fetches, sizes)
+        plain(runner, session, feeds, fetches, *others)
 
     monkeypatch.setattr(torch_binding.TorchRunner, "__init__", told)
     return seen
