@@ -5,6 +5,7 @@
  */
 #include <smelt/device/launch_unit.h>
 #include <stdio.h>
+#include <time.h>
 
 #define CHECK(what) \
   if (!(what)) return fprintf(stderr, "line %d: %s\n", __LINE__, #what), 1
@@ -19,6 +20,7 @@ typedef void (*callback_function)(launch_callback);
 
 static log_function mock_log;
 static count_function mock_modules;
+static void (*mock_reset)(void);
 static set_function mock_set;
 static fail_function mock_fail;
 static void (*mock_resources)(int);
@@ -258,6 +260,60 @@ static int check_threads(void) {
   return 0;
 }
 
+/* Calls while there is no driver yet: each fails with the whole text, until the driver comes. */
+enum { CALLERS = 8, MOST_CALLS = 2000 };
+static const char *no_driver; /* what every failure says */
+static int driver_comes;
+
+static void *early_calls(void *given) {
+  int *found = given;
+  for (int i = 0; (i < MOST_CALLS || driver_comes) && !*found; i++) {
+    smelt_env env = env_of();
+    smelt_device_held held;
+    smelt_device device;
+    if (smelt_device_enter(&env, 0, &held)) *found = -1;
+    else if (!smelt_device_here(&env, &device)) *found = 1;
+    else if (strcmp(env.said, no_driver)) *found = -1;
+    smelt_device_leave(&held);
+  }
+  return NULL;
+}
+
+/* What every caller found: 0 failures alone, 1 the driver; -1 a text that is not whole, or callers that differ. */
+static int early_callers(int comes, const char *text) {
+  pthread_t threads[CALLERS];
+  int found[CALLERS] = {0}, alike = 1;
+  no_driver = text, driver_comes = comes;
+  for (int i = 0; i < CALLERS; i++) pthread_create(&threads[i], NULL, early_calls, &found[i]);
+  if (comes) {
+    const struct timespec while_they_fail = {0, 20000000};
+    nanosleep(&while_they_fail, NULL);
+    mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
+  }
+  for (int i = 0; i < CALLERS; i++) pthread_join(threads[i], NULL), alike &= found[i] == found[0];
+  return alike ? found[0] : -1;
+}
+
+static int check_no_driver(const char *variable, const char *mock) {
+  smelt_env env;
+  char first[256], second[256];
+  setenv(variable, "/nowhere/libnothing.so", 1);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", "cannot be loaded: /nowhere/libnothing.so"));
+  const char *held = env.said;
+  snprintf(first, sizeof first, "%s", held);
+  CHECK(early_callers(0, first) == 0);
+  setenv(variable, "libm.so.6", 1);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "it has no cuInit" : "it has no hipInit"));
+  CHECK(!strcmp(held, first)); /* a text that a caller holds stays as it is */
+  setenv(variable, mock, 1);
+  mock_set(cuda ? 80 : 942, 0, 1, 0, 0);
+  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "no CUDA-capable" : "no ROCm-capable"));
+  snprintf(second, sizeof second, "%s", env.said);
+  CHECK(early_callers(1, second) == 1);
+  mock_reset(); /* its log has room for so many calls no more */
+  return 0;
+}
+
 /* A call is for the device of its tensors, whichever the thread had; the thread has that again afterwards. */
 static int check_devices(void) {
   smelt_env env = env_of();
@@ -323,17 +379,11 @@ int main(int count, char **given) {
   mock_log = (log_function)dlsym(mock, "mock_log"), mock_modules = (count_function)dlsym(mock, "mock_modules");
   mock_set = (set_function)dlsym(mock, "mock_set"), mock_fail = (fail_function)dlsym(mock, "mock_fail");
   mock_on_launch = (callback_function)dlsym(mock, "mock_on_launch");
+  mock_reset = (void (*)(void))dlsym(mock, "mock_reset");
   mock_resources = (void (*)(int))dlsym(mock, "mock_resources");
   tables();
-  smelt_env env;
   const char *variable = cuda ? "SMELT_CUDA_LIBRARY" : "SMELT_ROCM_LIBRARY";
-  setenv(variable, "/nowhere/libnothing.so", 1);
-  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", "cannot be loaded: /nowhere/libnothing.so"));
-  setenv(variable, "libm.so.6", 1);
-  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "it has no cuInit" : "it has no hipInit"));
-  setenv(variable, given[1], 1);
-  mock_set(cuda ? 80 : 942, 0, 1, 0, 0);
-  CHECK(run(&env, 0, 1, 130, 0x1000) && said(&env, "the GPU", cuda ? "no CUDA-capable" : "no ROCm-capable"));
+  if (check_no_driver(variable, given[1])) return 1;
   mock_set(cuda ? 80 : 942, 1, 1, 0, 0);
   mock_on_launch(on_launch);
   if (check_launches() || check_grids() || check_second() || check_choice() || check_costs() || check_failures() || check_architectures()) return 1;

@@ -3,7 +3,7 @@
  * Input:     nothing but the two libraries' C interfaces, of which only what is called is declared here.
  * Output:    smelt_driver_for(), smelt_device_enter(), smelt_device_leave(), smelt_device_fail().
  * Invariant: a library is opened once per process, under a lock; a machine without one gets an error with the loader's own
- *            words, and no call fails without the driver's text.
+ *            words, and no call fails without the driver's text. What a caller was given never changes.
  */
 #ifndef SMELT_DEVICE_DRIVER_H
 #define SMELT_DEVICE_DRIVER_H
@@ -22,8 +22,6 @@ typedef struct {
 typedef int smelt_driver_code; /* 0: it worked */
 
 typedef struct {
-  int ready; /* 1: all functions were found; -1: they were not, for the reason in `said` */
-  char said[256];
   smelt_driver_code (*init)(unsigned flags);
   smelt_driver_code (*context)(void **out);        /* NULL for HIP, which has a current device */
   smelt_driver_code (*set_context)(void *context);
@@ -42,7 +40,8 @@ typedef struct {
   const char *(*error)(smelt_driver_code code);                             /* HIP's form */
 } smelt_driver;
 
-const smelt_driver *smelt_driver_for(int32_t device);
+/* NULL: it cannot be used, for the reason in `said`, a text that stays as it is. `said` may be NULL. */
+const smelt_driver *smelt_driver_for(int32_t device, const char **said);
 
 /* What a thread had before a call. */
 typedef struct {

@@ -67,11 +67,11 @@ static int32_t smelt_device_of_thread(smelt_env *env, const smelt_driver *driver
 /* A session may run on threads that have another device current, or none. A thread that had none keeps the new one, as it
  * does with CUDA's runtime. A driver that is not there is told of by smelt_device_here(). */
 int32_t smelt_device_enter(smelt_env *env, int32_t ordinal, smelt_device_held *held) {
-  const smelt_driver *driver = smelt_driver_for(env->device);
+  const smelt_driver *driver = smelt_driver_for(env->device, NULL);
   void *context = NULL;
   int current = -1;
   memset(held, 0, sizeof *held);
-  if (ordinal < 0 || ordinal >= SMELT_MOST_DEVICES || driver->ready < 0) return SMELT_OK;
+  if (ordinal < 0 || ordinal >= SMELT_MOST_DEVICES || !driver) return SMELT_OK;
   if (smelt_device_of_thread(env, driver, &context, &current)) return env->code;
   if (current == ordinal) return SMELT_OK;
   if (driver->context) {
@@ -108,8 +108,9 @@ static void smelt_device_resources(smelt_device *device) {
 int32_t smelt_device_here(smelt_env *env, smelt_device *device) {
   memset(device, 0, sizeof *device);
   device->kind = env->device;
-  device->driver = smelt_driver_for(env->device);
-  if (device->driver->ready < 0) return smelt_device_fail(env, "the GPU", "", device->driver->said);
+  const char *said = NULL;
+  device->driver = smelt_driver_for(env->device, &said);
+  if (!device->driver) return smelt_device_fail(env, "the GPU", "", said);
   void *context = NULL;
   int ordinal = 0, major = 0, minor = 0;
   smelt_driver_code code = 0;
@@ -319,7 +320,7 @@ static void smelt_device_unload(void *nothing) {
   (void)nothing;
   const smelt_driver *cuda = &smelt_drivers[0];
   void *held = NULL;
-  const int has_held = smelt_module_count && cuda->ready > 0 && !cuda->context(&held);
+  const int has_held = smelt_module_count && smelt_drivers_ready[0] && !cuda->context(&held);
   while (smelt_module_count) {
     const smelt_driver *driver = smelt_modules[--smelt_module_count].driver;
     smelt_device_loaded *loaded = smelt_modules[smelt_module_count].loaded;

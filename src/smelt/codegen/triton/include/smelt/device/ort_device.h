@@ -66,7 +66,7 @@ static const OrtMemoryInfo *smelt_device_memory(smelt_device_call *all) {
   if (all->memory) return all->memory;
   const char *name = call->env.device == SMELT_DEVICE_ROCM ? "Hip" : "Cuda";
   int id = 0;
-  smelt_driver_for(call->env.device)->device(&id); /* smelt_device_here() has found the driver */
+  smelt_driver_for(call->env.device, NULL)->device(&id); /* smelt_device_here() has found the driver */
   if (!smelt_ort_ok(call, ORT_CALL(call->api, 68, memory)(name, 0, id, ORT_MEM_DEFAULT, &all->made))) return NULL;
   return all->memory = all->made;
 }
