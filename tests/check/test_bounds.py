@@ -54,11 +54,18 @@ def test_without_the_sanitizer_an_error_says_what_to_load(two_regions, bounds: C
         compile_to(two_regions, tmp_path / "out", OPTIONS, bounds)
 
 
-def test_what_a_sanitizer_said_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "planted.py").write_text(
-        "import os, sys\nprint('==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1', file=sys.stderr)\n"
-        "os.abort()\n"
-    )
+REPORTS = {
+    "==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1": "AddressSanitizer: heap-buffer-overflow",
+    "==1==ERROR: AddressSanitizer: stack-buffer-overflow on 0x1\n"
+    "    #0 0x7f1 in memcpy ../../../src/libsanitizer/common.inc:827\n    #1 0x7f2 in k_v2 /tmp/a b/my.domain::K:5\n"
+    "    #2 0x7f3 in r0_v2 /tmp/regions0.c:48": "AddressSanitizer: stack-buffer-overflow at my.domain::K:5",
+    "/tmp/x/my.domain::K:3:9: runtime error: shift exponent 64": "my.domain::K:3:9: runtime error: shift exponent 64",
+}
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_what_a_sanitizer_said_is_the_reason(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "planted.py").write_text(f"import os, sys\nprint({report!r}, file=sys.stderr)\nos.abort()\n")
     monkeypatch.syspath_prepend(tmp_path)
     ran = run_worker({}, tmp_path, Limits(20.0, 20.0), module="planted")
-    assert ran.failure == "died of SIGABRT: AddressSanitizer: heap-buffer-overflow"
+    assert ran.failure == f"died of SIGABRT: {REPORTS[report]}"

@@ -1,4 +1,4 @@
-"""A user's C that reads out of range: `SMELT_BOUNDS=1` refuses it by the kernel's name. Its results alone are right."""
+"""A user's C that reads out of range: `SMELT_BOUNDS=1` refuses it by name and line. Its results alone are right."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def test_a_read_out_of_range_is_refused(form: str, tmp_path: Path) -> None:
     wrong = compiled(tmp_path, text % outside, bounds=True)
     assert wrong.returncode != 0
     assert "my.domain::Shifted" in wrong.stderr and "SM-KERNEL-003" in wrong.stderr
-    assert "AddressSanitizer: heap-buffer-overflow" in wrong.stderr
+    line = 1 + next(place for place, said in enumerate(text.splitlines()) if "seen =" in said)
+    assert f"AddressSanitizer: heap-buffer-overflow at my.domain::Shifted:{line}" in wrong.stderr
     assert not (tmp_path / "m.smelt").exists()
 
 

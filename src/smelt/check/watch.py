@@ -32,7 +32,8 @@ _STARVED_S: Final = 30.0  # a busy machine may keep a process waiting for so lon
 _KERNEL_STEPS: Final = ("region", "model")
 # Small products on a busy machine take longer with threads that wait for each other.
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-_SANITIZER: Final = re.compile(r"AddressSanitizer: [\w-]+|runtime error: .+")
+_SANITIZER: Final = re.compile(r"AddressSanitizer: [\w-]+|[^/\n]*runtime error: .+")
+_FRAME: Final = re.compile(r"^ *#\d+ 0x\w+ in \S+ (?!.*libsanitizer).*?([^/\n]+:\d+)$", re.MULTILINE)
 _PACKAGE_DIR: Final = Path(__file__).resolve().parents[2]
 
 
@@ -185,9 +186,13 @@ def _how_it_died(code: int, log: Path) -> str:
 
 
 def _complaint(log: Path) -> str:
-    """What a sanitizer said, in a process whose libraries check bounds."""
-    said = _SANITIZER.search(log.read_text(encoding="utf-8", errors="replace"))
-    return f": {said.group()}" if said else ""
+    """What a sanitizer said and where, in a process whose libraries check bounds."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    said = _SANITIZER.search(text)
+    if not said:
+        return ""
+    frame = _FRAME.search(text, said.end()) if "runtime error" not in said.group() else None
+    return f": {said.group()}{f' at {frame[1]}' if frame else ''}"
 
 
 def _read_events(path: Path) -> tuple[dict[str, Any], ...]:

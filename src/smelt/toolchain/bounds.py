@@ -15,7 +15,7 @@ from smelt.toolchain.compiler import Compiler
 from smelt.toolchain.process import Processes
 
 # -O1: kernels are compiled twice as fast as with -O2, and no access is taken for dead.
-BOUNDS_FLAGS: Final = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+BOUNDS_FLAGS: Final = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 # ONNX Runtime throws, and the sanitizer wants to know by whose function before the first library throws.
 _RUN_TIME: Final = ("libasan.so", "libubsan.so", "libstdc++.so.6")
 _OPTIONS: Final = "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:print_legend=0"
