@@ -23,7 +23,7 @@ def test_distilbert_for_all_targets_is_small_and_runs_on_a_cpu(tmp_path: Path, m
     pytest.importorskip("transformers")
     monkeypatch.setattr(CudaBackend, "targets", TARGETS)
     model = zoo.export("distilbert", Config.from_env())
-    smelt.compile(model, tmp_path / "out", device="cuda", levels="v2,v3,v4", force=True).close()
+    smelt.compile(model, tmp_path / "out", device="cuda", levels=("v2", "v3", "v4"), force=True).close()
     library = next((tmp_path / "out").glob("smelt_*.so"))
     assert library.stat().st_size < MOST_BYTES
     for target in ("gfx942", "gfx1100", "sm_80", "sm_120"):
