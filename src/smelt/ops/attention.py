@@ -8,9 +8,10 @@ keys and values read the same memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smelt.ir.kernel import Expr, Ix, Tensor, Unsupported, ix
+from smelt.ir.kernel import Builder, Expr, Ix, Tensor, Unsupported, ix
 from smelt.ir.kernel import expr as E
 from smelt.ir.kernel.index import nonneg
 
@@ -75,13 +76,30 @@ def shared_heads(call: Call, x: Tensor, heads: Ix) -> Tensor:
     return call.k.view(x, (x.shape[0], heads, *x.shape[2:]), lambda w: (w[0], w[1] // times, w[2], w[3]))
 
 
+def of_batch(call: Call, x: Tensor, batch: Ix) -> Tensor:
+    """Keys or values of as many batch indices as there are queries': sizes known only at run time are checked there."""
+    own = x.shape[0]
+    if own == batch or (own.const is not None and batch.const is not None):
+        return x
+    call.k.require_equal(own, batch, "queries, keys and values must have the same batch size")
+    return call.k.view(x, (batch, *x.shape[1:]), lambda w: w)
+
+
+def _highest(k: Builder, bias: Tensor, scores: Sequence[Ix]) -> Tensor:
+    """Of each row of a bias, in a shape that does not broadcast the scores."""
+    top = k.reduce("max", bias, [bias.rank - 1])
+    whole = (*scores[:-1], ix(1))
+    fits = all(s.const == 1 or s == w for s, w in zip(top.shape[::-1], whole[::-1], strict=False))
+    return top if fits else onto(k, top, whole)
+
+
 def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> Attended:
     """softmax(q k^T) v for operands of shape (batch, heads, length, depth)."""
     k = call.k
     if any(x.dtype != "f32" for x in (q, key, value)):
         raise Unsupported("attention on other than float32")
     heads = q.shape[1]
-    key, value = shared_heads(call, key, heads), shared_heads(call, value, heads)
+    key, value = (shared_heads(call, of_batch(call, x, q.shape[0]), heads) for x in (key, value))
     scores = _scaled(
         call, k.contraction(q, k.transpose(key, (0, 1, 3, 2)), zero_padded=how.zero_padded), how, q.shape[-1]
     )
@@ -93,7 +111,7 @@ def attend(call: Call, q: Tensor, key: Tensor, value: Tensor, how: Scoring) -> A
         return Attended(k.contraction(weights, value), scores, scores, weights)
     bias = onto(k, how.bias, scores.shape)
     biased = k.map(lambda s, b: E.op("add", s, b), scores, bias)
-    blind = call.k.reduce("max", how.bias, [how.bias.rank - 1]) if how.may_be_empty else None
+    blind = _highest(k, how.bias, scores.shape) if how.may_be_empty else None
     weights = softmax(call, biased, blind, how)
     return Attended(k.contraction(weights, value, zero_padded=how.zero_padded), scores, biased, weights)
 

@@ -16,6 +16,7 @@ from simulate import Simulated, captured
 from smelt.base.config import Config as Knobs
 from smelt.codegen.triton.binaries import Binaries, Job
 from smelt.codegen.triton.kernel import TARGETS, GpuTarget
+from smelt.codegen.triton.region import write_device
 
 Array = np.ndarray[Any, Any]
 MASKED = "(float[b,2,m,16] q, float[b,2,n,16] k, float[b,2,n,24] v, float[m,n] a) => (float[b,2,m,24] y)"
@@ -159,3 +160,35 @@ def test_a_head_fits_the_shared_memory_of_each_target(depth: int, targets: Seque
 
 def test_a_deeper_head_stays_with_the_provider():
     assert {one.reason for one in of_depth(256).plan.fallbacks} == {"a product: the GPU's own provider computes it"}
+
+
+# Sizes that the file declares as equal and that each input has for itself, where the declaration does not hold.
+SEPARATE = {
+    "no mask": ("", "y = Attention(q, k, v)"),
+    "mask of one batch": (", bool[b,1,m,n] a", "y = Attention(q, k, v, a)"),
+    "mask of rows": (", bool[m,n] a", "y = Attention(q, k, v, a)"),
+    "mask of keys": (", float[b,1,1,n] a", "y = Attention(q, k, v, a)"),
+}
+
+
+@pytest.mark.parametrize("form", SEPARATE)
+def test_the_general_form_of_a_region_has_a_kernel_too(form: str):
+    mask, node = SEPARATE[form]
+    text = f"(float[b,2,m,16] q, float[b,2,n,16] k, float[b,2,n,16] v{mask}) => (float[b,2,m,16] y) {{ {node} }}"
+    made = captured(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> g {text}'))
+    graph, general = made.model.graph, made.facts.general
+    assert general is not None and not made.plan.fallbacks
+    code = write_device(made.plan.regions[0], made.facts, list(graph.inputs), ())
+    assert code.guarded == ("_general(env)" in code.text) == bool(mask)
+    region = Simulated(made.plan.regions[0], general, graph.inputs)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 2, length, 16)).astype("f") for length in (5, 70, 70))
+    for batch in (1, 2):  # one mask for all, or each its own
+        shape = {"mask of rows": (5, 70), "mask of keys": (batch, 1, 1, 70)}.get(form, (batch, 1, 5, 70))
+        a = rng.standard_normal(shape).astype("f") if "keys" in form else rng.random(shape) < 0.7
+        given = [q, k, v, *([a] if mask else [])]
+        [found] = region.run(dict(zip(graph.inputs, given, strict=True)), 0).values()
+        bias = a if "keys" in form else np.where(a, 0, -np.inf)
+        scores = q.astype("d") @ k.swapaxes(-1, -2) / 4 + (bias if mask else 0)
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        np.testing.assert_allclose(found, powers / powers.sum(-1, keepdims=True) @ v, atol=1e-5)
