@@ -14,7 +14,7 @@ import pytest
 
 import smelt
 from smelt.base.dtype import BY_NAME
-from smelt.base.errors import ConfigError
+from smelt.base.errors import ConfigError, InputError
 from smelt.codegen import register_backend, registry
 from smelt.ir.backend import Capabilities
 from smelt.ir.records import Claim
@@ -140,8 +140,11 @@ def test_sizes_that_do_not_fit_are_refused_before_memory_is_touched() -> None:
     model = onnx.parser.parse_model(HEAD + "(float[n, k] x, float[k, 3] w) => (float[n, 3] y) { y = MatMul(x, w) }")
     unlike = {"x": np.ones((2, 5), np.float32), "w": np.ones((4, 3), np.float32)}
     compiled = smelt.compile(model, backend="plain", force=True, levels="v2", threads=1)
-    with compiled, pytest.raises(Exception, match="axis 0 has size 4, expected 5"):
-        compiled.run(unlike)
+    with compiled:
+        with pytest.raises(Exception, match="axis 0 has size 4, expected 5"):
+            compiled.executable.session.run(None, unlike)
+        with pytest.raises(InputError, match=r"'k' is 5 in input 'x' \[2,5\] and 4 in input 'w'"):
+            compiled.run(unlike)
 
 
 def test_an_unknown_backend_is_an_error_that_lists_the_known_ones() -> None:
